@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, get_origin
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
@@ -35,6 +35,7 @@ from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.training import EpochRecord, StopReason, TrainingOptions, TrainingResult, model_file
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.start import Start
+from p4sgd.host.training.weights import BALANCED
 
 __all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
 
@@ -45,6 +46,9 @@ _LEFT_OUT = ("positive", "parallel", "seed")
 """Fields of `TrainingOptions` that estimators have not: y says what is 1, there is one process, and `random_state`."""
 
 _FIELDS = {field.name: field for field in dataclasses.fields(TrainingOptions) if field.name not in _LEFT_OUT}
+
+_OF_CLASSES = ("class_weight",)
+"""Those fields that only classifiers have."""
 
 _OTHERS = {
     "device": "emulator",
@@ -89,7 +93,9 @@ def _with_parameters(loss: str) -> Callable[[_Estimator], _Estimator]:
     loss
         The default loss.
     """
-    defaults = {name: field.default for name, field in _FIELDS.items()} | {"loss": loss} | _OTHERS
+    left_out = () if _classifies(LOSSES[loss]) else _OF_CLASSES
+    fields = {name: field for name, field in _FIELDS.items() if name not in left_out}
+    defaults = {name: field.default for name, field in fields.items()} | {"loss": loss} | _OTHERS
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     chosen = [inspect.Parameter(name, keyword, default=default) for name, default in defaults.items()]
@@ -106,7 +112,7 @@ def _with_parameters(loss: str) -> Callable[[_Estimator], _Estimator]:
         __init__.__qualname__ = f"{cls.__name__}.__init__"
         setattr(cls, "__init__", __init__)  # noqa: B010 - mypy refuses the assignment
         if cls.__doc__ and TrainingOptions.__doc__:  # python -OO has none
-            options = _parameters_of(TrainingOptions.__doc__, _FIELDS)
+            options = _parameters_of(TrainingOptions.__doc__, fields)
             cls.__doc__ = inspect.cleandoc(cls.__doc__).replace("{parameters}", options + _OTHERS_TEXT.rstrip())
         return cls
 
@@ -164,7 +170,8 @@ class _GLM(BaseEstimator):
         ValueError
             If a parameter has the wrong type, or a value that is not allowed.
         """
-        chosen = {name: _plain(name, getattr(self, name), field.type) for name, field in _FIELDS.items()}
+        fields = {name: field for name, field in _FIELDS.items() if hasattr(self, name)}
+        chosen = {name: _plain(name, getattr(self, name), field.type) for name, field in fields.items()}
         suitable = {name: _classifies(each) == self._classifies for name, each in LOSSES.items()}
         if not suitable.get(chosen["loss"], True):
             what = "classification" if self._classifies else "regression"
@@ -228,12 +235,23 @@ class _GLM(BaseEstimator):
         self._train(data, options, dataclasses.replace(start, refit=False))
         return self
 
-    def _data(self, X: Any, labels: Any = None, names: Sequence[str] = ()) -> Dataset:
+    def _data(self, X: Any, labels: Any = None, names: Sequence[str] = (), sample_weight: Any = None) -> Dataset:
         """A data set of samples that scikit-learn has checked."""
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
         values = np.zeros(X.shape[0]) if labels is None else labels
         with _value_errors():
-            return Dataset(X, values, _NAME, tuple(names), labelled=labels is not None, feature_names=features)
+            return Dataset(
+                X,
+                values,
+                _NAME,
+                tuple(names),
+                labelled=labels is not None,
+                feature_names=features,
+                sample_weights=weights,
+            )
 
     def _samples(self, X: Any) -> Dataset:
         """Samples to predict on."""
@@ -245,7 +263,7 @@ class _GLM(BaseEstimator):
     def _load(self, model: Model) -> None:
         """Become what was trained to a model; options of the run become parameters."""
         began = model.training.get("options", {})
-        known = {name: began[name] for name in _FIELDS if name in began}
+        known = {name: began[name] for name in _FIELDS if name in began and hasattr(self, name)}
         seed = {"random_state": began["seed"]} if "seed" in began else {}
         self.set_params(**known | seed | {"loss": model.loss})
         self.model_, self._next_start = model, None
@@ -272,6 +290,7 @@ def _plain(name: str, value: Any, expected: Any) -> Any:
     """
     plain = value.item() if isinstance(value, np.generic) else value
     allowed = expected.__args__ if isinstance(expected, types.UnionType) else (expected,)
+    allowed = tuple(get_origin(each) or each for each in allowed)
     if float in allowed and type(plain) is int:
         plain = float(plain)
     if type(plain) not in allowed:
@@ -371,6 +390,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
 
     _classifies = True
     classes_: npt.NDArray[Any]
+    class_weight: str | dict[Any, float] | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -387,7 +407,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
         """The intercept, (1,)."""
         return np.array([self.model_.intercept])
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
         Parameters
@@ -396,6 +416,9 @@ class GLMClassifier(ClassifierMixin, _GLM):
             Samples. Sparse ones become CSR, and are never made dense.
         y : array-like of shape (n_samples,)
             Their classes, two, as numbers or texts.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each sample counts, at least 0; all count the same without it. The hardware has steps of 1/65,536
+            of the largest.
 
         Returns
         -------
@@ -411,9 +434,9 @@ class GLMClassifier(ClassifierMixin, _GLM):
         X, y = self._checked(X, y, reset=not warm)
         if not warm:
             self.classes_ = _two_classes(y)
-        return self._fit(self._labelled(X, y))
+        return self._fit(self._labelled(X, y, sample_weight))
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
         The first call fixes the scaling of the features, by its samples, and the learning rate, which it searches for
@@ -429,6 +452,8 @@ class GLMClassifier(ClassifierMixin, _GLM):
             Their classes; one class is enough.
         classes : array-like of shape (2,), default=None
             All classes, needed in the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each sample counts beside the others of this call.
 
         Returns
         -------
@@ -440,6 +465,8 @@ class GLMClassifier(ClassifierMixin, _GLM):
         ValueError
             If data or parameters do not suit.
         """
+        if self.class_weight == BALANCED:
+            raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
         first = not hasattr(self, "classes_")
         X, y = self._checked(X, y, reset=first)
         if first and classes is None:
@@ -450,7 +477,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
                 self.classes_ = known
             elif not np.array_equal(known, self.classes_):
                 raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
-        data = self._labelled(X, y)
+        data = self._labelled(X, y, sample_weight)
         pair = (0.0, 1.0) if data.label_names else tuple(self.classes_.astype(np.float64).tolist())
         return self._partial_fit(data, LabelCoding(Task.CLASSIFICATION, pair, names=data.label_names))
 
@@ -460,15 +487,16 @@ class GLMClassifier(ClassifierMixin, _GLM):
         _check_binary(y)
         return X, y
 
-    def _labelled(self, X: Any, y: npt.NDArray[Any]) -> Dataset:
+    def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
         # Numbers of which float64 does not tell one from the other go as texts.
         if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == 2:
-            return self._data(X, np.asarray(y, dtype=np.float64))
-        return self._data(X, np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_)))
+            return self._data(X, np.asarray(y, dtype=np.float64), sample_weight=sample_weight)
+        places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
+        return self._data(X, places, names, sample_weight)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Activations, which are above 0 for the second class.
@@ -632,7 +660,7 @@ class GLMRegressor(RegressorMixin, _GLM):
     def _has_log_link(self) -> bool:
         return isinstance(get_loss(self.model_.loss, self.model_.loss_parameters), LogLink)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
         Parameters
@@ -641,6 +669,8 @@ class GLMRegressor(RegressorMixin, _GLM):
             Samples. Sparse ones become CSR, and are never made dense.
         y : array-like of shape (n_samples,)
             Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `GLMClassifier.fit`.
 
         Returns
         -------
@@ -652,9 +682,9 @@ class GLMRegressor(RegressorMixin, _GLM):
         ValueError
             If data or parameters do not suit.
         """
-        return self._fit(self._checked(X, y, reset=not (self.warm_start and hasattr(self, "model_"))))
+        return self._fit(self._checked(X, y, sample_weight, reset=not (self.warm_start and hasattr(self, "model_"))))
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
         The first call fixes the scaling of features and targets, by its samples; for all else see
@@ -666,6 +696,8 @@ class GLMRegressor(RegressorMixin, _GLM):
             Samples.
         y : array-like of shape (n_samples,)
             Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `GLMClassifier.partial_fit`.
 
         Returns
         -------
@@ -677,11 +709,11 @@ class GLMRegressor(RegressorMixin, _GLM):
         ValueError
             If data or parameters do not suit.
         """
-        return self._partial_fit(self._checked(X, y, reset=not hasattr(self, "model_")), None)
+        return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> Dataset:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", y_numeric=True, reset=reset)
-        return self._data(X, y)
+        return self._data(X, y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Targets.

@@ -319,7 +319,16 @@ def cluster_option(command: _Command) -> _Command:
     )(command)
 
 
-_READING = ("file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based", "hash_bits")
+_READING = (
+    "file_format",
+    "label_column",
+    "weight_column",
+    "ignore_columns",
+    "header",
+    "delimiter",
+    "zero_based",
+    "hash_bits",
+)
 
 
 def _formats() -> Iterable[str]:
@@ -340,6 +349,12 @@ _READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="COLUMN",
         help="Label column of a table: its header, or its number from 1 (-1 is the last); by default a column called "
         "label, target, class or y, else the last one.",
+    ),
+    click.option(
+        "--weight-column",
+        metavar="COLUMN",
+        help="Column of a table with the weights of samples, at least 0: its header or its number. Vowpal Wabbit's "
+        "importance and the array weights of an NPZ file are weights without it.",
     ),
     click.option(
         "--ignore-column",

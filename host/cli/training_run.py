@@ -180,6 +180,13 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         metavar="LABEL",
         help="Label of class 1, all other labels being class 0; needed if there are more than two.",
     ),
+    "class_weight": _option(
+        "--class-weight",
+        metavar="balanced|LABEL=WEIGHT,…",
+        help="Weights of classes: balanced, so that both count the same in total; or weights by label, as in "
+        "spam=2,ham=0.5, where labels that are not named weigh 1. They multiply the weights of samples, and count in "
+        "training and in the loss of held-out samples.",
+    ),
     "unit": _option(
         "--unit",
         type=int,

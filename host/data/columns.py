@@ -47,6 +47,8 @@ class ReadOptions:
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     communicator
         The ranks that read the source together, each its share of the samples.
+    weight_column
+        Tables: column with the weights of the samples, given like the label column; ``None`` if there is none.
     """
 
     label_column: str | int | None = None
@@ -58,6 +60,7 @@ class ReadOptions:
     zero_based: bool | None = None
     hash_bits: int | None = None
     communicator: Communicator = SINGLE_PROCESS
+    weight_column: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,15 @@ class Columns:
         Column index of the label; ``None`` if there is none or it is not needed.
     names
         Headers of all columns, if there are any.
+    weight
+        Column index of the weights of samples; ``None`` if there are none or labels are not needed.
     """
 
     count: int
     features: tuple[int, ...]
     label: int | None
     names: tuple[str, ...] | None
+    weight: int | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -116,7 +122,12 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     """
     kept = None if names is None else tuple(names)
     ignored = {_chosen(count, kept, choice, "--ignore-column", source) for choice in options.ignore_columns}
-    left = [place for place in range(count) if place not in ignored]
+    weight = None
+    if options.weight_column is not None:
+        weight = _chosen(count, kept, options.weight_column, "--weight-column", source)
+        if weight in ignored:
+            raise UserError(f"{source}, {_describe(weight, kept)}: has the weights, so it cannot be ignored")
+    left = [place for place in range(count) if place not in ignored and place != weight]
     if not left:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     if options.label_column is None:
@@ -125,6 +136,8 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         label = _chosen(count, kept, options.label_column, "--label-column", source)
         if label in ignored:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
+        if label == weight:
+            raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot have the weights")
     features = tuple(place for place in left if place != label)
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
@@ -134,7 +147,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             features = _in_order(features, kept, options.like.names, source, beside)
         elif len(features) != options.like.count:
             raise UserError(f"{source}: there are {len(features)} features{beside}, {options.like.count} are needed")
-    return Columns(count, features, label if options.labels_needed else None, kept)
+    return Columns(count, features, *((label, kept, weight) if options.labels_needed else (None, kept, None)))
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:

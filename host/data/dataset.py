@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import order
+from p4sgd.host.data.weights import check_weights
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, ByteArray, Communicator
 from p4sgd.host.errors import UserError
 
@@ -91,6 +92,11 @@ class Labelled(Protocol):
         """Whether there are labels."""
         ...
 
+    @property
+    def sample_weights(self) -> npt.NDArray[np.float64] | None:
+        """float64 (samples,), how much each sample counts; ``None`` if all count the same."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -114,12 +120,14 @@ class Dataset:
         See `FeatureSpace`.
     row_order
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
+    sample_weights
+        float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
 
     Raises
     ------
     UserError
-        If there are no samples or no features, if the shapes do not match, or if a label is not finite. Features are
-        checked by the readers and by `p4sgd.host.data.Scaling.fit`.
+        If there are no samples or no features, if the shapes do not match, or if a label or a weight is not
+        finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
     """
 
     features: Features
@@ -131,12 +139,19 @@ class Dataset:
     zero_based: bool | None = None
     hash_bits: int | None = None
     row_order: order.Order | None = None
+    sample_weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.float64))
         self._check_shapes()
         check_labels(self.labels, self.name)
+        if self.sample_weights is not None:
+            object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
+            if self.sample_weights.shape != self.labels.shape:
+                shape = self.sample_weights.shape
+                raise UserError(f"{self.name}: there are {self.samples} samples, but weights of shape {shape}")
+            check_weights(self.sample_weights, self.name)
 
     def _check_shapes(self) -> None:
         samples, features = self.features.shape
@@ -221,14 +236,19 @@ class Dataset:
         """Some of the samples, in the given order, optionally under another name."""
         places = rows if self.row_order is None else self.row_order[rows]
         return replace(
-            self, features=self.features[places], labels=self.labels[rows], name=name or self.name, row_order=None
+            self, features=self.features[places], **self._of_samples(rows), name=name or self.name, row_order=None
         )
 
     def reordered(self, rows: npt.NDArray[np.intp]) -> Self:
         """All samples in another order. No copy of the features is made: they are read in that order."""
         return replace(
-            self, labels=self.labels[rows], row_order=rows if self.row_order is None else self.row_order[rows]
+            self, **self._of_samples(rows), row_order=rows if self.row_order is None else self.row_order[rows]
         )
+
+    def _of_samples(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+        """What there is of each sample besides its features, for some of them."""
+        weights = self.sample_weights
+        return {"labels": self.labels[rows], "sample_weights": None if weights is None else weights[rows]}
 
     def held_out(self, fraction: float) -> int:
         """Number of samples that `split` holds out, at least one."""
@@ -328,7 +348,7 @@ def find_not_finite(features: Features) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DistributedDataset(Dataset):
-    """A data set of which every rank has all labels, but the features of only some samples.
+    """A data set of which every rank has all labels and weights, but the features of only some samples.
 
     Parameters
     ----------
@@ -368,7 +388,7 @@ class DistributedDataset(Dataset):
         owners = self.owners[rows]
         own = np.searchsorted(self._places, rows[owners == self.ranks.rank])
         return replace(
-            self, features=self.features[own], labels=self.labels[rows], owners=owners, name=name or self.name
+            self, features=self.features[own], **self._of_samples(rows), owners=owners, name=name or self.name
         )
 
     def reordered(self, rows: npt.NDArray[np.intp]) -> Self:

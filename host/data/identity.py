@@ -29,7 +29,7 @@ class DataIdentity:
     samples, features
         Number of samples and of features.
     sha256
-        Checksum of everything that a model depends on: features, labels and their names.
+        Checksum of everything that a model depends on: features, labels and their names, weights of samples.
     """
 
     name: str = field(compare=False)
@@ -47,6 +47,9 @@ def identify(data: Dataset) -> DataIdentity:
     about = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
     digest.update(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
     digest.update(np.ascontiguousarray(data.labels).data)
+    if data.sample_weights is not None:
+        digest.update(b"weights")
+        digest.update(np.ascontiguousarray(data.sample_weights).data)
     for part in _parts(data):
         for block in _in_turn(data.communicator, part):
             digest.update(block.data)

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Labelled
+from p4sgd.host.data.weights import average, relative
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
-__all__ = ["MISSING", "LabelCoding", "RawLabels", "check_exact", "number"]
+__all__ = ["MISSING", "LabelCoding", "RawLabels", "check_exact", "find_label", "name_of_label", "number"]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
@@ -173,7 +174,8 @@ class LabelCoding:
         If the labels are texts: text of label i.
     mean, scale
         Regression: mean and standard deviation of the training labels (1 instead of a deviation of 0). For the tasks
-        that predict e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0.
+        that predict e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0. They are
+        weighted if samples have weights.
     """
 
     task: Task
@@ -226,19 +228,22 @@ class LabelCoding:
                 )
             _check_range(task, data.name, labels)
             if task is not Task.REGRESSION:
-                return cls(task, scale=_mean_scale(task, data.name, labels))
+                counted = _that_count(labels, relative(data.sample_weights, data.name))
+                return cls(task, scale=_mean_scale(task, data.name, *counted))
+            labels, weights = _that_count(labels, relative(data.sample_weights, data.name))
             with np.errstate(over="ignore", invalid="ignore"):
-                scale = float(labels.std())
+                mean = average(labels, weights)
+                scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
             if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
                 largest = np.abs(labels).max()
                 raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
-            return cls(task, mean=float(labels.mean()), scale=scale if scale > 0 else 1.0)
+            return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
         found = np.unique(labels)
-        shown = listed([str(_name(label, names)) for label in found], _SHOWN)
+        shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
             raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
         if positive is not None:
-            chosen = _find_label(positive, names)
+            chosen = find_label(positive, names)
             if chosen is None or chosen not in found:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
             return cls(task, (0.0, 1.0), chosen, names)
@@ -279,8 +284,8 @@ class LabelCoding:
             return np.where(labels == self.positive, 1.0, 0.0)
         unknown = np.flatnonzero(~np.isin(labels, self.classes))
         if unknown.size:
-            first, second = (_name(label, self.names) for label in self.classes)
-            label = _name(data.labels[unknown[0]], data.label_names)
+            first, second = (name_of_label(label, self.names) for label in self.classes)
+            label = name_of_label(data.labels[unknown[0]], data.label_names)
             raise UserError(f"{data.name}: the label {label} is neither {first} nor {second}, the model's classes")
         return labels
 
@@ -300,14 +305,14 @@ class LabelCoding:
 
     def name(self, label: float) -> str | int | float:
         """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""
-        return _name(label, self.names if self.positive is None else ())
+        return name_of_label(label, self.names if self.positive is None else ())
 
     @property
     def meanings(self) -> tuple[str, ...]:
         """What the two classes are, as in the training data; with ``positive``, "other" and that class."""
         if self.positive is not None:
-            return "other", str(_name(self.positive, self.names))
-        return tuple(str(_name(label, self.names)) for label in self.classes)
+            return "other", str(name_of_label(self.positive, self.names))
+        return tuple(str(name_of_label(label, self.names)) for label in self.classes)
 
     def predictions(self, z: FloatArray) -> FloatArray:
         """Predictions from activations: a class (the second where z > 0), or a target in its original unit."""
@@ -361,13 +366,18 @@ def _check_range(task: Task, name: str, labels: FloatArray) -> None:
         )
 
 
-def _mean_scale(task: Task, name: str, labels: FloatArray) -> float:
+def _that_count(labels: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
+    """Labels of samples that do not weigh 0, and their weights."""
+    return (labels, None) if weights is None else (labels[weights > 0], weights[weights > 0])
+
+
+def _mean_scale(task: Task, name: str, labels: FloatArray, weights: FloatArray | None) -> float:
     """The scale of labels that are predicted by e^z."""
     largest = float(labels.max())
     if largest == 0:
         raise UserError(f"{name}: all labels are 0, which no e^z is: there is nothing to train")
     with np.errstate(over="ignore"):
-        scale = float(labels.mean())
+        scale = average(labels, weights)
     if task is Task.NON_NEGATIVE:
         scale = max(scale, largest / _FARTHEST_TARGET)
     if scale * scale == 0 or not math.isfinite(largest * largest):
@@ -375,14 +385,14 @@ def _mean_scale(task: Task, name: str, labels: FloatArray) -> float:
     return scale
 
 
-def _find_label(label: str | float, names: tuple[str, ...]) -> float | None:
+def find_label(label: str | float, names: tuple[str, ...]) -> float | None:
     """Number of a label in a data set; ``None`` if there is no such label."""
     if names:
         return float(names.index(label)) if label in names else None
     return number(label) if isinstance(label, str) else float(label)
 
 
-def _name(label: float, names: tuple[str, ...]) -> str | int | float:
+def name_of_label(label: float, names: tuple[str, ...]) -> str | int | float:
     """A label as in its source; integers without a decimal point."""
     if names:
         return names[int(label)]

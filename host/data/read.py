@@ -111,10 +111,10 @@ FORMATS = {
 
 FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based", "hash_bits"),
-    "csv": ("label_column", "ignore_columns", "header", "delimiter"),
+    "csv": ("label_column", "weight_column", "ignore_columns", "header", "delimiter"),
     "npz": (),
-    "npy": ("label_column", "ignore_columns"),
-    "parquet": ("label_column", "ignore_columns"),
+    "npy": ("label_column", "weight_column", "ignore_columns"),
+    "parquet": ("label_column", "weight_column", "ignore_columns"),
     "vw": ("hash_bits",),
 }
 """Arguments of `read_dataset` that each format uses; others are refused."""
@@ -159,6 +159,7 @@ def read_dataset(
     zero_based: bool | None = None,
     hash_bits: int | None = None,
     communicator: Communicator = SINGLE_PROCESS,
+    weight_column: str | int | None = None,
 ) -> Dataset:
     """Read a data set.
 
@@ -170,7 +171,8 @@ def read_dataset(
         also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
-    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator
+    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator, \
+    weight_column
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -179,7 +181,16 @@ def read_dataset(
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
     options = ReadOptions(
-        label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, hash_bits, communicator
+        label_column,
+        tuple(ignore_columns),
+        labels_needed,
+        like,
+        header,
+        delimiter,
+        zero_based,
+        hash_bits,
+        communicator,
+        weight_column,
     )
     return _open(source, file_format, options).read()
 
@@ -289,12 +300,13 @@ def open_source(
     delimiter: str | None = None,
     zero_based: bool | None = None,
     hash_bits: int | None = None,
+    weight_column: str | int | None = None,
 ) -> Source:
     """Open a data set with labels, of which only the first bytes are read.
 
     Parameters
     ----------
-    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, weight_column
         See `p4sgd.host.data.read_dataset`.
 
     Raises
@@ -302,7 +314,15 @@ def open_source(
     UserError
         If there is no such source or format.
     """
-    options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based, hash_bits)
+    options = ReadOptions(
+        label_column,
+        tuple(ignore_columns),
+        header=header,
+        delimiter=delimiter,
+        zero_based=zero_based,
+        hash_bits=hash_bits,
+        weight_column=weight_column,
+    )
     return _open(source, file_format, options)
 
 

@@ -18,7 +18,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
@@ -53,6 +53,11 @@ class WorkerImage(Protocol):
     @property
     def labels(self) -> npt.NDArray[np.int32]:
         """`LABEL` integers of all samples including padding, (8·T,)."""
+        ...
+
+    @property
+    def importances(self) -> npt.NDArray[np.int32] | None:
+        """`IMPORTANCE` integers, as many; ``None`` if all samples weigh the same."""
         ...
 
     @property
@@ -119,6 +124,7 @@ class Session:
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
         self._stale = False
+        self._weighted = False
         self._names = names_of(device, self.workers)
         for index, shard in enumerate(self._shards):
             if problem := find_identity_problem(device, index):
@@ -166,10 +172,28 @@ class Session:
                         worker.write_memory(number, 0, image.lines(number).reshape(-1))
                     client.write_pair(registers.lines_address(engine, port), 0)
                 client.write_pair(registers.model_address(engine), _model_address(image))
-            labels = np.ascontiguousarray(image.labels, dtype="<i4").view(np.uint8)
-            worker.write_memory(config.labels_memory, 0, labels)
-            client.write_pair(registers.LABELS_ADDRESS, 0)
+        for index, image in enumerate(images):
+            self._write_labels(index, image.labels, image.importances)
         self._images = list(images)
+
+    def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
+        """Write labels, and weights of the samples if they have any, to the memory of every worker.
+
+        Parameters
+        ----------
+        labels, importances
+            As `WorkerImage` has them.
+        """
+        for index in range(len(self._clients)):
+            self._write_labels(index, labels, importances)
+
+    def _write_labels(
+        self, index: int, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None
+    ) -> None:
+        worker = self._device.workers[index]
+        worker.write_memory(worker.config.labels_memory, 0, pack_labels(labels, importances))
+        self._clients[index].write_pair(registers.LABELS_ADDRESS, 0)
+        self._weighted = importances is not None
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker.
@@ -213,9 +237,8 @@ class Session:
             client.write(registers.CHUNKS, value=image.layout.chunks)
             client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
             client.write(registers.MINI_BATCHES, value=settings.mini_batches)
-            client.write(
-                registers.LABEL_MODE, sign=int(mode.sign), offset=int(mode.offset), constant=int(mode.constant)
-            )
+            roles = {name: int(role) for name, role in vars(mode).items()}
+            client.write(registers.LABEL_MODE, **roles, weighted=int(settings.weighted))
             client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
             client.write(registers.SHRINK_FACTOR, value=settings.shrink)
             client.write(registers.THRESHOLD, value=settings.threshold)
@@ -405,6 +428,9 @@ class Session:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
+        if settings.weighted != self._weighted:
+            ours, theirs = ("have weights", "have none") if self._weighted else ("have no weights", "have some")
+            raise P4sgdError(f"the labels {ours} of samples, those of the settings {theirs}")
 
 
 def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
@@ -412,9 +438,9 @@ def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
     return [each for values in zip(*ranks.all_gather(own), strict=True) for each in values]
 
 
-def bank_bytes(layout: ImageLayout) -> int:
-    """Bytes used in the fullest memory bank of a worker with an image of this shape."""
-    return max(_aligned(layout.lines_bytes) + layout.model_bytes, layout.labels_bytes)
+def bank_bytes(layout: ImageLayout, *, weighted: bool = False) -> int:
+    """Bytes used in the fullest memory bank of a worker with an image of this shape; samples may have weights."""
+    return max(_aligned(layout.lines_bytes) + layout.model_bytes, (1 + weighted) * layout.labels_bytes)
 
 
 def _model_address(image: WorkerImage) -> int:

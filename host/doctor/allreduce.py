@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ class _Image:
     labels: npt.NDArray[np.int32]
     q: IntArray
     exempt: None = None
+    importances: ClassVar[None] = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """As `p4sgd.host.devices.session.WorkerImage.lines`."""

@@ -15,9 +15,9 @@ bytes  content
 
 The sections are ``lines0`` … (one for each memory port of each engine; of a sparse worker ``starts``, ``keys`` and
 ``values``), ``labels`` (int32), ``offset`` and ``scale`` (float64), by which the shard's features were scaled:
-a = (x − offset) · scale, before whitening, if any; ``units`` (int64), the numbers of its units; and ``columns``
-(int64), its features among those of the data, if the job has another order. All numbers are little-endian. For the
-order of bits and entries see :mod:`p4sgd.hw.spec.image`.
+a = (x − offset) · scale, before whitening, if any; ``units`` (int64), the numbers of its units; ``columns`` (int64),
+its features among those of the data, if the job has another order; and ``importances`` (int32), if samples have
+weights. All numbers are little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ __all__ = [
 MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Increased whenever a reader of the old version would misread the new one."""
 
 PAGE = 4096
@@ -143,6 +143,8 @@ class Image:
         Whether the job's last feature is the bias.
     labels
         int32 (8·T,): `LABEL` integers, 0 for padding.
+    importances
+        int32 (8·T,): `IMPORTANCE` integers, 0 for padding; ``None`` if all samples weigh the same.
     offset, scale
         float64 (layout.features,): scaling of each feature, a = (x − offset) · scale, before whitening, if any; both 0
         for the bias.
@@ -167,6 +169,7 @@ class Image:
     port_lines: tuple[npt.NDArray[np.uint8], ...]
     path: Path | None = None
     room: int = 0
+    importances: npt.NDArray[np.int32] | None = None
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
@@ -283,6 +286,8 @@ def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
     shard = image.shard
     small: dict[str, npt.NDArray[Any]]
     small = {"labels": image.labels, "offset": image.offset, "scale": image.scale, "units": shard.units}
+    if image.importances is not None:
+        small["importances"] = image.importances
     if shard.placed is not None:
         small["columns"] = shard.placed
     return small
@@ -427,6 +432,7 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         scale=arrays["scale"].astype(np.float64, copy=False),
         port_lines=_memories(arrays, config),
         path=path,
+        importances=arrays["importances"].astype(np.int32, copy=False) if "importances" in arrays else None,
     )
 
 

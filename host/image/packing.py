@@ -117,6 +117,7 @@ def prepare_images(
     batch: int = BANKS,
     directory: Path | None = None,
     sample_ranks: SampleRanks | None = None,
+    importances: IntArray | None = None,
 ) -> list[Image]:
     """Scale, quantise and pack a data set.
 
@@ -144,6 +145,8 @@ def prepare_images(
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have a worker
         each.
+    importances
+        `IMPORTANCE` integers, (samples,); ``None`` if all samples weigh the same.
 
     Returns
     -------
@@ -160,7 +163,7 @@ def prepare_images(
     counts = None
     if any(shard.config.sparse for shard in shards):
         counts = _count_values(data)
-    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts)
+    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
     own = planned[data.communicator.rank :: data.communicator.size]
     if sample_ranks is not None:
         own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
@@ -178,12 +181,13 @@ def plan_images(
     stored: int = 8,
     batch: int = BANKS,
     counts: IntArray | None = None,
+    importances: IntArray | None = None,
 ) -> list[Image]:
     """The images of all workers as `prepare_images` makes them, but without lines or entries.
 
     Parameters
     ----------
-    labels, scaling, shards, stored, batch
+    labels, scaling, shards, stored, batch, importances
         See `prepare_images`.
     counts
         int64 (features,): how many values of each column are not 0; needed for sparse workers.
@@ -201,8 +205,11 @@ def plan_images(
     if LABEL.overflows(labels):
         raise ValueError(f"labels must fit {LABEL}")
     padded_samples = -(-labels.size // batch) * batch
-    padded_labels = np.zeros(padded_samples, np.int32)
-    padded_labels[: labels.size] = labels
+
+    def padded(values: IntArray) -> npt.NDArray[np.int32]:
+        return np.pad(values, (0, padded_samples - values.size)).astype(np.int32)
+
+    padded_labels, padded_importances = padded(labels), None if importances is None else padded(importances)
     # The bias is not a feature of the data and is not scaled.
     bias = shards[0].total > scaling.scale.size
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
@@ -220,6 +227,7 @@ def plan_images(
             samples=labels.size,
             bias=bias,
             labels=padded_labels,
+            importances=padded_importances,
             offset=offset[shard.columns],
             scale=scale[shard.columns],
             port_lines=(),

@@ -29,6 +29,7 @@ CLUSTER = "cluster"
 _OPTION_NAMES = {
     "file_format": "--format",
     "header": "--header/--no-header",
+    "weight_column": "--weight-column",
     "ignore_columns": "--ignore-column",
     "learning_rate": "--lr",
     "zero_based": "--zero-based/--one-based",

@@ -233,6 +233,10 @@ class _PreparedOnce:
         return identify(self._data)
 
     @property
+    def weighted(self) -> bool:
+        return self._data.sample_weights is not None
+
+    @property
     def communicator(self) -> Communicator:
         return self._data.communicator
 

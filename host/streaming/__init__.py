@@ -13,6 +13,7 @@ OPTIONS = (
     "damping",
     "bias",
     "positive",
+    "class_weight",
     "unit",
     "workers",
     "validation_fraction",

@@ -15,6 +15,7 @@ from p4sgd.host.image.entries import own_samples
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.manifest import (
     HEAT,
@@ -24,6 +25,8 @@ from p4sgd.host.streaming.manifest import (
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
+    VALIDATION_WEIGHTS,
+    WEIGHTS,
     WHITENING,
     Manifest,
     check_files,
@@ -33,6 +36,7 @@ from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
+from p4sgd.host.training.weights import class_weights_of
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
@@ -86,6 +90,11 @@ class PreparedFolder:
     def identity(self) -> DataIdentity:
         """Identity of the data; the checksum is that of the manifest."""
         return DataIdentity(self.name, self.manifest.samples, self.space.count, self._sha256)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its samples have weights."""
+        return self._weights(WEIGHTS) is not None
 
     @property
     def _workers(self) -> int:
@@ -149,6 +158,8 @@ class PreparedFolder:
         UserError
             If a chosen option is not the one that the data were prepared with.
         """
+        if asked.get("class_weight") is not None:
+            asked = {**asked, "class_weight": class_weights_of(asked["class_weight"])}
         ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
         for name in sorted(given & set(ours)):
             if name not in TRAINING_MAY_CHANGE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
@@ -214,6 +225,8 @@ class PreparedFolder:
             remarks=(*manifest.remarks, *remarks),
             communicator=self.communicator,
             fitted=scaling,
+            train_weights=self._weights(WEIGHTS),
+            validation_weights=self._weights(VALIDATION_WEIGHTS),
         )
 
     def check(self, options: TrainingOptions) -> None:
@@ -289,6 +302,9 @@ class PreparedFolder:
             zero_based=self.space.zero_based,
             hash_bits=self.space.hash_bits,
         )
+
+    def _weights(self, name: str) -> FloatArray | None:
+        return self._array(name) if f"{name}.npy" in self.manifest.files else None
 
     def _array(self, name: str) -> Any:
         try:

@@ -30,6 +30,8 @@ __all__ = [
     "VALIDATION",
     "VALIDATION_LABELS",
     "VALIDATION_SPARSE",
+    "VALIDATION_WEIGHTS",
+    "WEIGHTS",
     "WHITENING",
     "FileFacts",
     "Manifest",
@@ -43,7 +45,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
@@ -220,6 +222,9 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
 
 LABELS = "labels"
 """float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
+
+WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"
+"""float64, if samples do not all weigh the same: `train_weights` and `validation_weights` of `Prepared`."""
 
 HEAT = "heat"
 """int64 (features,), of sparse data: `p4sgd.host.data.Scaling.heat`."""

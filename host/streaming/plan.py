@@ -21,17 +21,18 @@ from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import whitening_error
+from p4sgd.host.training.weights import check_class_weight, weigh
 from p4sgd.hw.spec.config import BANKS
 
 __all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]
 
 
-def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.NDArray[np.float64]]:
+def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.NDArray[np.float64], FloatArray | None]:
     """Read all samples once.
 
     Returns
     -------
-    The findings, and the labels: float64 (samples,).
+    The findings, the labels, float64 (samples,), and the weights of the samples, if they have any, the same.
 
     Raises
     ------
@@ -43,17 +44,33 @@ def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.
         name = source.path.name
         sha256 = hash_files(source.path.parent, [name], on_progress, Step.IDENTIFY)[name].sha256
     labels: list[tuple[tuple[str, ...], npt.NDArray[np.float64]]] = []
+    weights: list[FloatArray | None] = []
     samples, stored = 0, 0
     block = None
     for block in source.blocks():
         samples += block.samples
         stored += block.stored
         labels.append((block.label_names, block.labels))
+        weights.append(block.sample_weights)
         on_progress(Step.READ, source.position, source.size)
     assert block is not None, "a source refuses to be empty"
     values, names = _join_labels(labels, source.name)
     dtype = block.features.dtype.newbyteorder("<").str
-    return FirstPass(samples, source.space, names, stored, block.sparse, dtype, sha256), values
+    return (
+        FirstPass(samples, source.space, names, stored, block.sparse, dtype, sha256),
+        values,
+        _join_weights(weights, labels),
+    )
+
+
+def _join_weights(
+    parts: list[FloatArray | None], labels: list[tuple[tuple[str, ...], npt.NDArray[np.float64]]]
+) -> FloatArray | None:
+    """Weights of all samples; blocks without weights weigh 1."""
+    if all(part is None for part in parts):
+        return None
+    ones = (np.ones(values.size) for _, values in labels)
+    return np.concatenate([one if part is None else part for part, one in zip(parts, ones, strict=True)])
 
 
 def _join_labels(
@@ -70,8 +87,8 @@ def _join_labels(
 PROGRAM_BYTES = 320 << 20
 """Memory of the program, its libraries and the current blocks, independent of the data."""
 
-SAMPLE_BYTES = 80
-"""Upper bound for the memory per sample without its features: label, destination, and computing these."""
+SAMPLE_BYTES = 120
+"""Upper bound for the memory per sample without its features: label, weight, destination, and computing these."""
 
 _FEATURE_BYTES = {False: 500, True: 150}
 """Memory per feature without the buckets: statistics, scaling, sums, and, unless all workers are sparse (the key),
@@ -105,6 +122,8 @@ class BucketPlan:
         Samples per bucket, a multiple of 8.
     destinations
         Destination of each sample, in the order of the file.
+    train_weights, validation_weights
+        What training and held-out samples weigh; see `p4sgd.host.training.preparation.Prepared`.
     """
 
     coding: LabelCoding
@@ -112,6 +131,8 @@ class BucketPlan:
     validation_labels: FloatArray
     rows: int
     destinations: Order
+    train_weights: FloatArray | None = None
+    validation_weights: FloatArray | None = None
 
     @property
     def train_buckets(self) -> int:
@@ -137,11 +158,22 @@ class _LabelsOnly:
     name: str
     labels: npt.NDArray[np.float64]
     label_names: tuple[str, ...]
+    sample_weights: FloatArray | None = None
     labelled: bool = True
+
+    def take(self, rows: Order, what: str = "") -> "_LabelsOnly":
+        """Those of some samples."""
+        weights = None if self.sample_weights is None else self.sample_weights[rows]
+        return _LabelsOnly(what + self.name, self.labels[rows], self.label_names, weights)
 
 
 def plan_buckets(
-    first_pass: FirstPass, labels: npt.NDArray[np.float64], options: TrainingOptions, rows: int, name: str
+    first_pass: FirstPass,
+    labels: npt.NDArray[np.float64],
+    options: TrainingOptions,
+    rows: int,
+    name: str,
+    weights: FloatArray | None = None,
 ) -> BucketPlan:
     """Shuffle and split the samples, and assign them to buckets.
 
@@ -157,6 +189,8 @@ def plan_buckets(
         Samples per bucket, a multiple of 8.
     name
         Name of the data, for messages.
+    weights
+        Weights of all samples, float64 (samples,), if they have any.
 
     Raises
     ------
@@ -164,18 +198,21 @@ def plan_buckets(
         If labels and options do not suit each other.
     """
     task = get_loss(options.loss).task
-    coding = LabelCoding.fit(task, _LabelsOnly(name, labels, first_pass.label_names), options.positive)
+    data = _LabelsOnly(name, labels, first_pass.label_names, weights)
+    coding = LabelCoding.fit(task, data, options.positive)
+    check_class_weight(options.class_weight, data, coding)
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
         rest, held_out = split(labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=name)
-        coding = LabelCoding.fit(task, _LabelsOnly(name, labels[rest], first_pass.label_names), options.positive)
+        coding = LabelCoding.fit(task, data.take(rest), options.positive)
     else:
         rest, held_out = shuffle(labels.size, options.seed), np.empty(0, np.intp)
     destinations = np.empty(labels.size, np.intp)
     destinations[rest] = np.arange(rest.size)
     destinations[held_out] = -(-rest.size // rows) * rows + np.arange(held_out.size)
-    train_labels = coding.labels_of(_LabelsOnly(name, labels[rest], first_pass.label_names))
-    return BucketPlan(coding, train_labels, labels[held_out], rows, destinations)
+    parts = [data.take(rest), *([data.take(held_out, "held-out samples of ")] if held_out.size else [])]
+    weighed = [*weigh(parts, coding, options.class_weight), None]
+    return BucketPlan(coding, coding.labels_of(parts[0]), labels[held_out], rows, destinations, *weighed[:2])
 
 
 def check_density(first_pass: FirstPass, samples: int, options: TrainingOptions, name: str) -> None:

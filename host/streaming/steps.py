@@ -15,10 +15,12 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, needs_sums
 from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
+from p4sgd.host.data.weights import importances
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
 from p4sgd.host.image.packing import PackedBlocks, plan_images
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming import plan as plans
@@ -31,6 +33,8 @@ from p4sgd.host.streaming.manifest import (
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
+    VALIDATION_WEIGHTS,
+    WEIGHTS,
     WHITENING,
     Manifest,
     SourceFacts,
@@ -53,11 +57,14 @@ from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]
+__all__ = ["ROWS", "SOURCE_LABELS", "SOURCE_WEIGHTS", "Steps", "sync_folder"]
 
 
 SOURCE_LABELS = "source_labels.npy"
 """Name of the file with all labels, in the order of the data."""
+
+SOURCE_WEIGHTS = "source_weights.npy"
+"""The same for weights of samples, if they have any."""
 
 ROWS = "rows"
 """Name of the folder of buckets."""
@@ -112,7 +119,7 @@ class Steps:
             If the folder cannot be written.
         """
         if not (self._work / MANIFEST).exists():
-            found, labels = self._read_labels()
+            found, labels, weights = self._read_labels()
             features = found.space.count
             config = self._config or self._suitable(found)
             shards = deal(features, self._options, [config] * self._options.workers)
@@ -127,8 +134,9 @@ class Steps:
                     sparse_workers=config.sparse,
                 ),
                 self._source.name,
+                weights,
             )
-            del labels
+            del labels, weights
             plans.check_density(found, plan.train_labels.size, self._options, self._source.name)
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
@@ -146,17 +154,24 @@ class Steps:
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
-    def _read_labels(self) -> tuple[FirstPass, npt.NDArray[np.float64]]:
+    def _read_labels(self) -> tuple[FirstPass, FloatArray, FloatArray | None]:
         if self._state.first_pass is None:
-            found, labels = first_pass(self._source, self._on_progress)
+            found, labels, weights = first_pass(self._source, self._on_progress)
             check_unchanged(self._request, self._source)
             with new_file(self._work / SOURCE_LABELS) as file:
                 np.save(file, labels)
+            if weights is not None:
+                with new_file(self._work / SOURCE_WEIGHTS) as file:
+                    np.save(file, weights)
             self._state.first_pass = found
             self._save()
-            return found, labels
-        labels = np.load(self._work / SOURCE_LABELS)
-        return self._state.first_pass, labels
+            return found, labels, weights
+        weighted = (self._work / SOURCE_WEIGHTS).exists()
+        labels, weights = (
+            np.load(self._work / SOURCE_LABELS),
+            np.load(self._work / SOURCE_WEIGHTS) if weighted else None,
+        )
+        return self._state.first_pass, labels, weights
 
     def _sort(self, found: FirstPass, plan: BucketPlan, buckets: Buckets, shards: Sequence[Shard]) -> None:
         """Read all samples again, and append each to its bucket."""
@@ -249,7 +264,7 @@ class Steps:
             count = sampled(plan.train_labels.size, found.space.count)
             parts = _first_samples(plan, buckets, count)
             norms = np.concatenate([square_norms(part, scaling) for part in parts])
-            state.mean_square = mean_square(norms, bias=options.bias)
+            state.mean_square = mean_square(norms, bias=options.bias, weights=plan.train_weights)
             state.sums = np.zeros(found.space.count, np.int64)
             self._save()
         assert state.extremes is not None
@@ -312,6 +327,9 @@ class Steps:
             arrays[HEAT] = scaling.heat
         if plan.validation_labels.size:
             arrays[VALIDATION_LABELS] = plan.validation_labels
+        for name, weights in ((WEIGHTS, plan.train_weights), (VALIDATION_WEIGHTS, plan.validation_weights)):
+            if weights is not None:
+                arrays[name] = weights
         for name, array in arrays.items():
             with new_file(work / f"{name}.npy") as file:
                 np.save(file, array)
@@ -371,6 +389,7 @@ class Steps:
             stored=options.stored,
             batch=options.batch,
             counts=counts,
+            importances=importances(plan.train_weights),
         )
 
     def _open_images(self, images: list[Image], files: contextlib.ExitStack) -> list[ImageWriter]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.weights import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss, Task, get_loss
@@ -115,7 +116,7 @@ _INTERPOLATIONS = 5
 """Steps of false position. For logistic and squared losses 2 to 4 are usually enough."""
 
 
-def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray) -> float:
+def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
     """The constant c with the smallest mean loss of z + c; the middle of the interval if there are many (hinge).
 
     The mean residual is the derivative of the mean loss. The losses are convex, so it never falls with c.
@@ -126,11 +127,16 @@ def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray) -> float:
         Activations without the constant, float64 (samples,).
     y
         Labels as the loss takes them, float64 (samples,).
+    weights
+        Weights of the samples, float64 (samples,), if they do not count the same.
     """
+    if weights is not None:
+        counted = weights > 0
+        z, y, weights = z[counted], y[counted], weights[counted]
 
     @functools.cache
     def slope(place: int) -> float:
-        return _mean(lambda z, y: loss.residual(z + place / _STEPS, y), z, y)
+        return _average(lambda z, y: loss.residual(z + place / _STEPS, y), weights, z, y)
 
     least = _first(slope, -_NEAR, _NEAR, lambda value: value >= 0)
     greatest = least
@@ -167,15 +173,22 @@ def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[
     return high
 
 
-def _mean(function: Callable[..., npt.NDArray[Any]], *arrays: FloatArray) -> float:
-    """Mean of a function of arrays, (samples,), block by block: what it allocates then stays in the cache."""
-    size = arrays[0].size
-    blocks = (slice(first, first + _BLOCK) for first in range(0, size, _BLOCK))
-    return float(sum(function(*(array[block] for array in arrays)).sum() for block in blocks) / size)
+def _average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray | None, *arrays: FloatArray) -> float:
+    """`average` of a function of arrays, (samples,), block by block: what it allocates then stays in the cache."""
+    size, total = arrays[0].size, 0.0
+    for first in range(0, size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        values = function(*(array[block] for array in arrays))
+        if weights is not None:
+            values = np.where(weights[block] > 0, values, 0.0) * weights[block]
+        total += float(values.sum())
+    return total / (size if weights is None else float(weights.sum()))
 
 
-def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) -> dict[str, float]:
-    """Metrics of activations against labels.
+def measure(
+    loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
+) -> dict[str, float]:
+    """Metrics of activations against labels; all means are weighted if samples have weights.
 
     Parameters
     ----------
@@ -187,6 +200,8 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
         Activations, float64 (samples,).
     labels
         Labels from ``coding.labels_of``, float64 (samples,).
+    weights
+        Weights of the samples, float64 (samples,), not all 0; ``None`` if they count the same.
 
     Returns
     -------
@@ -194,18 +209,18 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
     regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions of
     e^z instead of ``r2`` the mean ``deviance`` in the unit of the target, and ``d2``, which is to it what R² is to mse.
     """
-    result = {"loss": _mean(lambda z, labels: loss.value(z, coding.real(labels)), z, labels)}
+    result = {"loss": _average(lambda z, labels: loss.value(z, coding.real(labels)), weights, z, labels)}
     if coding.task is Task.CLASSIFICATION:
-        result["accuracy"] = _mean(lambda z, labels: coding.predictions(z) == labels, z, labels)
+        result["accuracy"] = _average(lambda z, labels: coding.predictions(z) == labels, weights, z, labels)
     else:
-        predicted = coding.predictions(z)
-        squares = float(((predicted - labels) ** 2).sum())
-        spread = float(((labels - labels.mean()) ** 2).sum())
-        result["mse"] = squares / labels.size
+        predicted, centre = coding.predictions(z), average(labels, weights)
+        result["mse"] = squares = average((predicted - labels) ** 2, weights)
+        spread = average((labels - centre) ** 2, weights)
         if isinstance(loss, LogLink):
-            result["deviance"] = deviance = float(loss.deviance(labels, predicted).mean())
-            mean = np.full_like(labels, labels.mean())
-            result["d2"] = 1 - deviance / float(loss.deviance(labels, mean).mean()) if spread > 0 else float("nan")
+            result["deviance"] = deviance = average(loss.deviance(labels, predicted), weights)
+            mean = np.full_like(labels, centre)
+            known = spread > 0
+            result["d2"] = 1 - deviance / average(loss.deviance(labels, mean), weights) if known else float("nan")
         else:
             result["r2"] = 1 - squares / spread if spread > 0 else float("nan")
     return result
@@ -237,5 +252,5 @@ def evaluate(model: Model, data: Dataset) -> dict[str, float]:
     UserError
         If features or labels are not the model's.
     """
-    loss = get_loss(model.loss, model.loss_parameters)
-    return measure(loss, model.labels, model.decision_function(data), model.labels.labels_of(data))
+    loss, weights = get_loss(model.loss, model.loss_parameters), relative(data.sample_weights, data.name)
+    return measure(loss, model.labels, model.decision_function(data), model.labels.labels_of(data), weights)

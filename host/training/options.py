@@ -8,7 +8,8 @@ from typing import Any
 
 from p4sgd.host.data.scaling import CENTRED, KINDS
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Loss, get_loss
+from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
+from p4sgd.host.training.weights import class_weights_of
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
@@ -206,6 +207,10 @@ class TrainingOptions:
         only makes up for scaling and quantisation.
     positive
         The label of class 1, as the source has it, all others being class 0, if there are more than two labels.
+    class_weight
+        Weights of classes: ``balanced``, with which both count the same in total; weights by label, as a mapping or a
+        text ``LABEL=WEIGHT,LABEL=WEIGHT``, in which labels that are not named weigh 1; ``None`` if all weigh 1. They
+        multiply the weights of samples, and count in training and in the loss of held-out samples.
     unit
         Features of a unit, 8, 16, 32 or 64: activations are rounded for each unit, and a unit is never divided among
         workers or engines. ``None`` takes the most that leave 32 units. With fewer features than a worker has lanes,
@@ -265,6 +270,7 @@ class TrainingOptions:
     damping: float = 0.01
     bias: bool = True
     positive: str | float | None = None
+    class_weight: str | dict[str, float] | None = None
     unit: int | None = None
     workers: int = 1
     parallel: str = "model"
@@ -287,6 +293,10 @@ class TrainingOptions:
         if self.quantile is not None:
             self._check_parameter("quantile", parameters)
             _real("quantile", self.quantile, above=0.0, below=1.0)
+        if self.class_weight is not None:
+            if get_loss(self.loss).task is not Task.CLASSIFICATION:
+                raise UserError(f"class-weight has no effect on the loss {self.loss}, which is not for classes")
+            object.__setattr__(self, "class_weight", class_weights_of(self.class_weight))
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("parallel", self.parallel, PARALLELS)
         _one_of("scaling", self.scaling, KINDS)

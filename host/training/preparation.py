@@ -19,6 +19,7 @@ from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
+from p4sgd.host.data.weights import average, importances
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
@@ -30,7 +31,8 @@ from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.start import Start
-from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
+from p4sgd.host.training.weights import check_class_weight, weigh
+from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
 
@@ -114,6 +116,9 @@ class Prepared:
         See `p4sgd.host.data.Scaling`.
     fitted
         Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
+    train_weights, validation_weights
+        What training and held-out samples weigh, those of a class included, relative to the largest: float64; ``None``
+        if all weigh the same.
     """
 
     name: str
@@ -138,6 +143,19 @@ class Prepared:
     whitening_times: StageTimes | None = None
     heat: IntArray | None = None
     fitted: Scaling | Whitening | None = None
+    train_weights: FloatArray | None = None
+    validation_weights: FloatArray | None = None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the hardware has weights of the samples."""
+        return self.images[0].importances is not None
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the training samples as the hardware has it: by so much larger its rate is per sample."""
+        own = self.images[0].importances
+        return 1.0 if own is None else float(IMPORTANCE.to_real(own[: self.samples].astype(np.int64)).mean())
 
     @property
     def width(self) -> int:
@@ -234,6 +252,11 @@ class PreparedData(Protocol):
         ...
 
     @property
+    def weighted(self) -> bool:
+        """Whether its samples have weights."""
+        ...
+
+    @property
     def communicator(self) -> Communicator:
         """The processes that train together."""
         ...
@@ -300,6 +323,7 @@ def prepare(
     task, start = get_loss(options.loss).task, start or Start()
     # Before the split, so that messages are about all samples.
     coding = start.coding or LabelCoding.fit(task, data, options.positive)
+    check_class_weight(options.class_weight, data, coding)
     validation = None
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
@@ -308,6 +332,8 @@ def prepare(
     else:
         data = data.reordered(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
+    parts = [data] if validation is None else [data, validation]
+    weights, *held_out = broadcast(data.communicator, weigh(parts, coding, options.class_weight))
     whitening_times = None
     if start.scaling is None:
         scaling, whitening_times = _fit_scaling(data, options)
@@ -327,6 +353,7 @@ def prepare(
         batch=options.batch,
         directory=directory,
         sample_ranks=sample_ranks,
+        importances=importances(weights),
     )
     first = slice(sampled(data.samples, data.feature_count))
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
@@ -349,7 +376,7 @@ def prepare(
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
-        mean_square=mean_square(squares, bias=options.bias),
+        mean_square=mean_square(squares, bias=options.bias, weights=weights),
         means=means,
         reason=scaling.reason,
         mixing=mixing,
@@ -358,6 +385,8 @@ def prepare(
         whitening_times=whitening_times,
         heat=heat,
         fitted=scaling,
+        train_weights=weights,
+        validation_weights=held_out[0] if held_out else None,
     )
 
 
@@ -448,7 +477,9 @@ def check_memory(
     if options.validation_fraction and isinstance(data, Dataset):
         held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    needed = max(bank_bytes(shard.layout(samples, options.stored)) for shard in shards)
+    own_weights = data.sample_weights is not None if isinstance(data, Dataset) else data.weighted
+    weighted = options.class_weight is not None or own_weights
+    needed = max(bank_bytes(shard.layout(samples, options.stored), weighted=weighted) for shard in shards)
     if needed > available:
         raise UserError(
             f"{data.name} needs {needed:,} bytes of a worker's memory, there are {available:,}: use fewer samples, "
@@ -519,6 +550,10 @@ def hardware_means(
     return np.append(means, _bias_value(options.stored, scaling.signed)) if options.bias else means
 
 
-def mean_square(squares: FloatArray, *, bias: bool) -> float:
-    """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples."""
-    return float(squares.mean()) + float(bias)
+def mean_square(squares: FloatArray, *, bias: bool, weights: FloatArray | None = None) -> float:
+    """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples.
+
+    It is weighted if samples have weights, of which there may be more, unless these all weigh 0.
+    """
+    own = None if weights is None or not weights[: squares.size].any() else weights[: squares.size]
+    return average(squares, own) + float(bias)

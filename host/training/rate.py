@@ -27,7 +27,8 @@ _COARSE = 0.01
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate that the hardware can represent: B · mantissa · 2^-exponent, with B the size of a mini-batch.
+    """A learning rate that the hardware can represent: B · mantissa · 2^-exponent, with B the size of a mini-batch, or
+    what its samples weigh on average.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class Rate:
         return self.error > _COARSE
 
 
-def choose_rate(learning_rate: float, batch: int, features: FeatureFormat) -> Rate:
+def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
     """The representable rate nearest to a learning rate.
 
     The exponent is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature, rates range from
@@ -76,18 +77,18 @@ def choose_rate(learning_rate: float, batch: int, features: FeatureFormat) -> Ra
         low, high = batch * math.ldexp(1, -exponents[-1]), largest_rate(batch, features)
         raise UserError(
             f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} "
-            f"for a batch of {batch}"
+            f"for a batch of {batch:g}"
         )
     _, exponent, mantissa = min(candidates)
     return Rate(mantissa, exponent, learning_rate, batch * math.ldexp(mantissa, -exponent))
 
 
-def largest_rate(batch: int, features: FeatureFormat) -> float:
+def largest_rate(batch: float, features: FeatureFormat) -> float:
     """The largest learning rate that the hardware can represent."""
     return batch * math.ldexp(RATE_MANTISSA.maximum, -_exponents(features)[0])
 
 
-def smallest_rate(batch: int, features: FeatureFormat) -> float:
+def smallest_rate(batch: float, features: FeatureFormat) -> float:
     """The smallest learning rate with a full mantissa, the lower bound of schedules."""
     return batch * math.ldexp((RATE_MANTISSA.maximum + 1) / 2, -_exponents(features)[-1])
 
@@ -164,6 +165,7 @@ def run_settings(
     mini_batches: int,
     workers: int,
     unit: int,
+    weighted: bool = False,
 ) -> RunSettings:
     """The settings of a run with these options.
 
@@ -183,6 +185,8 @@ def run_settings(
         Number of workers of the job.
     unit
         Features of a unit.
+    weighted
+        Whether samples have weights.
     """
     return RunSettings(
         features=features,
@@ -197,6 +201,7 @@ def run_settings(
         workers=workers,
         unit=unit,
         stale=bool(options.staleness),
+        weighted=weighted,
     )
 
 

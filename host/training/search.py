@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError
@@ -127,7 +128,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
     settings = []
     for wanted in rates:
-        rate = choose_rate(wanted, batch, form)
+        rate = choose_rate(wanted, batch * prepared.mean_weight, form)
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         settings.append(
             run_settings(
@@ -139,6 +140,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
                 mini_batches=mini_batches,
                 workers=1,
                 unit=prepared.unit,
+                weighted=prepared.weighted,
             )
         )
     trials = _Trials(prepared, settings[0], loss)
@@ -175,8 +177,9 @@ def samples_of_trials(prepared: Prepared, options: TrainingOptions) -> int:
 def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> list[float]:
     """Learning rates to try, as far as the registers of rate, L2 shrink and L1 threshold can hold them."""
     form = prepared.features
-    least = max(smallest_rate(size, form) for size in (batch, options.batch))
-    most = min(largest_rate(size, form) for size in (batch, options.batch))
+    sizes = [size * prepared.mean_weight for size in (batch, options.batch)]
+    least = max(smallest_rate(size, form) for size in sizes)
+    most = min(largest_rate(size, form) for size in sizes)
     names = ("l2", "l1") if options.alpha is None else ("alpha", "alpha")
     for name, strength, limit in zip(names, prepared.penalties(options), (SHRINK, WEIGHT), strict=True):
         if strength == 0:
@@ -212,7 +215,11 @@ class _Trials:
         begin = min(rows, prepared.samples - rows)
         self._scored = slice(begin, begin + min(rows, _SCORED))
         self._y = prepared.coding.real(prepared.train_labels[self._scored])
+        weights = None if prepared.train_weights is None else prepared.train_weights[self._scored]
+        self._weights = weights if weights is not None and weights.any() else None
         self._labels = prepared.images[0].labels[:trained].astype(np.int64)
+        weighing = prepared.images[0].importances
+        self._importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
         samples = max(trained, self._scored.stop)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
         self._groups = [
@@ -255,13 +262,14 @@ class _Trials:
             number += end - begin
             rows = slice(begin * first.batch, end * first.batch)
             for (model,) in self._models:
-                model.train(rows.start, self._labels[rows], np.empty(0, np.int64), self._table)
+                model.train(rows.start, self._labels[rows], self._importances[rows], self._table)
 
     def _update(self, number: int) -> None:
         """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""
         first, form, flags = self._first, self._first.features, golden.Flags()
         begin = number % first.mini_batches * first.batch
-        labels = self._labels[begin : begin + first.batch]
+        rows = slice(begin, begin + first.batch)
+        labels, importances = self._labels[rows], self._importances[rows] if first.weighted else None
         activations = self._ranks.all_sum(
             np.stack(
                 [
@@ -274,7 +282,7 @@ class _Trials:
         residuals = golden.residual(z, np.broadcast_to(labels, z.shape), self._table, first.label_mode, flags)
         for settings, parts, g in zip(self._settings, self._models, residuals, strict=True):
             for part in parts:
-                part.update(begin, golden.delta(g, settings))
+                part.update(begin, golden.delta(g, settings, importances))
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""
@@ -287,8 +295,8 @@ class _Trials:
         fraction = WEIGHT.fraction + self._first.features.fraction
         scores = np.empty(len(exact))
         for trial, z in enumerate(np.ldexp(exact.astype(np.float64), -fraction)):
-            intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
-            scores[trial] = self._loss.value(z + intercept, self._y).mean()
+            intercept = fit_intercept(self._loss, z, self._y, self._weights) if options.bias else 0.0
+            scores[trial] = average(self._loss.value(z + intercept, self._y), self._weights)
             if any(options.penalties):
                 weights = self._prepared.join(of_job(self._own(trial), self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))

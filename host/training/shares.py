@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -183,6 +184,7 @@ class _Blank:
     layout: ImageLayout
     signed: bool = False
     exempt: None = None
+    importances: ClassVar[None] = None
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:

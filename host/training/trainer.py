@@ -19,6 +19,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
+from p4sgd.host.data.weights import average, relative
 from p4sgd.host.devices import Device, has_network
 from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
@@ -41,6 +42,7 @@ from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.host.training.start import Start
+from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
@@ -239,6 +241,10 @@ class _Training:
             name: data for name, data in (("validation", prepared.validation), ("test", test)) if data is not None
         }
         self._held_out_labels = {name: prepared.coding.labels_of(data) for name, data in self._held_out.items()}
+        self._weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+        """What samples weigh by data, those of classes included except in other samples than those to train on."""
+        if test is not None:
+            self._weights["test"] = relative(test.sample_weights, test.name)
         self._on_epoch = on_epoch
         self._on_remark = on_remark
         self._keep = keep
@@ -253,7 +259,7 @@ class _Training:
         self._monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
-        for remark in prepared.remarks:
+        for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
             self.remark(remark)
         if sample_ranks is not None:
             # Dense data have no heat: every sample may have every feature.
@@ -285,16 +291,18 @@ class _Training:
         self._tell_large_batch()
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)
-        z += fit_intercept(self._loss, z, y) if self._refit else 0.0
-        self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        weights = prepared.train_weights
+        z += fit_intercept(self._loss, z, y, weights) if self._refit else 0.0
+        self._constant_loss = broadcast(self._ranks, average(self._loss.value(z, y), weights))
         self._convergence = Convergence(state.history, self._constant_loss)
         self._decoded = decoded_features(prepared.images, form)
         """Kept for the search, the emulator and the evaluation."""
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
-        choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
+        self._batch = options.batch * prepared.mean_weight
+        choose_rate(first, self._batch, form)  # raises if it is outside the range of the hardware
         state.first_rate = first
-        smallest = smallest_rate(options.batch, form)
+        smallest = smallest_rate(self._batch, form)
         self._schedule = LearningRateSchedule(
             options.schedule, first, options.power, smallest, options.patience, state.divisor
         )
@@ -445,7 +453,7 @@ class _Training:
     def _epoch(self, session: Session, source: ModelSource) -> ModelSource:
         """Train an epoch; returns where the weights of the next one come from."""
         epoch = self._state.epoch + 1
-        rate = choose_rate(self._schedule.rate(epoch), self._options.batch, self._prepared.features)
+        rate = choose_rate(self._schedule.rate(epoch), self._batch, self._prepared.features)
         session.configure(self._settings(rate))
         begin = time.perf_counter()
         report = session.run(source)
@@ -496,6 +504,7 @@ class _Training:
             mini_batches=-(-samples // self._options.batch),
             workers=len(self._prepared.shards),
             unit=self._prepared.unit,
+            weighted=self._prepared.weighted,
         )
 
     def _measure_epoch(self, weights: IntArray) -> dict[str, float]:
@@ -518,7 +527,8 @@ class _Training:
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
-        intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._refit else 0.0
+        y = coding.real(prepared.train_labels)
+        intercept = fit_intercept(loss, z, y, prepared.train_weights) if self._refit else 0.0
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
@@ -538,7 +548,8 @@ class _Training:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
-            metrics |= _named(name, measure(self._loss, self._prepared.coding, values, labels))
+            measured = measure(self._loss, self._prepared.coding, values, labels, self._weights[name])
+            metrics |= _named(name, measured)
         if self._penalised:
             penalties = penalty(weights[: self._prepared.space.count], self._l2, self._l1)
             metrics["objective"] = metrics["train_loss"] + penalties
@@ -552,7 +563,8 @@ class _Training:
         if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
-            correction = fit_intercept(self._loss, z, coding.real(self._prepared.train_labels))
+            y = coding.real(self._prepared.train_labels)
+            correction = fit_intercept(self._loss, z, y, self._prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
             model, _, _ = self._measure(weights)

@@ -11,6 +11,7 @@ class RandomImage:
     """An image of random bits: what the hardware computes from it takes as long as anything else."""
 
     signed = False
+    importances = None
 
     def __init__(self, layout: ImageLayout, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -35,8 +35,8 @@ _MAX_FIELD = 1 << 30
 
 _NO_LABEL = "the label is missing: leave the line out"
 
-_Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None]
-"""Features of some samples, (samples, features), and their labels, if these are needed."""
+_Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]
+"""Features of some samples, (samples, features), and their labels and weights, if these are needed."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class CsvSource(TextSource):
         form = _detect(self.path, self.options)
         named: bool | None = None
         samples = 0
-        for features, labels in self._parts(form):
+        for features, labels, weights in self._parts(form):
             with self._label_mistakes(form):
-                block = self._block(features, labels, samples, feature_names=form.columns.feature_names)
+                block = self._block(features, labels, samples, weights, feature_names=form.columns.feature_names)
             if named is not None and named != bool(block.label_names):
                 self._find_label_mistake(form)
             named = bool(block.label_names)
@@ -83,14 +83,17 @@ class CsvSource(TextSource):
 
     def _read(self) -> Dataset:
         form = _detect(self.path, self.options)
-        values, parts = GrowingArray(np.float64), []
-        for block, labels in self._parts(form):
+        values, parts, weights = GrowingArray(np.float64), [], GrowingArray(np.float64)
+        for block, labels, own in self._parts(form):
             values.append(block)
             parts.append(labels)
+            if own is not None:
+                weights.append(own)
         features = values.finish().reshape(-1, len(form.columns.features))
         joined = None if form.columns.label is None else RawLabels.join(part for part in parts if part is not None)
         with self._label_mistakes(form):
-            return self._join(features, joined, feature_names=form.columns.feature_names)
+            weighing = None if form.columns.weight is None else weights.finish()
+            return self._join(features, joined, weighing, feature_names=form.columns.feature_names)
 
     def _parts(self, form: _Form) -> Iterator[_Part]:
         """The samples of this rank, from the fast reader, and after a rejected block from the slow one."""
@@ -98,15 +101,16 @@ class CsvSource(TextSource):
 
         done = 0
         with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
-            for features, labels in self._fast(form):
-                yield features, labels
-                done += features.shape[0]
+            for part in self._fast(form):
+                yield part
+                done += part[0].shape[0]
             return
-        for features, labels in self._slow(form):
+        for features, labels, weights in self._slow(form):
             known = min(done, features.shape[0])
             done -= known
             if known < features.shape[0]:
-                yield features[known:], None if labels is None else RawLabels(labels.values[known:], labels.texts)
+                left = None if labels is None else RawLabels(labels.values[known:], labels.texts)
+                yield features[known:], left, None if weights is None else weights[known:]
 
     def _fast(self, form: _Form) -> Iterator[_Part]:
         """The samples of this rank, read with pyarrow.
@@ -124,6 +128,8 @@ class CsvSource(TextSource):
         types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
         if columns.label is not None:
             types[names[columns.label]] = pa.string()
+        if columns.weight is not None:
+            types[names[columns.weight]] = pa.float64()
         parsing = pa_csv.ParseOptions(delimiter=form.delimiter)
         conversion = pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
@@ -142,8 +148,11 @@ class CsvSource(TextSource):
                     block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
                     if not np.isfinite(block).all():
                         raise _RefusedError
-                    label = columns.label
-                    yield block, None if label is None else RawLabels.from_column(batch.column(names[label]))
+                    label, weight = columns.label, columns.weight
+                    weights = None if weight is None else batch.column(names[weight]).to_numpy()
+                    if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
+                        raise _RefusedError
+                    yield block, None if label is None else RawLabels.from_column(batch.column(names[label])), weights
 
     def _slow(self, form: _Form) -> Iterator[_Part]:
         """The samples of this rank, read in Python.
@@ -157,9 +166,11 @@ class CsvSource(TextSource):
         places, label = columns.features, columns.label
         rows: list[list[float]] = []
         texts: list[str] = []
+        weights: list[float] = []
 
         def part() -> _Part:
-            return np.array(rows), None if label is None else RawLabels.from_texts(texts)
+            labels = None if label is None else RawLabels.from_texts(texts)
+            return np.array(rows), labels, None if columns.weight is None else np.array(weights)
 
         for line, fields in self._records(form):
             if len(fields) != columns.count:
@@ -172,9 +183,14 @@ class CsvSource(TextSource):
                 if text in MISSING:
                     raise UserError(f"{self.path}, line {line}, {columns[label]}: {_NO_LABEL}")
                 texts.append(text)
+            if columns.weight is not None:
+                place = f"{self.path}, line {line}, {columns[columns.weight]}"
+                weights.append(_value(fields[columns.weight], place))
+                if weights[-1] < 0:
+                    raise UserError(f"{place}: the weight is {weights[-1]:g}: it must be at least 0")
             if len(rows) * len(places) >= BLOCK_VALUES:
                 yield part()
-                rows, texts = [], []
+                rows, texts, weights = [], [], []
         if rows:
             yield part()
 
@@ -283,7 +299,8 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line is a header; ``None`` if it may also be a sample."""
     others = set()  # columns that were chosen by number and hold no features
-    for choice in (options.label_column or -1, *options.ignore_columns):
+    weight = () if options.weight_column is None else (options.weight_column,)
+    for choice in (options.label_column or -1, *weight, *options.ignore_columns):
         try:
             number_of_column = int(choice)
         except ValueError:

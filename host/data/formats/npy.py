@@ -32,7 +32,8 @@ class NpySource(RowSource):
         step = max(1, BLOCK_VALUES // matrix.columns)
         for first in range(0, matrix.rows, step):
             part = matrix.read(first, min(step, matrix.rows - first))
-            yield check_finite(self._block(*_split(part, columns), first), first)
+            features, labels, weights = _split(part, columns)
+            yield check_finite(self._block(features, labels, first, weights), first)
             self._done = (first + part.shape[0]) / matrix.rows
         if matrix.rows == 0:
             raise UserError(f"{self.name}: there are no samples")
@@ -45,12 +46,15 @@ class NpySource(RowSource):
         return check_finite(self._join(*_split(matrix[share.start : share.stop], columns)), share.start)
 
 
-def _split(rows: npt.NDArray[Any], columns: Columns) -> tuple[Features, RawLabels | None]:
-    """Features of some rows, a view if their columns are contiguous, and the labels if these are needed."""
+def _split(
+    rows: npt.NDArray[Any], columns: Columns
+) -> tuple[Features, RawLabels | None, npt.NDArray[np.float64] | None]:
+    """Features of some rows, a view if their columns are contiguous, and the labels and weights if these are needed."""
+    weights = None if columns.weight is None else rows[:, columns.weight].astype(np.float64)
     labels = None if columns.label is None else RawLabels(rows[:, columns.label])
     first, end = columns.features[0], columns.features[-1] + 1
     side_by_side = end - first == len(columns.features)
-    return rows[:, first:end] if side_by_side else rows[:, columns.features], labels
+    return rows[:, first:end] if side_by_side else rows[:, columns.features], labels, weights
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Archives of NumPy arrays (.npz): a dense or sparse matrix of features, and labels.
 
 The features are a matrix under one of `FEATURE_KEYS`, or a sparse matrix as `scipy.sparse.save_npz` writes it. Labels
-are under one of `LABEL_KEYS`, as numbers or texts. Dense matrices in C order and sparse ones in CSR form are stored by
-rows, and can be decompressed in blocks.
+are under one of `LABEL_KEYS`, as numbers or texts; weights of samples, if there are any, under one of `WEIGHT_KEYS`.
+Dense matrices in C order and sparse ones in CSR form are stored by rows, and can be decompressed in blocks.
 """
 
 import math
@@ -21,10 +21,11 @@ from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_label
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
 from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.weights import check_weights
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
-__all__ = ["FEATURE_KEYS", "LABEL_KEYS", "NpzSource"]
+__all__ = ["FEATURE_KEYS", "LABEL_KEYS", "WEIGHT_KEYS", "NpzSource"]
 
 
 FEATURE_KEYS = ("features", "X", "x", "data")
@@ -32,6 +33,9 @@ FEATURE_KEYS = ("features", "X", "x", "data")
 
 LABEL_KEYS = ("labels", "y", "Y", "target")
 """Keys of the labels; the first that exists is used."""
+
+WEIGHT_KEYS = ("weights", "sample_weight")
+"""Keys of the weights of samples; the first that exists is used."""
 
 _CHUNK_BYTES = 1 << 18
 """Size of the parts that are decompressed; larger ones are slower."""
@@ -49,12 +53,15 @@ class NpzSource(RowSource):
             samples, features = stored.shape
             values, names = _labels(self.path, archive, samples).encode(self.name)
             check_labels(values, self.name)
+            weights = _weights(self.path, archive, samples)
             if samples == 0:
                 raise UserError(f"{self.name}: there are no samples")
             first = 0
             while first < samples:
                 end = stored.end(first, BLOCK_VALUES)
-                part = Dataset(stored.rows(range(first, end)), values[first:end], self.name, names)
+                own = None if weights is None else weights[first:end]
+                rows = stored.rows(range(first, end))
+                part = Dataset(rows, values[first:end], self.name, names, sample_weights=own)
                 yield check_finite(part, first)
                 first, self._done = end, end / samples
         self._space = FeatureSpace(features)
@@ -66,11 +73,13 @@ class NpzSource(RowSource):
                 samples, count = stored.shape
                 share = share_of(ranks, samples)
                 features = stored.rows(share)
-            labels = None
+            labels, weights = None, None
             if self.options.labels_needed:
+                weights = _weights(self.path, archive, samples)
+                weights = None if weights is None else weights[share.start : share.stop]
                 labels = _labels(self.path, archive, samples)
                 labels = RawLabels(labels.values[share.start : share.stop], labels.texts)
-        dataset = self._join(features, labels)
+        dataset = self._join(features, labels, weights)
         if like is not None and count != like.count:
             raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
         return check_finite(dataset, share.start)
@@ -124,6 +133,28 @@ def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -
         return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])
     except UnicodeDecodeError:
         raise UserError(f"{path}, labels: hold bytes that are not UTF-8 text") from None
+
+
+def _weights(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -> npt.NDArray[np.float64] | None:
+    """The weights of all samples, if there are any.
+
+    Raises
+    ------
+    UserError
+        If there is not one per sample, or if one is no number of at least 0.
+    """
+    key = _find(archive, WEIGHT_KEYS)
+    if key is None:
+        return None
+    weights: object = archive[key]
+    if not isinstance(weights, np.ndarray):
+        raise _no_array(path, key)
+    check_numbers(weights.dtype, f"{path}, {key}")
+    if weights.size != samples or weights.ndim > 2:
+        raise UserError(f"{path}: there are {samples} samples, but {key} of shape {weights.shape}")
+    values = weights.reshape(-1).astype(np.float64)
+    check_weights(values, str(path))
+    return values
 
 
 def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:

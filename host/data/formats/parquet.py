@@ -31,8 +31,8 @@ class ParquetSource(RowSource):
         with _open(self.path, self.options) as table:
             names = table.columns.feature_names
             first = 0
-            for features, labels in _parts(table, range(table.samples)):
-                yield self._block(features, labels, first, feature_names=names)
+            for features, labels, weights in _parts(table, range(table.samples)):
+                yield self._block(features, labels, first, weights, feature_names=names)
                 first += features.shape[0]
                 self._done = first / table.samples
             if first == 0:
@@ -44,14 +44,17 @@ class ParquetSource(RowSource):
             share = share_of(self.options.communicator, table.samples)
             features = np.empty((len(share), len(table.columns.features)))
             parts: list[RawLabels] = []
+            weights = None if table.columns.weight is None else np.empty(len(share))
             first = 0
-            for block, labels in _parts(table, share):
+            for block, labels, own in _parts(table, share):
                 features[first : first + block.shape[0]] = block
+                if weights is not None:
+                    weights[first : first + block.shape[0]] = own
                 first += block.shape[0]
                 if labels is not None:
                     parts.append(labels)
             joined = None if table.columns.label is None else RawLabels.join(parts)
-            return self._join(features, joined, feature_names=table.columns.feature_names)
+            return self._join(features, joined, weights, feature_names=table.columns.feature_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,7 @@ def _without_index(schema: Any) -> list[int]:
 
 
 def _used(columns: Columns) -> list[int]:
-    return [*columns.features, *([] if columns.label is None else [columns.label])]
+    return [*columns.features, *(place for place in (columns.label, columns.weight) if place is not None)]
 
 
 def _suits(kind: Any, *, label: bool) -> bool:
@@ -136,13 +139,15 @@ def _suits(kind: Any, *, label: bool) -> bool:
     return numeric or (label and text)
 
 
-def _parts(table: _Table, rows: range) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None]]:
-    """Some rows, block by block: features, and labels if these are needed.
+def _parts(
+    table: _Table, rows: range
+) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]]:
+    """Some rows, block by block: features, and labels and weights if these are needed.
 
     Raises
     ------
     UserError
-        If a value is missing or not finite; the message names row and column.
+        If a value is missing or not finite, or a weight negative; the message names row and column.
     """
     path, columns, kept = table.path, table.columns, table.kept
     for first, batch in _batches(table, rows):
@@ -161,7 +166,16 @@ def _parts(table: _Table, rows: range) -> Iterator[tuple[npt.NDArray[np.float64]
             row, feature = strange
             where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
-        yield block, None if columns.label is None else _raw_labels(batch.column(kept[columns.label]))
+        labels = None if columns.label is None else _raw_labels(batch.column(kept[columns.label]))
+        weights = None
+        if columns.weight is not None:
+            weights = _numbers(batch.column(kept[columns.weight]))
+            strange_rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+            if strange_rows.size:
+                row = int(strange_rows[0])
+                where = f"{path}, row {first + row + 1}, {columns[columns.weight]}"
+                raise UserError(f"{where}: the weight is {weights[row]:g}: it must be finite and at least 0")
+        yield block, labels, weights
 
 
 def _batches(table: _Table, rows: range) -> Iterator[tuple[int, Any]]:

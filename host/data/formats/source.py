@@ -13,6 +13,7 @@ from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.weights import check_weights
 from p4sgd.host.errors import UserError
 
 __all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TextSource", "check_finite"]
@@ -102,17 +103,36 @@ class Source(ABC):
     def _read(self) -> Dataset:
         """As `read`."""
 
-    def _block(self, features: Features, labels: RawLabels | None, first: int, **about: Any) -> Dataset:
+    def _block(
+        self,
+        features: Features,
+        labels: RawLabels | None,
+        first: int,
+        weights: npt.NDArray[np.float64] | None = None,
+        **about: Any,
+    ) -> Dataset:
         """A data set of some samples; ``first`` is the number of samples in the file before them."""
+        if weights is not None:
+            check_weights(weights, self.name, first)
+            about["sample_weights"] = weights
         if labels is None:
             return Dataset(features, np.zeros(features.shape[0]), self.name, labelled=False, **about)
         values, names = labels.encode(self.name, first)
         check_labels(values, self.name, first)
         return Dataset(features, values, self.name, names, **about)
 
-    def _join(self, features: Features, labels: RawLabels | None, **about: Any) -> Dataset:
+    def _join(
+        self,
+        features: Features,
+        labels: RawLabels | None,
+        weights: npt.NDArray[np.float64] | None = None,
+        **about: Any,
+    ) -> Dataset:
         """The data set of all ranks, from the samples that this one has read."""
         ranks = self.options.communicator
+        if any(ranks.all_gather(weights is not None)):
+            own = np.ones(features.shape[0]) if weights is None else weights
+            about["sample_weights"] = np.concatenate(ranks.all_gather(own))
         if labels is None:
             unlabelled = np.zeros(sum(ranks.all_gather(features.shape[0])))
             return join_shares(features, unlabelled, self.name, ranks, labelled=False, **about)

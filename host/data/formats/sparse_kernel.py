@@ -30,6 +30,7 @@ def parse_plain(
     indices: Any,
     ends: Any,
     labels: Any,
+    weights: Any,
 ) -> tuple[int, int, int]:
     """Parse lines up to the first one that is not plain.
 
@@ -51,8 +52,8 @@ def parse_plain(
         Whether every line must have a label. If not, it may be missing or be a text, and all labels are 0.
     values, indices
         float64 and int32 (values,): values and their indices from ``stored`` on are written to them.
-    ends, labels
-        int64 and float64 (samples,): number of values after each sample, and its label, from ``row`` on.
+    ends, labels, weights
+        int64 and float64 (samples,): number of values after each sample, its label and its weight, from ``row`` on.
 
     Returns
     -------
@@ -63,17 +64,17 @@ def parse_plain(
         while blank(text[at]):
             at += 1
         if text[at] != _LINE_FEED and (text[at] != _COMMENT or names is not None):
-            label = 0.0
+            label, weight = 0.0, 1.0
             if limits is not None:
                 least, largest = limits
                 label, at, stored = parse_numbers(
                     text, at, stored, least, largest, mask, labels_needed, values, indices
                 )
             if names is not None:
-                label, at, stored = parse_names(text, at, stored, mask, labels_needed, values, indices)
+                label, weight, at, stored = parse_names(text, at, stored, mask, labels_needed, values, indices)
             if at < 0:
                 return line, row, begin
-            ends[row], labels[row] = stored, label
+            ends[row], labels[row], weights[row] = stored, label, weight
             row += 1
         while text[at] != _LINE_FEED:
             at += 1

@@ -48,20 +48,24 @@ class _Part(NamedTuple):
         int64 (samples,): number of values up to the end of each sample.
     labels
         float64 (samples,); zeros if they are not needed.
+    weights
+        float64 (samples,); ones if there are none or labels are not needed.
     """
 
     values: npt.NDArray[np.float64]
     indices: npt.NDArray[np.int32]
     ends: npt.NDArray[np.int64]
     labels: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
 
 
 class ParsedLine(NamedTuple):
-    """A sample: its label, and indices and values of its features as in `_Part`."""
+    """A sample: its label, indices and values of its features as in `_Part`, and its weight."""
 
     label: float
     indices: list[int]
     values: list[float]
+    weight: float = 1.0
 
 
 class SparseTextSource(TextSource):
@@ -123,7 +127,7 @@ class SparseTextSource(TextSource):
         from_one = zero_based is False if zero_based is not None or space is None else not space.zero_based
         least, most, samples = MAX_INDEX, -1, 0
         with open_data(self.path, self._watch) as file:
-            for values, indices, ends, labels in self._parts(file):
+            for values, indices, ends, labels, weights in self._parts(file):
                 width = 1
                 if values.size:
                     first, last = int(indices.min()), int(indices.max())
@@ -135,7 +139,7 @@ class SparseTextSource(TextSource):
                         raise UserError(f"{self.name}: has changed while it was read")
                     width = space.count
                 matrix = _matrix(values, indices, np.append(0, ends), self._width(width))
-                yield self._block(matrix, self._wanted(labels), samples, **self._about(zero_based))
+                yield self._block(matrix, self._wanted(labels), samples, _unequal(weights), **self._about(zero_based))
                 samples += labels.size
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
@@ -147,7 +151,8 @@ class SparseTextSource(TextSource):
 
     def _read(self) -> Dataset:
         ranks, like, zero_based = self.options.communicator, self.options.like, self._zero_based
-        data, indices, pointers, labels = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64, np.float64))
+        data, indices, pointers = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64))
+        labels, weights = GrowingArray(np.float64), GrowingArray(np.float64)
         pointers.append(np.zeros(1, np.int64))
         stored, own = 0, 0
         with open_share(self.path, ranks, on_open=self._watch) as file:
@@ -156,6 +161,7 @@ class SparseTextSource(TextSource):
                 indices.append(part.indices)
                 pointers.append(part.ends + stored)
                 labels.append(part.labels)
+                weights.append(part.weights)
                 stored, own = stored + part.values.size, own + part.labels.size
         if sum(ranks.all_gather(own)) == 0:
             raise UserError(f"{self.name}: there are no samples")
@@ -173,7 +179,8 @@ class SparseTextSource(TextSource):
         matrix = _matrix(data.finish(), columns, pointers.finish(), self._width(width))
         if like is not None:
             matrix.resize((own, like.count))
-        return self._join(matrix, self._wanted(labels.finish()), **self._about(zero_based))
+        own_weights = _unequal(weights.finish())
+        return self._join(matrix, self._wanted(labels.finish()), own_weights, **self._about(zero_based))
 
     @property
     def _zero_based(self) -> bool | None:
@@ -213,7 +220,7 @@ class SparseTextSource(TextSource):
     def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[_Part, int]:
         """The samples of some lines, and how many lines they are. ``lines`` lines of this rank come before them."""
         values, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
-        part = _Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), np.empty(count))
+        part = _Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), *np.ones((2, count)))
         at, row, stored = 0, 0, 0
         if compiled:
             from p4sgd.host.data.formats.sparse_kernel import parse_plain
@@ -237,10 +244,11 @@ class SparseTextSource(TextSource):
                 own = slice(stored, stored + len(parsed.values))
                 part.values[own], part.indices[own] = parsed.values, parsed.indices
                 stored = own.stop
-                part.ends[row], part.labels[row] = stored, parsed.label
+                part.ends[row], part.labels[row], part.weights[row] = stored, parsed.label, parsed.weight
                 row += 1
             at = end
-        return _Part(part.values[:stored], part.indices[:stored], part.ends[:row], part.labels[:row]), count
+        samples = part.ends[:row], part.labels[:row], part.weights[:row]
+        return _Part(part.values[:stored], part.indices[:stored], *samples), count
 
 
 def _add_collisions(part: _Part, width: int) -> _Part:
@@ -249,7 +257,12 @@ def _add_collisions(part: _Part, width: int) -> _Part:
     if not matrix.has_canonical_format:
         matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
         matrix.sum_duplicates()
-    return _Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels)
+    return _Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels, part.weights)
+
+
+def _unequal(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """Weights, unless all are 1."""
+    return None if (weights == 1).all() else weights
 
 
 def _matrix(

@@ -3,7 +3,8 @@
 A line is ``[label [importance [base]]] [tag]|[namespace[:scale]] feature feature …|…``. A feature is ``name:value``,
 ``name`` with the value 1, or ``name:text``, whose text belongs to the name. The tag begins with ``'`` or touches the
 first ``|``; it is ignored. Values are multiplied by the scale of their namespace, and values in the same column are
-added. The importance must be 1 and the base 0. If labels are not needed, what is before the first ``|`` is ignored.
+added. The importance is the weight
+of the sample, at least 0; the base must be 0. If labels are not needed, what is before the first ``|`` is ignored.
 
 **Columns** are those of Vowpal Wabbit with ``-b N``: MurmurHash3 (x86, 32 bits) of the bytes of the name, modulo 2^N
 with N = ``hash_bits``. Values keep their sign. The seed is the hash of the namespace's name with seed 0, and 0 for
@@ -41,7 +42,8 @@ class VwSource(SparseTextSource):
         if b"\0" in rest:
             raise UserError("holds a zero byte")
         mask = self._mask
-        sample = ParsedLine(_parse_label(head) if self.options.labels_needed else 0.0, [], [])
+        label, importance = _parse_label(head) if self.options.labels_needed else (0.0, 1.0)
+        sample = ParsedLine(label, [], [], importance)
         for part in rest.split(b"|"):
             items, seed, scale = part.split(), 0, 1.0
             if part[:1].strip():  # a word that touches the bar is the namespace
@@ -89,8 +91,8 @@ def _rotated(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & _WORD
 
 
-def _parse_label(head: bytes) -> float:
-    """The label, from what is before the first bar."""
+def _parse_label(head: bytes) -> tuple[float, float]:
+    """Label and importance, from what is before the first bar."""
     words = head.split()
     touching = b""
     if words and (words[-1].startswith(b"'") or not head[-1:].isspace()):
@@ -101,11 +103,12 @@ def _parse_label(head: bytes) -> float:
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
     label = finite(words[0], "the label")
-    if len(words) > 1 and finite(words[1], "the importance") != 1:
-        raise UserError(f"the importance is {words[1].decode()}: weights of samples other than 1 are not supported")
+    importance = finite(words[1], "the importance") if len(words) > 1 else 1.0
+    if importance < 0:
+        raise UserError(f"the importance is {words[1].decode()}: it must be at least 0")
     if len(words) > 2 and finite(words[2], "the base") != 0:
         raise UserError(f"the base is {words[2].decode()}: bases other than 0 are not supported")
-    return label
+    return label, importance
 
 
 def _is_text(word: bytes) -> bool:

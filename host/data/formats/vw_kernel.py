@@ -1,6 +1,6 @@
 """Compiled parser of plain lines of Vowpal Wabbit's text format.
 
-They have decimal numbers and words as values, and nothing before the first bar but a label, the importance 1 and a tag.
+They have decimal numbers and words as values, and nothing before the first bar but a label, an importance and a tag.
 """
 
 from typing import Any
@@ -105,18 +105,19 @@ def _text_end(text: Any, at: int) -> int:
 
 
 @_compiled
-def _label(text: Any, at: int) -> tuple[float, int]:
-    """The label, and the offset of the first bar; that is −1 if what is before it is not plain."""
+def _label(text: Any, at: int) -> tuple[float, float, int]:
+    """Label, importance, and the offset of the first bar; that is −1 if what is before it is not plain."""
+    importance = 1.0
     label, at = number(text, at)
     if at < 0 or not blank(text[at]):
-        return label, -1
+        return label, importance, -1
     while blank(text[at]):
         at += 1
-    importance, end = number(text, at)
+    second, end = number(text, at)
     if end >= 0 and blank(text[end]):
-        if importance != 1:
-            return label, -1
-        at = end
+        if not 0 <= second < np.inf:
+            return label, importance, -1
+        importance, at = second, end
         while blank(text[at]):
             at += 1
     word = at
@@ -125,27 +126,27 @@ def _label(text: Any, at: int) -> tuple[float, int]:
     if text[word] == _QUOTE:
         while blank(text[at]):
             at += 1
-    return label, at if text[at] == _BAR else -1
+    return label, importance, at if text[at] == _BAR else -1
 
 
 @_compiled
 def parse_line(
     text: Any, at: int, stored: int, mask: Any, labels_needed: bool, values: Any, indices: Any
-) -> tuple[float, int, int]:
+) -> tuple[float, float, int, int]:
     """Parse a line that is not blank, as `p4sgd.host.data.formats.sparse_kernel.parse_plain`.
 
     Returns
     -------
-    Label, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
+    Label, importance, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
     """
-    label = 0.0
+    label, importance = 0.0, 1.0
     if labels_needed:
-        label, at = _label(text, at)
+        label, importance, at = _label(text, at)
     else:
         while text[at] != _BAR and text[at] != _LINE_FEED:
             at += 1
     if at < 0 or text[at] != _BAR:
-        return label, -1, stored
+        return label, importance, -1, stored
     seed, scale = _0, 1.0
     while text[at] != _LINE_FEED:
         if text[at] == _BAR:
@@ -154,27 +155,27 @@ def parse_line(
             if not _ends_word(text[at]):
                 end = _name_end(text, at)
                 if end < 0:
-                    return label, -1, stored
+                    return label, importance, -1, stored
                 seed = _hash(text, at, end, _0)
                 scale, at = _value(text, end)
                 if at < 0:
-                    return label, -1, stored
+                    return label, importance, -1, stored
         elif blank(text[at]):
             at += 1
         else:
             end = _name_end(text, at)
             if end < 0:
-                return label, -1, stored
+                return label, importance, -1, stored
             column = _hash(text, at, end, seed)
             value, at = _value(text, end)
             if at < 0:
                 at = _text_end(text, end + 1)
                 if at < 0:
-                    return label, -1, stored
+                    return label, importance, -1, stored
                 column, value = _hash(text, end + 1, at, column), 1.0
             value *= scale
             if not np.isfinite(value):
-                return label, -1, stored
+                return label, importance, -1, stored
             values[stored], indices[stored] = value, column & mask
             stored += 1
-    return label, at, stored
+    return label, importance, at, stored

@@ -90,7 +90,7 @@ SCALES = st.sampled_from([None, 1.0, -2.5, 0.125])
 FEATURES = st.lists(st.tuples(NAMES, st.none() | st.floats(-1e9, 1e9)), max_size=6)
 SAMPLES = st.tuples(
     st.floats(-1e9, 1e9),
-    st.sampled_from(["", " 1", " 1.0 0"]),
+    st.sampled_from(["", " 1", " 1.0 0", " 2.5", " 0", " 1e-3 0"]),
     st.sampled_from([" ", " tag", " 'tag ", "\t"]),
     st.lists(st.tuples(st.just("") | NAMES, SCALES, FEATURES), min_size=1, max_size=3),
 )
@@ -135,6 +135,9 @@ def test_what_was_written_is_read(tmp_path_factory, samples, bits):
         for row, values in zip(by_column(data.features), expected, strict=True):
             assert row == pytest.approx(values, rel=1e-12, abs=1e-5)
         assert data.labels.tolist() == [label for label, *_ in samples]
+        weights = [float((weights.split() or ["1"])[0]) for _, weights, _, _ in samples]
+        assert (data.sample_weights is None) == (set(weights) == {1})
+        assert data.sample_weights is None or data.sample_weights.tolist() == weights
 
 
 WORDS = st.one_of(
@@ -192,14 +195,15 @@ def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, bit
 
 
 def test_the_kernel_parses_plain_lines(tmp_path):
-    """Namespaces, scales, tags, texts, blank lines and the importance 1 are plain, so that no file of these is slow."""
-    text = b"1 1.0 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\n\t-1  t|a:-1 12:1\n \r\n"
+    """Namespaces, scales, tags, texts, blank lines and importances are plain, so that no file of these is slow."""
+    text = b"1 2.5 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\n\t-1  t|a:-1 12:1\n \r\n"
     text += b"+1\t1 | a a 5:1e0 b:red:1 c:nyc 7:X|"
     path = write(tmp_path, text)
     with only_plain_lines(VwSource):
         data = read_dataset(path)
         unlabelled = read_dataset(path, labels_needed=False)
     assert data.labels.tolist() == [1, -1, 1]
+    assert data.sample_weights.tolist() == [2.5, 1, 1]
     assert np.diff(data.features.indptr).tolist() == [6, 1, 5]
     assert unlabelled.features.nnz == 12
 
@@ -214,7 +218,7 @@ def test_the_kernel_parses_plain_lines(tmp_path):
         (b"|a b", "the label is missing"),
         (b"'t |a b", "the label is missing"),
         (b"1|a b", "the label is missing: '1' touches the | and is a tag"),
-        (b"1 2 |a b", "the importance is 2: weights of samples other than 1 are not supported"),
+        (b"1 -2 |a b", "the importance is -2: it must be at least 0"),
         (b"1 x |a b", "the importance is 'x': not a number"),
         (b"1 1 0.5 |a b", "the base is 0.5: bases other than 0 are not supported"),
         (b"1 1 0 0 |a b", "'1 1 0 0' before the | is more than label, importance and base"),

@@ -35,6 +35,7 @@ class FakeImage:
     labels: np.ndarray
     q: np.ndarray
     exempt: tuple[int, int, int] | None = None
+    importances: np.ndarray | None = None
 
     def lines(self, number):
         return self.layout.pack_lines(self.q)[number]
@@ -248,6 +249,27 @@ def test_upload(device, images):
         assert found.tolist() == each.labels.tolist()
 
 
+def test_labels_with_weights(device, images):
+    """After the eight labels of a micro-batch its eight weights; they may be loaded anew for other runs."""
+    session = Session(device)
+    session.upload(images)
+    weights = np.arange(48, dtype=np.int32)
+    with pytest.raises(P4sgdError, match="the labels have no weights of samples, those of the settings have some"):
+        session.configure(settings(weighted=True))
+    session.load_labels(images[0].labels, weights)
+    session.configure(settings(weighted=True))
+    for worker in device.workers:
+        place = worker.pair(registers.LABELS_ADDRESS)
+        found = worker.banks[CONFIG.labels_memory][place : place + 8 * 48].view("<i4").reshape(6, 2, 8)
+        assert found[:, 0].reshape(-1).tolist() == images[0].labels.tolist()
+        assert found[:, 1].reshape(-1).tolist() == weights.tolist()
+        assert worker.written("LABEL_MODE")[-1]["weighted"] == 1
+    with pytest.raises(P4sgdError, match="the labels have weights of samples, those of the settings have none"):
+        session.configure(settings())
+    session.load_labels(images[0].labels)
+    session.configure(settings())
+
+
 def test_settings(device, images):
     images[1].exempt = 1, 0, 7
     session = Session(device)
@@ -258,7 +280,7 @@ def test_settings(device, images):
         assert worker.field(registers.CHUNKS) == each.layout.chunks
         assert worker.field(registers.MICRO_BATCHES) == 2
         assert worker.field(registers.MINI_BATCHES) == 3
-        assert worker.written("LABEL_MODE") == [{"sign": 1, "offset": 0, "constant": 0}]
+        assert worker.written("LABEL_MODE") == [{"sign": 1, "offset": 0, "constant": 0, "weighted": 0}]
         assert worker.written("RATE") == [{"mantissa": 200, "gradient_shift": 16 + 9 + 2 - 23}]
         assert worker.field(registers.SHRINK_FACTOR) == 77
         assert worker.field(registers.THRESHOLD) == 5

@@ -219,7 +219,8 @@ def test_names_of_options_are_those_of_the_command_line():
     parent = main.make_context("p4sgd", ["train", "data"])  # without which click would keep a command without -h
     context = main.commands["train"].make_context("train", ["data"], parent=parent)
     plain = {field.name for field in dataclasses.fields(TrainingOptions)} - {"bias"}
-    reading = {"file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based", "hash_bits"}
+    reading = {"file_format", "label_column", "weight_column", "ignore_columns"}
+    reading |= {"header", "delimiter", "zero_based", "hash_bits"}
     found = {param.name: "/".join([*param.opts, *param.secondary_opts]) for param in context.command.params}
     for name in plain | reading:
         assert option_name(name) == found[name]

@@ -1,0 +1,66 @@
+"""Weights of samples: how much each counts in means, real for the host, `IMPORTANCE` integers for the hardware."""
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
+
+__all__ = ["average", "check_weights", "importances", "relative"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def check_weights(weights: FloatArray, name: str, first: int = 0) -> None:
+    """Check that weights of samples are finite and not negative.
+
+    Parameters
+    ----------
+    weights
+        float64 (samples,).
+    name
+        Source of the samples, for messages.
+    first
+        Number of samples of the source before these, for messages.
+
+    Raises
+    ------
+    UserError
+        For the first weight that is NaN, infinite or negative.
+    """
+    strange = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if strange.size:
+        place = strange[0]
+        raise UserError(
+            f"{name}: the weight of sample {first + place + 1} is {weights[place]:g}: it must be finite and at least 0"
+        )
+
+
+def average(values: FloatArray | npt.NDArray[np.bool_], weights: FloatArray | None) -> float:
+    """The mean of values, (samples,), weighted if there are weights. A value of weight 0 does not count, even if it is
+    NaN or infinite."""
+    if weights is None:
+        return float(np.mean(values))
+    counted = weights > 0
+    return float(np.average(values[counted].astype(np.float64), weights=weights[counted]))
+
+
+def relative(weights: FloatArray | None, name: str) -> FloatArray | None:
+    """Weights divided by the largest: float64 (samples,). ``None`` if all are equal, which is as good as none.
+
+    Raises
+    ------
+    UserError
+        If all are 0.
+    """
+    if weights is None:
+        return None
+    largest = float(weights.max())
+    if largest == 0:
+        raise UserError(f"{name}: the weights of all samples are 0, so that none counts")
+    return None if weights.min() == largest else weights / largest
+
+
+def importances(weights: FloatArray | None) -> IntArray | None:
+    """`IMPORTANCE` integers of weights from `relative`, rounded; ``None`` if there are none."""
+    return None if weights is None else IMPORTANCE.from_real(weights)

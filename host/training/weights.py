@@ -1,0 +1,150 @@
+"""What training samples weigh: the weights that the data have, times those of the samples' classes."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data.dataset import Labelled
+from p4sgd.host.data.labels import LabelCoding, find_label, name_of_label
+from p4sgd.host.data.weights import importances, relative
+from p4sgd.host.errors import UserError, listed
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.hw.spec.fixed import IMPORTANCE
+
+__all__ = ["BALANCED", "check_class_weight", "class_weights_of", "rounding_remark", "weigh"]
+
+BALANCED = "balanced"
+"""Weights of classes with which both count the same in total."""
+
+_SHOWN = 10
+"""Maximum number of classes in a message."""
+
+_COARSE = 0.01
+"""Part of the sum of weights that rounding may change without a remark."""
+
+
+def class_weights_of(given: Any) -> str | dict[str, float]:
+    """Weights of classes in the form in which `TrainingOptions` keeps them.
+
+    Parameters
+    ----------
+    given
+        ``balanced``; a text ``LABEL=W,LABEL=W``; or a mapping from labels to weights.
+
+    Returns
+    -------
+    ``balanced``, or the weights by the text of the label.
+
+    Raises
+    ------
+    UserError
+        If it is none of these, or a weight is no number of at least 0.
+    """
+    if given == BALANCED:
+        return BALANCED
+    if isinstance(given, str):
+        pairs = [part.rpartition("=") for part in given.split(",")]
+        if any(not equals or not label.strip() for label, equals, _ in pairs):
+            raise UserError(f"class-weight must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
+        given = {label.strip(): weight for label, _, weight in pairs}
+        if len(given) < len(pairs):
+            raise UserError("class-weight names a label twice: leave one of its weights out")
+    weights = {}
+    for label, weight in given.items():
+        plain = label.item() if isinstance(label, np.generic) else label
+        text = str(int(plain)) if isinstance(plain, bool) else str(plain)
+        try:
+            weights[text] = float(weight)
+        except (TypeError, ValueError):
+            raise UserError(f"class-weight of {text} is {weight}: it must be a number") from None
+        if not math.isfinite(weights[text]) or weights[text] < 0:
+            raise UserError(f"class-weight of {text} is {weight}: it must be finite and at least 0")
+    return weights
+
+
+def check_class_weight(chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding) -> None:
+    """Refuse weights of classes that there are not.
+
+    Parameters
+    ----------
+    chosen
+        As `class_weights_of` returns it.
+    data
+        All samples.
+    coding
+        The model's classes.
+
+    Raises
+    ------
+    UserError
+        If a label is that of no sample and of no class.
+    """
+    if chosen is None or isinstance(chosen, str):
+        return
+    known = np.union1d(data.labels, coding.classes if coding.positive is None else ())
+    for text in chosen:
+        label = find_label(text, data.label_names)
+        if label is None or label not in known:
+            shown = listed([str(name_of_label(each, data.label_names)) for each in known], _SHOWN)
+            raise UserError(f"{data.name}: class-weight names the label {text}, which no sample has; there are {shown}")
+
+
+def weigh(
+    parts: Sequence[Labelled], coding: LabelCoding, chosen: str | Mapping[str, float] | None
+) -> list[FloatArray | None]:
+    """What samples weigh.
+
+    Parameters
+    ----------
+    parts
+        The training samples, and others whose classes weigh what theirs do.
+    coding
+        Meaning of the labels.
+    chosen
+        Weights of the classes, as `class_weights_of` returns them.
+
+    Returns
+    -------
+    For each part float64 (samples,), the largest of them 1; ``None`` if all its samples weigh the same.
+
+    Raises
+    ------
+    UserError
+        If all samples of a part weigh 0.
+    """
+    own = [relative(part.sample_weights, part.name) for part in parts]
+    if chosen is None:
+        return own
+    train, factors = parts[0], []
+    if isinstance(chosen, str):  # as scikit-learn's, all samples / (classes · samples of the class)
+        labels = coding.labels_of(train)
+        first = own[0] if own[0] is not None else np.ones(labels.size)
+        totals = [float(first[labels == each].sum()) for each in coding.classes]
+        balanced = [sum(totals) / (2 * total) if total else 0.0 for total in totals]
+        factors = [np.where(coding.labels_of(part) == coding.classes[1], *balanced[::-1]) for part in parts]
+    else:
+        for part in parts:
+            factor = np.ones(part.labels.size)
+            for text, weight in chosen.items():
+                factor[part.labels == find_label(text, part.label_names)] = weight
+            factors.append(factor)
+    return [
+        relative(factor if weights is None else weights * factor, part.name)
+        for weights, factor, part in zip(own, factors, parts, strict=True)
+    ]
+
+
+def rounding_remark(weights: FloatArray | None) -> str | None:
+    """What to say of weights from `weigh` that the hardware rounds by more than 1 % of their sum."""
+    rounded = importances(weights)
+    if weights is None or rounded is None:
+        return None
+    error = float(np.abs(IMPORTANCE.to_real(rounded) - weights).sum() / weights.sum())
+    if error <= _COARSE:
+        return None
+    return (
+        f"weights of samples are rounded to steps of 1/{IMPORTANCE.one:,} of the largest, which changes {error:.2g} of "
+        f"their sum: a few weigh too much beside the others"
+    )

@@ -1,0 +1,161 @@
+"""Weights of samples in files of every format: read as a whole, in blocks and by ranks, and mistakes in them."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+from support.data_files import make_samples, use_small_blocks
+from support.ranks import run_ranks
+
+from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.formats import sparse_text
+from p4sgd.host.data.read import open_source
+from p4sgd.host.errors import UserError
+
+FORMATS = ("w.csv", "w.npy", "w.parquet", "w.npz", "sparse.npz", "w.vw")
+
+
+def write(folder, name, features, labels, weights):
+    """Write a data file, with the weights in the second column of a table."""
+    path = folder / name
+    if name.endswith("csv"):
+        rows = [[row[0], weight, *row[1:], label] for row, weight, label in zip(features, weights, labels, strict=True)]
+        names = ["a", "weight", *(f"c{i}" for i in range(1, features.shape[1])), "label"]
+        path.write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]) + "\n")
+    elif name.endswith("npy"):
+        np.save(path, np.column_stack([features[:, 0], weights, features[:, 1:], labels]))
+    elif name.endswith("parquet"):
+        columns = {f"c{i}": column for i, column in enumerate(features.T)}
+        pq.write_table(pa.table({"c0": columns.pop("c0"), "weight": weights, **columns, "label": labels}), path)
+    elif name == "sparse.npz":
+        matrix = scipy.sparse.csr_array(features)
+        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+        np.savez(path, format=np.array(b"csr"), **parts, y=labels, sample_weight=weights)
+    elif name.endswith("npz"):
+        np.savez(path, X=features, y=labels, weights=weights)
+    else:
+        lines = [
+            f"{label} {weight} | {' '.join(f'{i}:{value}' for i, value in enumerate(row))}"
+            for row, label, weight in zip(features, labels, weights, strict=True)
+        ]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def reading(name):
+    if name.endswith(("csv", "parquet")):
+        return {"weight_column": "weight"}
+    return {"weight_column": "2"} if name.endswith("npy") else {"hash_bits": 3} if name.endswith("vw") else {}
+
+
+def samples(seed=3):
+    features, labels = make_samples(seed)
+    weights = np.random.default_rng(seed).choice([0, 0.5, 1, 2.25, 1e-3], labels.size)
+    return features, labels, weights
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_are_read_in_every_way(tmp_path, monkeypatch, name, compiled):
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
+    features, labels, weights = samples()
+    path = write(tmp_path, name, features, labels, weights)
+    whole = read_dataset(path, **reading(name))
+    assert whole.sample_weights.tolist() == weights.tolist()
+    assert whole.feature_count == (8 if name.endswith("vw") else features.shape[1])
+    assert whole.labels.tolist() == labels.tolist()
+    source = open_source(path, **reading(name))
+    blocks = list(source.blocks())
+    assert len(blocks) > 3
+    ones = [np.ones(block.samples) if block.sample_weights is None else block.sample_weights for block in blocks]
+    assert np.concatenate(ones).tolist() == weights.tolist()
+    for part in run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading(name))):
+        assert part.sample_weights.tolist() == weights.tolist()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_are_no_features_where_labels_are_not_needed(tmp_path, name):
+    features, labels, weights = samples()
+    path = write(tmp_path, name, features, labels, weights)
+    known = read_dataset(path, **reading(name)).space
+    data = read_dataset(path, like=known, labels_needed=False, **reading(name))
+    assert data.space == known
+    assert data.sample_weights is None
+
+
+def test_lines_without_importance_weigh_1(tmp_path):
+    """Also if only one of several blocks or ranks has any other."""
+    path = tmp_path / "some.vw"
+    path.write_text("1 | a b\n" * 30 + "-1 2.5 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
+    expected = [1] * 30 + [2.5, 3] + [1] * 30
+    assert read_dataset(path).sample_weights.tolist() == expected
+    for part in run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks)):
+        assert part.sample_weights.tolist() == expected
+    path.write_text("1 1.0 | a b\n-1 | c\n")
+    assert read_dataset(path).sample_weights is None, "none of them differs"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("value", [-1.5, np.nan, np.inf])
+def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, name, value):
+    use_small_blocks(monkeypatch)
+    features, labels, weights = samples()
+    weights[41] = value
+    path = write(tmp_path, name, features, labels, weights)
+    places = {"csv": "line 43, column 2 .weight.: ", "parquet": "row 42, column 2 .weight.: ", "vw": "line 42: "}
+    where = next((f", {text}" for end, text in places.items() if name.endswith(end)), ": the weight of sample 42 is ")
+    for read in (read_dataset, lambda *words, **how: list(open_source(*words, **how).blocks())):
+        with pytest.raises(UserError, match=re.escape(str(path)) + where) as told:
+            read(path, **reading(name))
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"weight_column": "nix"}, "there is no column 'nix' for --weight-column; there are a, weight, c1"),
+        ({"weight_column": "-20"}, "--weight-column must be 1 to 9, or -9 to -1, not -20"),
+        ({"weight_column": "label", "label_column": "label"}, r"column 9 \(label\): is the label, so it cannot have"),
+        ({"weight_column": "a", "ignore_columns": ["a"]}, r"column 1 \(a\): has the weights, so it cannot be ignored"),
+    ],
+)
+def test_columns_that_are_refused(tmp_path, more, says):
+    path = write(tmp_path, "w.csv", *samples())
+    with pytest.raises(UserError, match=says):
+        read_dataset(path, **more)
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [(np.ones(4), r"weights of shape \(4,\)"), (np.array(["a"] * 3), "weights: must hold numbers")],
+)
+def test_arrays_that_are_refused(tmp_path, weights, says):
+    np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)
+    with pytest.raises(UserError, match=says):
+        read_dataset(tmp_path / "data.npz")
+
+
+def test_samples_keep_their_weights(tmp_path):
+    """In every order, and held out."""
+    data = read_dataset(write(tmp_path, "w.npz", *samples()))
+    features = np.column_stack([data.features, data.sample_weights])
+    data = dataclasses.replace(data, features=features)
+    rows = np.random.default_rng(0).permutation(data.samples)
+    for part in (data.take(rows[:9]), data.reordered(rows), data.reordered(rows).take(rows[:7])):
+        assert part.rows(slice(None))[:, -1].tolist() == part.sample_weights.tolist()
+    for part in data.split(0.3, seed=1, stratified=True):
+        assert part.features[:, -1].tolist() == part.sample_weights.tolist()
+
+
+def test_a_header_is_found_beside_the_weights(tmp_path):
+    """As beside the label, a number in its place tells nothing."""
+    path = tmp_path / "data.csv"
+    path.write_text("x,y2,3,lab\n1,2,3,0\n4,5,6,1\n")
+    data = read_dataset(path, weight_column="3", label_column="4")
+    assert data.space == FeatureSpace(2, ("x", "y2"))
+    assert data.sample_weights.tolist() == [3, 6]
