@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.feature_selection import SelectFromModel
-from sklearn.metrics import d2_tweedie_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import d2_tweedie_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -26,8 +27,12 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, model_file
 
-EXPECTED_FAILURES = {}
-"""Checks of scikit-learn that an estimator need not pass, with reasons: there are none."""
+EXPECTED_FAILURES = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "samples that are repeated or left out make other mini-batches, "
+    "as in scikit-learn's own SGD estimators, which fail it, too"
+    for kind in ("dense", "sparse")
+}
+"""Checks of scikit-learn that an estimator need not pass, with reasons."""
 
 
 @parametrize_with_checks(
@@ -111,6 +116,61 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     same = GLMRegressor(epochs=2, l2=0.125, learning_rate=0.0625, random_state=3).fit(X, y)
     assert load_model(tmp_path / "model").get_params() == same.get_params()
     assert (ours.coef_ == same.coef_).all()
+
+
+def test_weights_minimise_the_weighted_loss():
+    """Nearly, with 8 bits, as scikit-learn does; without the weights, far from it."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    weights = np.random.default_rng(0).exponential(size=y.size) * np.where(y == 1, 0.05, 1)
+
+    def objective(model):
+        loss = log_loss(y, model.predict_proba(X), sample_weight=weights)
+        return loss + 0.01 / 2 * float((model.coef_**2).sum())
+
+    best = LogisticRegression(C=1 / (0.01 * weights.sum()), max_iter=1000).fit(X, y, sample_weight=weights)
+    ours = GLMClassifier(epochs=60, l2=0.01, scaling="standard")
+    without = objective(ours.fit(X, y))
+    weighted = objective(ours.fit(X, y, sample_weight=weights))
+    print(f"objectives: least {objective(best):.4f}, ours {weighted:.4f}, without weights {without:.4f}")
+    assert objective(best) <= weighted < 1.02 * objective(best) < 0.9 * without
+
+
+@pytest.mark.parametrize("kind", [GLMClassifier, GLMRegressor])
+def test_partial_fit_takes_weights(kind):
+    """All alike change nothing, those of 0 leave samples out of the update, and one sample of them decides."""
+    X, y = load_breast_cancer(return_X_y=True)
+    classes = {"classes": [0, 1]} if kind is GLMClassifier else {}
+
+    def fitted(weights):
+        model = kind(learning_rate=0.01, scaling="standard").partial_fit(X, y, **classes)
+        return model.partial_fit(X, y, sample_weight=weights).coef_.tolist()
+
+    assert fitted(np.full(y.size, 0.3)) == fitted(None) != fitted(np.linspace(0, 1, y.size))
+
+
+def test_weights_of_classes():
+    """By class, whatever these are called; and a search finds the parameter."""
+    X, y = load_breast_cancer(return_X_y=True)
+    names = np.array(["bad", "good"])[y]
+    weights = {"bad": 2, "good": np.float32(0.5)}
+    spelt = GLMClassifier(epochs=2).fit(X, y, sample_weight=np.where(y == 0, 2, 0.5))
+    for model in (
+        GLMClassifier(epochs=2, class_weight=weights).fit(X, names),
+        GLMClassifier(epochs=2, class_weight={0: 2, 1: 0.5}).fit(X, y),
+        GLMClassifier(epochs=2, class_weight={False: 2, True: 0.5}).fit(X, y.astype(bool)),
+        GLMClassifier(epochs=2, class_weight={-3: 2, 7: 0.5}).fit(X, np.where(y == 0, -3, 7)),
+    ):
+        assert model.coef_.tolist() == spelt.coef_.tolist()
+    parameters = {"class_weight": [None, "balanced", {0: 2, 1: 1}]}
+    search = GridSearchCV(GLMClassifier(epochs=2), parameters, cv=2).fit(X, y)
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+    with pytest.raises(ValueError, match="class-weight names the label 2, which no sample has; there are 0, 1"):
+        GLMClassifier(class_weight={2: 1}).fit(X, y)
+    with pytest.raises(ValueError, match="class_weight='balanced' needs all samples"):
+        GLMClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
+    later = GLMClassifier(class_weight={0: 2, 1: 1}).partial_fit(X, y, classes=[0, 1])
+    later.partial_fit(X[y == 0], y[y == 0])  # a class that is missing in these samples is known all the same
 
 
 def test_random_state():

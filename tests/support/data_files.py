@@ -14,7 +14,7 @@ from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
-"""Names of files that `write_data` can make."""
+"""Names of files that `write_data` can make; in packed.npz samples have weights."""
 
 WITHOUT_TEXTS = tuple(name for name in FORMATS if name.split(".")[1] in ("libsvm", "npy"))
 """Those whose labels can only be numbers."""
@@ -58,7 +58,10 @@ def write_data(folder, name, features, labels):
         parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
         np.savez(path, format=np.array(b"csr"), **parts, y=labels)
     elif plain == "npz":
-        (np.savez_compressed if name == "packed.npz" else np.savez)(path, X=features, y=labels)
+        if name == "packed.npz":
+            np.savez_compressed(path, X=features, y=labels, weights=np.arange(len(labels)) % 5 / 2)
+        else:
+            np.savez(path, X=features, y=labels)
     else:
         columns = {f"c{place}": column for place, column in enumerate(features.T)}
         pq.write_table(pa.table({**columns, "label": labels}), path)

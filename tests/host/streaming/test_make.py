@@ -68,6 +68,7 @@ def build(path, folder, options, config=CONFIG, **more):
     options=st.fixed_dictionaries(
         {
             "loss": st.sampled_from(["logistic", "squared"]),
+            "class_weight": st.sampled_from([None, "balanced"]),
             "workers": st.integers(1, 2),
             "precision": st.integers(1, 8),
             "batch": st.sampled_from([8, 24]),
@@ -85,6 +86,8 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
         options["scaling"] = "auto"
     if config.sparse:
         options["scaling"], options["precondition"] = "none" if options["scaling"] == "none" else "maxabs", "none"
+    if options["loss"] != "logistic":
+        options["class_weight"] = None
     options = TrainingOptions(**options)
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
@@ -102,6 +105,10 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
         assert getattr(loaded, part) == getattr(expected, part), part
     for part in ("slope", "offset", "train_labels"):
         assert getattr(loaded, part).tobytes() == getattr(expected, part).tobytes(), part
+    for part in ("train_weights", "validation_weights"):
+        found, wanted = getattr(loaded, part), getattr(expected, part)
+        assert found is wanted is None or found.tobytes() == wanted.tobytes(), part
+    assert loaded.train_weights is not None or name != "packed.npz"
     values = expected.train.rows(slice(None)) * expected.slope[:features] + expected.offset[:features]
     assert (loaded.mixing is None) == (expected.mixing is None)
     if loaded.mixing is not None:

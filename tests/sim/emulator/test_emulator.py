@@ -14,6 +14,7 @@ from support.run_limits import ORDINARY, ROOMS, cases
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import dense, features, kernels, sparse
@@ -94,6 +95,15 @@ def test_workers_may_differ_in_their_settings():
     expected = job.golden().weights[0], other.golden().weights[1]
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected]
     assert weights[1].tolist() != job.golden().weights[1].tolist()
+
+
+@pytest.mark.parametrize("weight", [-1, IMPORTANCE.one + 1])
+def test_weights_of_samples_are_at_most_1(weight):
+    """A larger one would not fit the hardware's factor."""
+    job = random_job(WorkerConfig.tiny(), 1, seed=4, weighted=True)
+    job.importances[3] = weight
+    with pytest.raises(EmulatorError, match=r"worker 0: a weight of a sample is not in 0\.\.1"):
+        run_on(EmulatedDevice(job.config, 1), job)
 
 
 @given(
