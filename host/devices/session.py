@@ -91,8 +91,8 @@ class RunReport:
 class Session:
     """A device in use: it is checked, loaded and run.
 
-    Call `upload`, `load_table` and `configure` in this order, then `run`, `read_weights`, `write_weights` and
-    `configure` as often as needed. The workers join a job when the session begins.
+    Call `upload`, `load_table` and `configure` in this order, then `run`, `read_weights`, `write_weights`,
+    `load_labels`, `load_table` and `configure` as often as needed. The workers join a job when the session begins.
 
     Parameters
     ----------
@@ -172,12 +172,14 @@ class Session:
                         worker.write_memory(number, 0, image.lines(number).reshape(-1))
                     client.write_pair(registers.lines_address(engine, port), 0)
                 client.write_pair(registers.model_address(engine), _model_address(image))
+        self._images = list(images)
         for index, image in enumerate(images):
             self._write_labels(index, image.labels, image.importances)
-        self._images = list(images)
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
         """Write labels, and weights of the samples if they have any, to the memory of every worker.
+
+        They replace those that are there. The device may keep references to them, so they must not change.
 
         Parameters
         ----------

@@ -31,6 +31,7 @@ __all__ = [
     "PackedBlocks",
     "available_memory",
     "pack_lines",
+    "pad_samples",
     "plan_images",
     "prepare_images",
     "store_images",
@@ -202,14 +203,9 @@ def plan_images(
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
     if not 1 <= stored <= 8:
         raise UserError(f"stored planes must be 1 to 8, not {stored}")
-    if LABEL.overflows(labels):
-        raise ValueError(f"labels must fit {LABEL}")
     padded_samples = -(-labels.size // batch) * batch
-
-    def padded(values: IntArray) -> npt.NDArray[np.int32]:
-        return np.pad(values, (0, padded_samples - values.size)).astype(np.int32)
-
-    padded_labels, padded_importances = padded(labels), None if importances is None else padded(importances)
+    padded_labels = pad_samples(labels, padded_samples)
+    padded_importances = None if importances is None else pad_samples(importances, padded_samples)
     # The bias is not a feature of the data and is not scaled.
     bias = shards[0].total > scaling.scale.size
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
@@ -235,6 +231,15 @@ def plan_images(
         )
         for shard in shards
     ]
+
+
+def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
+    """Labels or weights of samples as images have them: int32 (samples,), 0 for those that fill the last mini-batch."""
+    if LABEL.overflows(values):
+        raise ValueError(f"labels must fit {LABEL}")
+    padded = np.zeros(samples, np.int32)
+    padded[: values.size] = values
+    return padded
 
 
 def _count_values(data: Dataset) -> IntArray:
