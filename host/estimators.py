@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import inspect
 import logging
-import math
 import os
 import sys
 import types
@@ -22,18 +21,18 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task, get_loss
+from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
-from p4sgd.host.training import EpochRecord, StopReason, TrainingOptions, TrainingResult, model_file
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult, model_file
+from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import BALANCED
 
@@ -153,7 +152,7 @@ class _GLM(BaseEstimator):
     warm_start: bool
     random_state: Any
     verbose: int
-    model_: Model
+    model_: Model | ModelSet
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
 
@@ -185,7 +184,7 @@ class _GLM(BaseEstimator):
 
     def _train(self, data: Dataset, options: TrainingOptions, start: Start | None) -> None:
         """Train, and keep the model and what is known of the run."""
-        before = 0 if start is None else len(start.history)
+        before = 0 if start is None else start.epochs
         request = TrainingRequest(
             data=data,
             options=options.to_json() if self.device != "cluster" else _without_workers(options),
@@ -200,16 +199,26 @@ class _GLM(BaseEstimator):
             if self.verbose and record.epoch > before:
                 print(_line(record), flush=True)
 
+        def begin(row: int, names: Sequence[str]) -> None:
+            if self.verbose:
+                print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
+
+        tell = print if self.verbose else None
         with _value_errors(), _compilations_told(self.verbose):
-            result = execute(make_plan(request), on_epoch=show, on_remark=print if self.verbose else None)
+            result = execute(make_plan(request), on_epoch=show, on_remark=tell, on_row=begin)
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
 
-    def _keep(self, result: TrainingResult) -> None:
+    def _keep(self, result: TrainingResult | ResultSet) -> None:
         self.model_ = result.model
-        self.n_iter_ = len(result.history)
-        self.history_ = [record.to_json() for record in result.history]
+        if isinstance(result, TrainingResult):
+            self.n_iter_ = len(result.history)
+            self.history_ = [record.to_json() for record in result.history]
+        else:
+            kind, rows = result.model.labels.row_kind, list(zip(result.names, result.rows, strict=True))
+            self.n_iter_ = max(len(row.history) for row in result.rows)
+            self.history_ = [{kind: name, **record.to_json()} for name, row in rows for record in row.history]
         self.remarks_ = list(result.remarks)
         self._next_start = result.next_start
 
@@ -219,7 +228,7 @@ class _GLM(BaseEstimator):
             return None
         with _value_errors():
             start: Start = self._next_start or Start.of_model(self.model_, "the model")
-        return start if partial else dataclasses.replace(start, rate=None, history=(), refit=True)
+        return start if partial else start.anew()
 
     def _fit(self, data: Dataset) -> Self:
         self._train(data, self._options(), self._start(partial=False))
@@ -228,7 +237,7 @@ class _GLM(BaseEstimator):
     def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
         start = self._start(partial=True) or Start(coding=coding)
         # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
-        others: dict[str, Any] = {"epochs": len(start.history) + 1, "validation_fraction": 0.0, "patience": None}
+        others: dict[str, Any] = {"epochs": start.epochs + 1, "validation_fraction": 0.0, "patience": None}
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": _default("tolerance")}
         options = self._options(**others)
@@ -242,16 +251,11 @@ class _GLM(BaseEstimator):
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
         values = np.zeros(X.shape[0]) if labels is None else labels
+        about: dict[str, Any] = {"labelled": labels is not None, "feature_names": features, "sample_weights": weights}
+        if values.ndim == 2:
+            about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
         with _value_errors():
-            return Dataset(
-                X,
-                values,
-                _NAME,
-                tuple(names),
-                labelled=labels is not None,
-                feature_names=features,
-                sample_weights=weights,
-            )
+            return Dataset(X, values, _NAME, tuple(names), **about)
 
     def _samples(self, X: Any) -> Dataset:
         """Samples to predict on."""
@@ -260,16 +264,16 @@ class _GLM(BaseEstimator):
         # Names are compared already; those in a file may be spelt as texts.
         return dataclasses.replace(data, feature_names=())
 
-    def _load(self, model: Model) -> None:
+    def _load(self, model: Model | ModelSet) -> None:
         """Become what was trained to a model; options of the run become parameters."""
         began = model.training.get("options", {})
         known = {name: began[name] for name in _FIELDS if name in began and hasattr(self, name)}
         seed = {"random_state": began["seed"]} if "seed" in began else {}
         self.set_params(**known | seed | {"loss": model.loss})
         self.model_, self._next_start = model, None
-        self.n_features_in_ = model.coefficients.size
-        if model.feature_names:
-            self.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        self.n_features_in_ = model.space.count
+        if model.space.names:
+            self.feature_names_in_ = np.array(model.space.names, dtype=object)
 
 
 def _classifies(loss: Loss) -> bool:
@@ -339,10 +343,11 @@ def _has_probabilities(estimator: "GLMClassifier") -> bool:
 
 @_with_parameters("logistic")
 class GLMClassifier(ClassifierMixin, _GLM):
-    """A linear classifier for two classes, trained by SGD on FPGAs or on their exact emulation.
+    """A linear classifier, trained by SGD on FPGAs or on their exact emulation.
 
-    Its weights are those of ``p4sgd train`` with the same options on the same data, bit for bit. They do not depend on
-    workers, device or threads.
+    Of more than two classes each is trained against the rest, and the one with the largest activation is predicted.
+    Several labels, a matrix of zeros and ones, are trained one by one. Its weights are those of ``p4sgd train`` with
+    the same options on the same data, bit for bit. They do not depend on workers, device or threads.
 
     Parameters
     ----------
@@ -350,24 +355,26 @@ class GLMClassifier(ClassifierMixin, _GLM):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (n_classes,)
         The classes, ascending.
-    coef_ : ndarray of shape (1, n_features)
-        Coefficients of the features as they are given, float64.
-    intercept_ : ndarray of shape (1,)
-        The intercept, float64.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients of the features as they are given, float64; with more than two classes, or with several labels, a
+        row for each.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercepts, float64.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if X has texts for names.
     n_iter_ : int
-        Number of epochs; `partial_fit` goes on counting. Models from files lack this and the following attributes.
+        Number of epochs, the most of any class; `partial_fit` goes on counting.
+        Models from files lack this and the following attributes.
     history_ : list of dict
         A record of each epoch: metrics, learning rate, times, saturations.
     remarks_ : list of str
         What the user should know about the run, such as rounding or saturation.
     model_ : p4sgd.host.training.model_file.Model
-        The model of the best epoch, with the integers of the hardware.
+        The model of the best epoch, with the integers of the hardware; with more than two classes a `ModelSet`.
 
     Notes
     -----
@@ -389,23 +396,24 @@ class GLMClassifier(ClassifierMixin, _GLM):
     """
 
     _classifies = True
-    classes_: npt.NDArray[Any]
     class_weight: str | dict[Any, float] | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
         return tags
+
+    classes_: npt.NDArray[Any]
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the features as they are given, (1, n_features)."""
-        return self.model_.coefficients[np.newaxis]
+        """Coefficients of the features as they are given, (1, n_features) or (n_classes, n_features)."""
+        return np.atleast_2d(self.model_.coefficients)
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64]:
-        """The intercept, (1,)."""
-        return np.array([self.model_.intercept])
+        """The intercepts, (1,) or (n_classes,)."""
+        return np.atleast_1d(self.model_.intercept)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
@@ -414,8 +422,9 @@ class GLMClassifier(ClassifierMixin, _GLM):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Samples. Sparse ones become CSR, and are never made dense.
-        y : array-like of shape (n_samples,)
-            Their classes, two, as numbers or texts.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels)
+            Their classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
+            several labels. Then ``classes_`` are the numbers of the labels.
         sample_weight : array-like of shape (n_samples,), default=None
             How much each sample counts, at least 0; all count the same without it. The hardware has steps of 1/65,536
             of the largest.
@@ -433,7 +442,9 @@ class GLMClassifier(ClassifierMixin, _GLM):
         warm = self.warm_start and hasattr(self, "model_")
         X, y = self._checked(X, y, reset=not warm)
         if not warm:
-            self.classes_ = _two_classes(y)
+            self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
+        if y.ndim == 2:
+            return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
         return self._fit(self._labelled(X, y, sample_weight))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -450,7 +461,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
             Samples.
         y : array-like of shape (n_samples,)
             Their classes; one class is enough.
-        classes : array-like of shape (2,), default=None
+        classes : array-like of shape (n_classes,), default=None
             All classes, needed in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
             How much each sample counts beside the others of this call.
@@ -472,34 +483,39 @@ class GLMClassifier(ClassifierMixin, _GLM):
         if first and classes is None:
             raise ValueError("classes must be given in the first call of partial_fit")
         if classes is not None:
-            known = _two_classes(classes)
+            known = _classes(classes)
             if first:
                 self.classes_ = known
             elif not np.array_equal(known, self.classes_):
                 raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
+        if y.ndim == 2:
+            raise ValueError("partial_fit takes one label a sample: fit takes several")
         data = self._labelled(X, y, sample_weight)
-        pair = (0.0, 1.0) if data.label_names else tuple(self.classes_.astype(np.float64).tolist())
-        return self._partial_fit(data, LabelCoding(Task.CLASSIFICATION, pair, names=data.label_names))
+        numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
+        coding = LabelCoding(Task.CLASSIFICATION, tuple(numbers.astype(np.float64).tolist()), names=data.label_names)
+        return self._partial_fit(data, coding)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", multi_output=True, reset=reset)
         check_classification_targets(y)
-        _check_binary(y)
-        return X, y
+        if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
+            y = column_or_1d(y, warn=True)  # raises if there are several columns
+        return X, y if isinstance(y, np.ndarray) else y.toarray()
 
     def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
-        # Numbers of which float64 does not tell one from the other go as texts.
-        if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == 2:
+        # Numbers of which float64 does not tell one from another go as texts.
+        count = self.classes_.size
+        if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == count:
             return self._data(X, np.asarray(y, dtype=np.float64), sample_weight=sample_weight)
         places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
         return self._data(X, places, names, sample_weight)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Activations, which are above 0 for the second class.
+        """Activations, of two classes above 0 for the second, of more largest for the one that is predicted.
 
         Parameters
         ----------
@@ -508,7 +524,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
 
         Returns
         -------
-        z : ndarray of shape (n_samples,)
+        z : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Activations, float64.
         """
         samples = self._samples(X)
@@ -526,14 +542,18 @@ class GLMClassifier(ClassifierMixin, _GLM):
         Returns
         -------
         y : ndarray of shape (n_samples,)
-            Their predicted classes, those of ``p4sgd predict``.
+            Their predicted classes, those of ``p4sgd predict``; of several labels zeros and ones, (n_samples,
+            n_labels).
         """
         z = self.decision_function(X)
-        return self.classes_[(z > 0).astype(np.intp)]
+        if isinstance(self.model_.labels, TargetCoding):
+            return (z > 0).astype(np.int64)
+        places: npt.NDArray[np.intp] = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+        return self.classes_[places]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Probabilities of both classes; only with the losses ``logistic`` and ``modified_huber``.
+        """Probabilities of the classes; only with the losses ``logistic`` and ``modified_huber``.
 
         Parameters
         ----------
@@ -542,45 +562,33 @@ class GLMClassifier(ClassifierMixin, _GLM):
 
         Returns
         -------
-        p : ndarray of shape (n_samples, 2)
-            Probabilities, float64, in the order of ``classes_``.
+        p : ndarray of shape (n_samples, n_classes)
+            Probabilities, float64, in the order of ``classes_``. Of more than two classes, those of each against the
+            rest are divided by their sum; of several labels, those of having them.
         """
-        z, loss = self.decision_function(X), get_loss(self.model_.loss, self.model_.loss_parameters)
-        assert isinstance(loss, Probabilistic)
-        second = loss.probabilities(z)
-        return np.column_stack([1 - second, second])
+        z = self.decision_function(X)
+        found = self.model_.probabilities(z)
+        assert found is not None
+        return found
 
-    def _load(self, model: Model) -> None:
+    def _load(self, model: Model | ModelSet) -> None:
         super()._load(model)
-        self.classes_ = np.array([model.labels.name(label) for label in model.labels.classes])
+        known = np.array(model.labels.classes)
+        self.classes_ = np.array(model.labels.named(known)) if known.size else np.arange(len(model.rows))
 
 
-def _two_classes(y: Any) -> npt.NDArray[Any]:
-    """The two classes of some labels, ascending.
+def _classes(y: Any) -> npt.NDArray[Any]:
+    """The classes of some labels, ascending.
 
     Raises
     ------
     ValueError
-        If there are less or more.
+        If there is a single one.
     """
     classes = np.unique(y)
-    _check_binary(classes)
     if classes.size == 1:
         raise ValueError(f"y has one class, {classes[0]}: a classifier needs samples of two")
     return classes
-
-
-def _check_binary(y: npt.NDArray[Any]) -> None:
-    """Refuse more than two classes.
-
-    Raises
-    ------
-    ValueError
-        If there are more.
-    """
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind != "binary":
-        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
 
 
 @_with_parameters("squared")
@@ -596,10 +604,10 @@ class GLMRegressor(RegressorMixin, _GLM):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
         Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
         losses ``poisson`` and ``gamma``.
-    intercept_ : float
+    intercept_ : float or ndarray of shape (n_targets,)
         The intercept, in the same unit.
     n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
         As those of `GLMClassifier`.
@@ -623,26 +631,32 @@ class GLMRegressor(RegressorMixin, _GLM):
 
     _classifies = False
 
-    @property
-    def coef_(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the features as they are given, (n_features,)."""
-        return self.model_.coefficients * (1.0 if self._has_log_link else self.model_.labels.scale)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     @property
-    def intercept_(self) -> float:
-        """The intercept."""
-        labels, intercept = self.model_.labels, self.model_.intercept
-        return math.log(labels.scale) + intercept if self._has_log_link else labels.mean + labels.scale * intercept
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the features as they are given, (n_features,) or (n_targets, n_features)."""
+        return self.model_.linear()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercept, or those of the targets, (n_targets,)."""
+        return self.model_.linear()[1]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², or with the losses ``poisson`` and ``gamma`` D², the fraction of the deviance that is explained.
+
+        Of several targets it is the mean.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Samples.
-        y : array-like of shape (n_samples,)
-            Their targets.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples.
 
@@ -654,11 +668,15 @@ class GLMRegressor(RegressorMixin, _GLM):
         if not self._has_log_link:
             return float(super().score(X, y, sample_weight))
         power = 1 if self.model_.loss == "poisson" else 2
-        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=power))
+        columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, self.predict(X)))
+        each = [
+            d2_tweedie_score(*pair, sample_weight=sample_weight, power=power) for pair in zip(*columns, strict=True)
+        ]
+        return float(np.mean(each))
 
     @property
     def _has_log_link(self) -> bool:
-        return isinstance(get_loss(self.model_.loss, self.model_.loss_parameters), LogLink)
+        return isinstance(LOSSES[self.model_.loss], LogLink)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
@@ -667,8 +685,8 @@ class GLMRegressor(RegressorMixin, _GLM):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Samples. Sparse ones become CSR, and are never made dense.
-        y : array-like of shape (n_samples,)
-            Their targets.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
         sample_weight : array-like of shape (n_samples,), default=None
             As in `GLMClassifier.fit`.
 
@@ -694,8 +712,8 @@ class GLMRegressor(RegressorMixin, _GLM):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Samples.
-        y : array-like of shape (n_samples,)
-            Their targets.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
         sample_weight : array-like of shape (n_samples,), default=None
             As in `GLMClassifier.partial_fit`.
 
@@ -712,8 +730,9 @@ class GLMRegressor(RegressorMixin, _GLM):
         return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", y_numeric=True, reset=reset)
-        return self._data(X, y, sample_weight=sample_weight)
+        how: dict[str, Any] = {"y_numeric": True, "multi_output": True, "reset": reset}
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", **how)
+        return self._data(X, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Targets.
@@ -725,7 +744,7 @@ class GLMRegressor(RegressorMixin, _GLM):
 
         Returns
         -------
-        y : ndarray of shape (n_samples,)
+        y : ndarray of shape (n_samples,) or (n_samples, n_targets)
             Their predicted targets, float64, those of ``p4sgd predict``.
         """
         samples = self._samples(X)

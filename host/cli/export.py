@@ -12,18 +12,18 @@ from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart
 
 if TYPE_CHECKING:
-    from p4sgd.host.training.model_file import Model
+    from p4sgd.host.training.model_file import Model, ModelSet
 
 __all__ = ["export"]
 
 
-def _onnx(model: "Model") -> bytes:
+def _onnx(model: "Model | ModelSet") -> bytes:
     from p4sgd.host.training.export import to_onnx
 
     return to_onnx(model)
 
 
-def _sklearn(model: "Model") -> bytes:
+def _sklearn(model: "Model | ModelSet") -> bytes:
     import pickle
 
     from p4sgd.host.training.export import to_sklearn
@@ -31,7 +31,7 @@ def _sklearn(model: "Model") -> bytes:
     return pickle.dumps(to_sklearn(model))
 
 
-_KINDS: dict[str, Callable[["Model"], bytes]] = {"onnx": _onnx, "sklearn": _sklearn}
+_KINDS: dict[str, Callable[["Model | ModelSet"], bytes]] = {"onnx": _onnx, "sklearn": _sklearn}
 
 
 @click.command()

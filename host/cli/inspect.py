@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli.options import common_options
-from p4sgd.host.cli.output import Output, cell
+from p4sgd.host.cli.output import Output, cell, shorten
 from p4sgd.host.cli.training_run import COLUMNS
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
-    from p4sgd.host.training.model_file import Model
+    from p4sgd.host.training.model_file import Model, ModelSet
 
 __all__ = ["inspect"]
 
@@ -37,18 +37,26 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
     """
     import numpy as np
 
-    from p4sgd.host.training.model_file import load_model
+    from p4sgd.host.training.model_file import ModelSet, load_model
 
     output = Output(as_json=as_json, quiet=quiet)
     loaded = load_model(model)
-    (coefficients, intercept), slope = loaded.linear(), loaded.slope[: loaded.coefficients.size]
-    scaled = np.divide(coefficients, slope, out=np.zeros_like(slope), where=slope != 0)
-    used = np.flatnonzero(coefficients)
-    order = used[np.argsort(-np.abs(scaled[used]), kind="stable")]
-    form, space = loaded.features, loaded.space
+    form, space, (first, *_) = loaded.features, loaded.space, loaded.rows
+    several = isinstance(loaded, ModelSet)
+    coefficients, intercept = loaded.linear()
+    table, slope = np.atleast_2d(coefficients), first.slope[: space.count]
+    scaled = np.divide(table, slope, out=np.zeros_like(table), where=slope != 0)
+    used = np.argwhere(table)
+    order = used[np.argsort(-np.abs(scaled[tuple(used.T)]), kind="stable")]
+    names, kind = loaded.labels.row_names, loaded.labels.row_kind
     largest: list[dict[str, Any]] = [
-        {"feature": space.name(j), "coefficient": float(coefficients[j]), "scaled": float(scaled[j])}
-        for j in order[:top].tolist()
+        {
+            **({kind: names[row]} if several else {}),
+            "feature": space.name(column),
+            "coefficient": float(table[row, column]),
+            "scaled": float(scaled[row, column]),
+        }
+        for row, column in order[:top].tolist()
     ]
     try:
         rows = [*_model(loaded), *_training(loaded.training)]
@@ -58,50 +66,68 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
         {
             "model": str(model),
             "loss": loaded.loss,
-            "loss_parameters": loaded.loss_parameters,
+            "loss_parameters": [row.loss_parameters for row in loaded.rows] if several else first.loss_parameters,
             "labels": loaded.labels.to_json(),
             "features": space.count,
-            "nonzero": used.size,
+            "nonzero": len(used),
             "named": bool(space.names),
             "zero_based": space.zero_based,
             "hash_bits": space.hash_bits,
             "planes": form.stored,
             "precision": form.precision,
             "signed": form.signed,
-            "preconditioned": loaded.mixing is not None,
-            "intercept": intercept,
+            "preconditioned": first.mixing is not None,
+            "intercept": np.asarray(intercept).tolist(),
             "coefficients": largest,
             "training": loaded.training,
+            **({"rows": [row.training for row in loaded.rows]} if several else {}),
         }
     )
     output.table([str(model), ""], rows, texts=2, wraps=True)
+    if several:
+        epochs = [f"{row.training['epoch']}" if "epoch" in row.training else "" for row in loaded.rows]
+        intercepts = [f"{value:.6g}" for value in np.asarray(intercept)]
+        output.table([kind, "best epoch", "intercept"], zip(map(shorten, names), epochs, intercepts, strict=True))
     if largest:
-        cells = [(each["feature"], f"{each['coefficient']:.6g}", f"{each['scaled']:.4g}") for each in largest]
-        output.table(["feature", "coefficient", "scaled"], cells)
+        cells = [
+            (
+                *([shorten(each[kind])] if several else []),
+                each["feature"],
+                f"{each['coefficient']:.6g}",
+                f"{each['scaled']:.4g}",
+            )
+            for each in largest
+        ]
+        output.table([*([kind] if several else []), "feature", "coefficient", "scaled"], cells, texts=1 + several)
 
 
-def _model(model: "Model") -> Iterator[tuple[str, str]]:
+def _model(model: "Model | ModelSet") -> Iterator[tuple[str, str]]:
     """What a model is: rows of a table."""
     from p4sgd.host.losses import Task, get_loss
 
     labels, space, form = model.labels, model.space, model.features
-    loss = get_loss(model.loss, model.loss_parameters)
+    first = model.rows[0]
+    loss = get_loss(first.loss, first.loss_parameters)
     yield "loss", f"{loss.name}: {loss.summary}"
     for name, value in loss.parameters.items():  # epsilon is of the scaled target
-        yield name, f"{value * labels.scale if name == 'epsilon' else value:.6g}"
-    if labels.classes:
+        yield name, f"{value * first.labels.scale if name == 'epsilon' else value:.6g}"
+    if len(model.rows) > 1 and not labels.classes:
+        yield "targets", ", ".join(labels.row_names)
+    elif labels.classes:
         yield "classes", ", ".join(labels.meanings)
     elif labels.task is Task.REGRESSION:
-        yield "target", f"mean {labels.mean:.6g}, deviation {labels.scale:.6g}"
+        yield "target", f"mean {first.labels.mean:.6g}, deviation {first.labels.scale:.6g}"
     else:
         yield "target", "its logarithm is a sum of coefficients"
     if space.hash_bits is not None:
         kind = f"hashed to 2^{space.hash_bits} columns"
     else:
         kind = "by name" if space.names else f"numbered from {0 if space.zero_based else 1}"
-    used = int((model.coefficients != 0).sum())
-    yield "features", f"{space.count:,}, {kind}; {used:,} have a coefficient other than 0"
-    yield "intercept", f"{model.linear()[1]:.6g}"
+    used = sum(int((row.coefficients != 0).sum()) for row in model.rows)
+    of = "" if len(model.rows) == 1 else f" of {len(model.rows) * space.count:,}"
+    yield "features", f"{space.count:,}, {kind}; {used:,}{of} have a coefficient other than 0"
+    if len(model.rows) == 1:
+        yield "intercept", f"{first.linear()[1]:.6g}"
     bits = f"{form.precision} bit{'s' * (form.precision > 1)}"
     stored = "" if form.precision == form.stored else f" of {form.stored}"
     yield "precision", f"{bits}{stored} a feature, {'signed' if form.signed else 'unsigned'}"

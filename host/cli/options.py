@@ -347,8 +347,10 @@ _READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--label-column",
         metavar="COLUMN",
+        multiple=True,
         help="Label column of a table: its header, or its number from 1 (-1 is the last); by default a column called "
-        "label, target, class or y, else the last one.",
+        "label, target, class or y, else the last one. May be repeated for several targets, of which each becomes a "
+        "row of the model.",
     ),
     click.option(
         "--weight-column",
@@ -398,7 +400,10 @@ def reading_options(command: _Command) -> _Command:
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     """Remove the values of `reading_options` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
-    return {name: choices.pop(name) for name in _READING}
+    reading = {name: choices.pop(name) for name in _READING}
+    columns = reading["label_column"]
+    reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
+    return reading
 
 
 def is_given(name: str) -> bool:

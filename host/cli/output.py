@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from p4sgd.host.streaming.state import OnProgress, Step
 
-__all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "cell", "finite", "make_table", "show_steps"]
+__all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "cell", "finite", "make_table", "shorten", "show_steps"]
 
 
 SIMULATOR_OPENING = "preparing the simulator, minutes at first"
@@ -287,10 +287,13 @@ class EpochTable:
         The largest number of epochs.
     columns
         Titles by key of a row; columns in which no row has a number are left out.
+    title
+        What the progress bar counts.
     """
 
-    def __init__(self, output: Output, total: int, columns: Mapping[str, str]) -> None:
+    def __init__(self, output: Output, total: int, columns: Mapping[str, str], title: str = "epoch") -> None:
         self._output = output
+        self._title = title
         self._total = total
         self._columns = columns
         self._rows: list[Mapping[str, float | None]] = []
@@ -334,7 +337,7 @@ class EpochTable:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._progress = Progress(
-                TextColumn("epoch"),
+                TextColumn(self._title),
                 MofNCompleteColumn(),
                 BarColumn(),
                 TimeRemainingColumn(),
@@ -360,3 +363,12 @@ def cell(key: str, value: float | None) -> str:
     if key in ("epoch", _SPEED):
         return f"{value:,.0f}"
     return f"{value:.2%}" if "accuracy" in key else f"{value:.4g}"
+
+
+_NAME = 17
+"""Characters of a class in a table: with them in the first column and in two headers it fits 60 columns."""
+
+
+def shorten(name: str) -> str:
+    """The name of a class, cut in its middle if it is long, because ends tell classes apart as often as beginnings."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,14 @@ from p4sgd.host.cli.options import (
     reading_options,
     take_reading,
 )
-from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.output import Output, shorten
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart, check_reading
 
 if TYPE_CHECKING:
     from p4sgd.host.data import Dataset
-    from p4sgd.host.training.model_file import Model
+    from p4sgd.host.training.model_file import Model, ModelSet
 
 __all__ = ["evaluate", "predict"]
 
@@ -40,7 +40,8 @@ __all__ = ["evaluate", "predict"]
 @click.option(
     "--probabilities",
     is_flag=True,
-    help="Add a column with the probability of the second class (losses logistic and modified_huber only).",
+    help="Add a column with the probability of the second class, or of more than two one for each (losses logistic and "
+    "modified_huber only).",
 )
 @reading_options
 @common_options
@@ -58,46 +59,66 @@ def predict(
 
     A line has the predicted class, named as in the training data, or for a regression the predicted value. With
     --probabilities it also has, after a comma, the probability of one class: that of --positive, else the second of
-    the two in numeric or alphabetic order; a line on standard error names it. Labels in DATA are ignored and may be
-    missing.
+    the two in numeric or alphabetic order; of more than two classes, those of all in that order. A line on standard
+    error names them. A model of several targets has a column for the prediction of each, and for the probability of its
+    second class. Labels in DATA are ignored and may be missing.
     """
     output = Output(as_json=as_json, quiet=quiet)
     check_apart([out], [model, data, options_file()])
     check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
-        from p4sgd.host.losses import LOSSES, Probabilistic, get_loss
+        import numpy as np
+
+        from p4sgd.host.data.labels import TargetCoding
+        from p4sgd.host.losses import LOSSES, Probabilistic
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        loss = get_loss(loaded.loss, loaded.loss_parameters)
-        if probabilities and not isinstance(loss, Probabilistic):
+        if probabilities and not isinstance(LOSSES[loaded.loss], Probabilistic):
             others = " and ".join(each.name for each in LOSSES.values() if isinstance(each, Probabilistic))
-            raise UserError(f"{model}: trained with the loss {loss.name}, which gives no probabilities: {others} do")
+            raise UserError(f"{model}: trained with the loss {loaded.loss}, which gives no probabilities: {others} do")
         samples = _read(output, loaded, data, reading, labels_needed=False)
         z = loaded.decision_function(samples)
-        more: dict[str, Any] = {}
         labels = loaded.labels
-        columns: dict[str, list[Any]] = {"predictions": list(map(labels.name, labels.predictions(z).tolist()))}
-        if probabilities and isinstance(loss, Probabilistic):
-            columns["probabilities"] = loss.probabilities(z).tolist()
-            more["probabilities_of"] = labels.name(labels.classes[1])
+        document: dict[str, Any] = {"predictions": labels.named(labels.predictions(z))}
+        targets = isinstance(labels, TargetCoding)
+        columns: list[Sequence[Any]] = (
+            list(zip(*document["predictions"], strict=True)) if targets else [document["predictions"]]
+        )
+        more: dict[str, Any] = {}
+        found = loaded.probabilities(z) if probabilities else None
+        if found is not None:
+            classes = list(labels.row_names if targets else labels.named(np.array(labels.classes)))
+            if found.shape[1] == 2 and not targets:  # one tells both
+                document["probabilities"], more["probabilities_of"] = found[:, 1].tolist(), classes[1]
+                columns.append(document["probabilities"])
+            else:
+                document["probabilities"], more["probabilities_of"] = found.tolist(), classes
+                columns += found.T.tolist()
     if out is not None:
         _write(out, columns)
         output.remark(f"{samples.samples:,} predictions in {out}")
     written = None if out is None else str(out)
-    if probabilities:
-        output.remark(f"probabilities are those of {more['probabilities_of']}")
-    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | columns)
+    if found is not None:
+        of = more["probabilities_of"]
+        output.remark(f"probabilities are those of {', '.join(map(str, of)) if isinstance(of, list) else of}")
+    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | document)
     if out is None and not as_json:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
-def _read(output: Output, model: "Model", data: str, reading: Mapping[str, Any], *, labels_needed: bool) -> "Dataset":
+def _read(
+    output: Output, model: "Model | ModelSet", data: str, reading: Mapping[str, Any], *, labels_needed: bool
+) -> "Dataset":
     """The data, with the features of a model."""
     from p4sgd.host.data import read_dataset
+    from p4sgd.host.data.labels import TargetCoding
     from p4sgd.host.data.read import find_format
 
+    targets = [name for name in model.labels.row_names if isinstance(model.labels, TargetCoding)]
+    if labels_needed and targets and not reading["label_column"] and model.space.names:
+        reading = {**reading, "label_column": targets}
     check_reading(reading, [data])
     samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
     bits = model.space.hash_bits
@@ -109,10 +130,10 @@ def _read(output: Output, model: "Model", data: str, reading: Mapping[str, Any],
     return samples
 
 
-def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
+def _write(out: Path, columns: Sequence[Sequence[Any]]) -> None:
     """Write a file whole or not at all; a pipe or a device, such as ``/dev/stdout``, is written directly."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     content = text.getvalue().encode()
     if out.exists() and not out.is_file():
         try:
@@ -136,9 +157,11 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
 
     For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
     loss gives probabilities), the area under the ROC curve (AUC), average precision, F1 and the confusion matrix; AUC,
-    average precision and F1 are of the second class. For a regression prints the mean loss (of targets scaled as in
+    average precision and F1 are of the second class, or of more than two classes means over each against the rest, as
+    the loss is. For a regression prints the mean loss (of targets scaled as in
     training), R², root mean squared error, mean absolute error and mean squared error, with the losses poisson and
-    gamma also the mean deviance and D². All but loss, deviance and D² are scikit-learn's.
+    gamma also the mean deviance and D². Of several targets prints the means, but the accuracy of all together, and a
+    table of each. All but loss, deviance and D² are scikit-learn's.
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
@@ -157,8 +180,15 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         if name in metrics
     ]
     output.table(["metric", "value"], rows)
+    if "targets" in metrics:
+        shown = [name for name in ("loss", *_TITLES) if name in metrics]
+        cells = [
+            (shorten(target), *(f"{each[name]:.2%}" if "accuracy" in name else _number(each[name]) for name in shown))
+            for target, each in metrics["targets"].items()
+        ]
+        output.table(["target", "loss", *(_TITLES[name] for name in shown[1:])], cells)
     if "confusion_matrix" in metrics:
-        names = list(map(_short, loaded.labels.meanings))
+        names = list(map(shorten, loaded.labels.meanings))
         counts = [[f"{count:,}" for count in row] for row in metrics["confusion_matrix"]]
         output.table(["true \\ predicted", *names], [(name, *row) for name, row in zip(names, counts, strict=True)])
 
@@ -179,14 +209,6 @@ _TITLES = {
 }
 """Titles of metrics beside the loss, by name, in the order of the table."""
 
-_NAME = 17
-"""Characters of a class in a table: with them in the first column and in two headers it fits 60 columns."""
-
 
 def _number(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else "undefined"
-
-
-def _short(name: str) -> str:
-    """The name of a class, cut in its middle if it is long, because ends tell classes apart as often as beginnings."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"

@@ -23,7 +23,7 @@ from p4sgd.host.files import begins_with
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from p4sgd.host.training import TrainingResult
+    from p4sgd.host.training import ResultSet, TrainingResult
     from p4sgd.hw.spec.register_map import Counter
     from p4sgd.sim.cluster.trace import Trace
 
@@ -141,7 +141,7 @@ def simulate(
     finish(output, plan, result, more)
 
 
-def _totals(result: "TrainingResult") -> list[dict[str, int]]:
+def _totals(result: "TrainingResult | ResultSet") -> list[dict[str, int]]:
     """The counters of each worker, added up over all epochs."""
     workers = zip(*(record.counters for record in result.history), strict=True)
     return [{name: sum(epoch[name] for epoch in epochs) for name in epochs[0]} for epochs in workers]

@@ -126,11 +126,14 @@ def train(
     DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder made by
     p4sgd data prepare. With --resume, DATA is needed only if the data of the checkpoint have moved.
 
-    The table has a row for every epoch. The train loss and accuracy are those on the features as the device reads them,
-    with --precision bits; validation and test data are not rounded. In the end the intercept of the best model is
-    fitted again, to the unrounded training data, and the model is measured without rounding: these are the figures of
-    p4sgd evaluate. The rate is the learning rate used; samples/s is the speed of the device, without the time to
-    measure.
+    More than two classes are trained one after another, each against the rest, and so are several targets (several
+    --label-column).
+
+    The table has a row for every epoch, or for every class or target. The train loss and accuracy are those on the
+    features as the device reads them, with --precision bits; validation and test data are not rounded. In the end the
+    intercept of the best model is fitted again, to the unrounded training data, and the model is measured without
+    rounding: these are the figures of p4sgd evaluate. The rate is the learning rate used; samples/s is the speed of the
+    device, without the time to measure.
     """
     with run_ranks(launcher) as ranks:
         output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -11,7 +11,7 @@ import click
 
 from p4sgd.host.cli.failures import INTERRUPTED
 from p4sgd.host.cli.options import NameFrom
-from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, show_steps
+from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.streaming.state import OnProgress, Step
-    from p4sgd.host.training import EpochRecord, TrainingResult
+    from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
 
 __all__ = [
     "COLUMNS",
@@ -178,7 +178,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "positive": _option(
         "--positive",
         metavar="LABEL",
-        help="Label of class 1, all other labels being class 0; needed if there are more than two.",
+        help="Label of class 1, all other labels being class 0. Without it, of more than two classes each is trained "
+        "against the rest.",
     ),
     "class_weight": _option(
         "--class-weight",
@@ -305,8 +306,8 @@ def report_option(command: _Command) -> _Command:
 
 def run_training(
     output: Output, request: "TrainingRequest", ranks: Communicator = SINGLE_PROCESS
-) -> "tuple[TrainingPlan, TrainingResult]":
-    """Plan and execute a training run; show how it goes, and in the end the table of epochs.
+) -> "tuple[TrainingPlan, TrainingResult | ResultSet]":
+    """Plan and execute a training run; show how it goes, and in the end the table of epochs, or of rows.
 
     Raises
     ------
@@ -316,6 +317,7 @@ def run_training(
     with output.working("getting ready"):
         from p4sgd.host.run.execute import execute
         from p4sgd.host.run.plan import make_plan
+        from p4sgd.host.training import TrainingResult
 
         plan = make_plan(request, ranks)
     display = _Display(output, plan)
@@ -327,10 +329,16 @@ def run_training(
                 on_progress=display.progress,
                 on_epoch=display.add,
                 on_remark=output.remark,
+                on_row=display.begin_row,
                 resume_words=_resume_words(output),
             )
-    finally:
+    except BaseException:
         display.table.print()
+        raise
+    if isinstance(result, TrainingResult):
+        display.table.print()
+    else:
+        _print_rows(output, result)
     return plan, result
 
 
@@ -390,11 +398,29 @@ def run_folds(
     return document
 
 
+def _print_rows(output: Output, result: "ResultSet") -> None:
+    """A table with a row for each row of a model: its epochs, and its metrics without rounding."""
+    measured = [key for key in COLUMNS if result.rows[0].metrics.get(key) is not None]
+    rows = [
+        (
+            name,
+            f"{len(row.history)}",
+            f"{row.best_epoch}",
+            *(cell(key, row.metrics[key]) for key in measured),
+            cell("learning_rate", row.history[0].learning_rate),
+        )
+        for name, row in zip(result.names, result.rows, strict=True)
+    ]
+    titles = [COLUMNS[key] for key in measured]
+    output.table([result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"], rows)
+
+
 class _Display(contextlib.AbstractContextManager["_Display"]):
     """What a training run shows on the terminal: in each stage something else."""
 
     def __init__(self, output: Output, plan: "TrainingPlan") -> None:
         self.table = EpochTable(output, plan.options.epochs, COLUMNS)
+        self._epochs = plan.options.epochs
         self._output = output
         self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
         self._shown = contextlib.ExitStack()
@@ -418,6 +444,12 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
         if self._on_progress is not None:
             self._on_progress(step, done, total)
 
+    def begin_row(self, row: int, names: Sequence[str]) -> None:
+        """Show the epochs of a row of the model in place of those of the row before."""
+        self._shown.close()
+        title = f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch"
+        self.table = self._shown.enter_context(EpochTable(self._output, self._epochs, COLUMNS, title))
+
     def add(self, record: "EpochRecord") -> None:
         """Add an epoch to the table."""
         self.table.add(record.to_json())
@@ -434,7 +466,10 @@ def _resume_words(output: Output) -> list[str]:
 
 
 def finish(
-    output: Output, plan: "TrainingPlan", result: "TrainingResult", more: Mapping[str, Any] | None = None
+    output: Output,
+    plan: "TrainingPlan",
+    result: "TrainingResult | ResultSet",
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Report the result of a training run; after Ctrl-C, exit with the status of an interruption.
 
@@ -451,7 +486,7 @@ def finish(
     """
     from p4sgd.host.data import Dataset
     from p4sgd.host.run.execute import resume_advice
-    from p4sgd.host.training import StopReason
+    from p4sgd.host.training import StopReason, TrainingResult
 
     out, checkpoint = plan.request.out, plan.checkpoint
     document = result.to_json()
@@ -467,17 +502,21 @@ def finish(
     }
     output.document(document | dict(more or {}))
     name = result.monitored.replace("_", " ")
+    last = result if isinstance(result, TrainingResult) else result.rows[-1]
     if plan.request.report is not None:
         output.say(f"report in {plan.request.report}")
-    best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
+    if isinstance(result, TrainingResult):
+        best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
+    else:
+        best = f"the epoch of each {result.model.labels.row_kind} with the lowest {name}"
     kept = "not kept: --out MODEL keeps it" if out is None else f"kept in {out}"
     if result.stopped is StopReason.INTERRUPTED:
-        done = len(result.history)
+        done = len(last.history)
         output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
-        if checkpoint is not None and checkpoint.epoch and done < plan.options.epochs:
+        if checkpoint is not None and checkpoint.last and done < plan.options.epochs:
             output.tell(resume_advice(checkpoint, plan.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
-    early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
+    early = f"stopped early after epoch {len(last.history)}; " if result.stopped is StopReason.PATIENCE else ""
     output.say(describe_scaling(document["scaling"], document["scaling_reason"], plan.options.precondition))
     if document["whitening_times"]:
         from p4sgd.host.precondition import StageTimes

@@ -24,6 +24,9 @@ class ReadOptions:
     ----------
     label_column
         Tables: header of the label column, or its number, counted from 1 or backwards from −1.
+    target_columns
+        Tables: further label columns, given in the same way. They are the last features of what is read, from where
+        `p4sgd.host.data.read.read_dataset` takes them.
     ignore_columns
         Tables: columns that are neither features nor label, given in the same way.
     labels_needed
@@ -61,6 +64,7 @@ class ReadOptions:
     hash_bits: int | None = None
     communicator: Communicator = SINGLE_PROCESS
     weight_column: str | int | None = None
+    target_columns: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,11 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
         if label == weight:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot have the weights")
-    features = tuple(place for place in left if place != label)
+    targets = tuple(_chosen(count, kept, choice, "--label-column", source) for choice in options.target_columns)
+    for place in targets:
+        if place in (label, weight) or place in ignored or targets.count(place) > 1:
+            raise UserError(f"{source}, {_describe(place, kept)}: is a label already, or ignored: name it once")
+    features = tuple(place for place in left if place != label and place not in targets)
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
     if options.like is not None:
@@ -147,7 +155,9 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             features = _in_order(features, kept, options.like.names, source, beside)
         elif len(features) != options.like.count:
             raise UserError(f"{source}: there are {len(features)} features{beside}, {options.like.count} are needed")
-    return Columns(count, features, *((label, kept, weight) if options.labels_needed else (None, kept, None)))
+    if not options.labels_needed:
+        return Columns(count, features, None, kept, None)
+    return Columns(count, (*features, *targets), label, kept, weight)
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:

@@ -79,12 +79,17 @@ class Labelled(Protocol):
 
     @property
     def labels(self) -> npt.NDArray[np.float64]:
-        """float64 (samples,); zeros if there are none."""
+        """float64 (samples,), or of several targets (samples, targets); zeros if there are none."""
         ...
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """If the labels are texts: text of label i, in alphabetical order; otherwise empty."""
+        ...
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """If the labels are (samples, targets), the names of the targets; otherwise empty."""
         ...
 
     @property
@@ -109,7 +114,7 @@ class Dataset:
         a `csr_array` with sorted indices and without duplicates. Other types become float64, or if dense and of at
         most 16 bits, float32.
     labels
-        float64 (samples,); zeros if there are none.
+        float64 (samples,), or of several targets (samples, targets); zeros if there are none.
     name
         Source of the samples, for messages.
     label_names
@@ -122,6 +127,8 @@ class Dataset:
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
+    target_names
+        Names of several targets.
 
     Raises
     ------
@@ -140,6 +147,7 @@ class Dataset:
     hash_bits: int | None = None
     row_order: order.Order | None = None
     sample_weights: npt.NDArray[np.float64] | None = None
+    target_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
@@ -159,13 +167,13 @@ class Dataset:
             raise UserError(f"{self.name}: there are no samples")
         if features == 0:
             raise UserError(f"{self.name}: the samples have no features")
-        if self.labels.shape != (samples,):
+        if self.labels.shape != (samples, *([len(self.target_names)] if self.target_names else [])):
             raise UserError(f"{self.name}: there are {samples} samples, but labels of shape {self.labels.shape}")
 
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return int(self.labels.size)
+        return len(self.labels)
 
     @property
     def feature_count(self) -> int:
@@ -312,7 +320,7 @@ def check_labels(labels: npt.NDArray[np.float64], name: str, first: int = 0) -> 
     Parameters
     ----------
     labels
-        float64 (samples,).
+        float64 (samples,) or (samples, targets).
     name
         Source of the labels, for messages.
     first
@@ -323,10 +331,10 @@ def check_labels(labels: npt.NDArray[np.float64], name: str, first: int = 0) -> 
     UserError
         For the first label that is NaN or infinite.
     """
-    strange = np.flatnonzero(~np.isfinite(labels))
+    strange = np.argwhere(~np.isfinite(labels))
     if strange.size:
-        place = strange[0]
-        raise UserError(f"{name}: the label of sample {first + place + 1} is {labels[place]}: leave that sample out")
+        place = tuple(strange[0])
+        raise UserError(f"{name}: the label of sample {first + place[0] + 1} is {labels[place]}: leave that sample out")
 
 
 def find_not_finite(features: Features) -> tuple[int, int] | None:
@@ -368,9 +376,9 @@ class DistributedDataset(Dataset):
             raise UserError(f"{self.name}: there are no samples")
         if self.feature_count == 0:
             raise UserError(f"{self.name}: the samples have no features")
-        if self.owners.shape != self.labels.shape or self._places.size != self.features.shape[0]:
+        if self.owners.size != len(self.labels) or self._places.size != self.features.shape[0]:
             raise ValueError(
-                f"{self._places.size} of {self.labels.size} samples are of this rank, not {self.features.shape}"
+                f"{self._places.size} of {len(self.labels)} samples are of this rank, not {self.features.shape}"
             )
 
     @property

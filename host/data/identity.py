@@ -44,7 +44,8 @@ def identify(data: Dataset) -> DataIdentity:
     It does not depend on the division of the samples among ranks, as long as they are in the order of the ranks.
     """
     digest = hashlib.sha256()
-    about = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
+    about: list[Any] = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
+    about += [data.target_names] if data.target_names else []
     digest.update(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
     digest.update(np.ascontiguousarray(data.labels).data)
     if data.sample_weights is not None:

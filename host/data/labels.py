@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,19 @@ from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
-__all__ = ["MISSING", "LabelCoding", "RawLabels", "check_exact", "find_label", "name_of_label", "number"]
+__all__ = [
+    "MISSING",
+    "LabelCoding",
+    "RawLabels",
+    "TargetCoding",
+    "check_exact",
+    "coding_from_json",
+    "column_of",
+    "find_label",
+    "fit_coding",
+    "name_of_label",
+    "number",
+]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
@@ -33,6 +45,9 @@ _LARGEST_EXPONENT = 300.0
 
 _SHOWN = 5
 """Maximum number of labels in a message."""
+
+_MANY_CLASSES, _FEW_SAMPLES = 32, 4
+"""Numbers of more values than this, each with fewer samples than this on average, are taken for measurements."""
 
 
 def number(text: str) -> float | None:
@@ -155,9 +170,10 @@ class RawLabels:
 class LabelCoding:
     """How the labels of a data set become the y of a loss.
 
-    Classification has two classes: y = −1 for the first and y = +1 for the second. With ``positive`` the classes, also
-    in predictions, are 1 (that label) and 0 (all others). Regression standardises: y = (label − mean) / scale, so that
-    one learning rate suits all units.
+    Of two classes, y = −1 for the first and y = +1 for the second. With ``positive`` the classes, also in predictions,
+    are 1 (that label) and 0 (all others). More classes take a model of several rows, one for each against the rest:
+    `rows` has their codings, and the class with the largest activation is predicted. Regression standardises:
+    y = (label − mean) / scale, so that one learning rate suits all units.
 
     Labels that are texts may be numbered differently in different data sets. `labels_of` matches them by name, and its
     result is what the other methods take.
@@ -167,7 +183,7 @@ class LabelCoding:
     task
         What the model predicts.
     classes
-        The two labels, ascending; empty for regression.
+        The labels, two or more, ascending; empty for regression.
     positive
         The label that is class 1 if all others are class 0.
     names
@@ -189,14 +205,16 @@ class LabelCoding:
         numbers = (*self.classes, self.mean, self.scale, 0.0 if self.positive is None else self.positive)
         if not all(map(math.isfinite, numbers)) or self.scale <= 0:
             raise ValueError("labels must be finite and their scale positive")
-        count = 2 if self.task is Task.CLASSIFICATION else 0
-        if len(self.classes) != count or list(self.classes) != sorted(set(self.classes)):
+        fits = len(self.classes) >= 2 if self.task is Task.CLASSIFICATION else not self.classes
+        if not fits or list(self.classes) != sorted(set(self.classes)) or (self.positive is not None and self._several):
             raise ValueError(f"a {self.task.value} cannot have the classes {self.classes}")
         if self.names and not all(label in range(len(self.names)) for label in self.classes):
             raise ValueError(f"there are no names for the classes {self.classes}")
 
     @classmethod
-    def fit(cls, task: Task, data: Labelled, positive: str | float | None = None) -> Self:
+    def fit(
+        cls, task: Task, data: Labelled, positive: str | float | None = None, *, whole: "LabelCoding | None" = None
+    ) -> Self:
         """The coding for a training set.
 
         Parameters
@@ -207,13 +225,15 @@ class LabelCoding:
             The training set.
         positive
             The label of class 1 in one-against-rest classification, as in the source: a number or a text.
+        whole
+            The coding before some samples were held out, whose classes must be left.
 
         Raises
         ------
         UserError
-            If the labels do not suit the task: no labels, a single class, more than two classes without ``positive``,
-            unknown ``positive``, texts for regression, numbers that the task cannot have, or numbers whose squares
-            exceed float64.
+            If the labels do not suit the task: no labels, a single class, numbers that are no classes, unknown
+            ``positive``, texts for regression, numbers that the task cannot have, or numbers whose squares exceed
+            float64.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -247,14 +267,47 @@ class LabelCoding:
             if chosen is None or chosen not in found:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
             return cls(task, (0.0, 1.0), chosen, names)
-        if found.size > 2:
-            # Texts cannot be fitted as numbers, so --loss squared would be refused next.
-            otherwise = "" if names else ", or fit them as numbers with --loss squared"
+        if found.size > 2 and not names:
+            many = found.size > _MANY_CLASSES and labels.size < _FEW_SAMPLES * found.size
+            if many or (found != np.floor(found)).any():
+                raise UserError(
+                    f"{data.name}: the labels have {found.size} values ({shown}), which seem to be no classes: fit "
+                    f"them as numbers with --loss squared, or set one against the rest with --positive LABEL"
+                )
+        gone = np.setdiff1d([] if whole is None else whole.classes, found)
+        if gone.size:
+            lost = name_of_label(gone[0], names)
             raise UserError(
-                f"{data.name}: the labels have {found.size} values ({shown}), a classifier needs two: set one "
-                f"against the rest with --positive LABEL{otherwise}"
+                f"{data.name}: all samples of class {lost} are held out, none is left to train on: hold out fewer"
             )
-        return cls(task, (float(found[0]), float(found[1])), None, names)
+        return cls(task, tuple(map(float, found)), None, names)
+
+    @property
+    def _several(self) -> bool:
+        return len(self.classes) > 2
+
+    @property
+    def rows(self) -> "tuple[LabelCoding, ...]":
+        """The coding for each row of a model: itself, or of more than two classes each against the rest."""
+        if not self._several:
+            return (self,)
+        return tuple(replace(self, classes=(0.0, 1.0), positive=label) for label in self.classes)
+
+    row_kind: ClassVar[str] = "class"
+    """What a row is for."""
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """What the rows are called: the classes; of a single row nothing."""
+        return self.meanings if self._several else ("",)
+
+    def name_rows(self, names: Sequence[str]) -> str:
+        """Some of the rows in a message, by their names: ``class 3`` or ``classes 3, 8``."""
+        return f"class{'es' if len(names) > 1 else ''} {listed(names, _SHOWN)}"
+
+    def of_row(self, labels: FloatArray, row: int) -> FloatArray:
+        """Labels from `labels_of` as those of a row's coding."""
+        return np.where(labels == self.classes[row], 1.0, 0.0) if self._several else labels
 
     def labels_of(self, data: Labelled) -> FloatArray:
         """Labels of a data set, numbered as in predictions; with ``positive``, 0 and 1.
@@ -267,6 +320,8 @@ class LabelCoding:
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to compare with")
         labels = data.labels
+        if labels.ndim == 2:
+            raise UserError(f"{data.name}: has {labels.shape[1]} label columns, the model has one: name that alone")
         if bool(self.names) != bool(data.label_names):
             ours, theirs = ("texts", "numbers") if self.names else ("numbers", "texts")
             raise UserError(
@@ -284,13 +339,14 @@ class LabelCoding:
             return np.where(labels == self.positive, 1.0, 0.0)
         unknown = np.flatnonzero(~np.isin(labels, self.classes))
         if unknown.size:
-            first, second = (name_of_label(label, self.names) for label in self.classes)
+            known = [str(name_of_label(label, self.names)) for label in self.classes]
+            those = f"none of {listed(known, _SHOWN)}" if self._several else f"neither {known[0]} nor {known[1]}"
             label = name_of_label(data.labels[unknown[0]], data.label_names)
-            raise UserError(f"{data.name}: the label {label} is neither {first} nor {second}, the model's classes")
+            raise UserError(f"{data.name}: the label {label} is {those}, the model's classes")
         return labels
 
     def real(self, labels: FloatArray) -> FloatArray:
-        """y of labels from `labels_of`, as `Task` says; float64 of the same shape."""
+        """y of labels from `labels_of`, as `Task` says, for a single row; float64 of the same shape."""
         if self.task is Task.NON_NEGATIVE:
             return labels / self.scale
         if self.task is Task.POSITIVE:
@@ -307,19 +363,29 @@ class LabelCoding:
         """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""
         return name_of_label(label, self.names if self.positive is None else ())
 
+    def named(self, predictions: FloatArray) -> list[str | int | float]:
+        """What `name` says of each prediction; of several targets a list for each sample."""
+        return list(map(self.name, predictions.tolist()))
+
     @property
     def meanings(self) -> tuple[str, ...]:
-        """What the two classes are, as in the training data; with ``positive``, "other" and that class."""
+        """What the classes are, as in the training data; with ``positive``, "other" and that class."""
         if self.positive is not None:
             return "other", str(name_of_label(self.positive, self.names))
         return tuple(str(name_of_label(label, self.names)) for label in self.classes)
 
     def predictions(self, z: FloatArray) -> FloatArray:
-        """Predictions from activations: a class (the second where z > 0), or a target in its original unit."""
+        """Predictions from activations: a class, or a target in its original unit; float64 (samples,).
+
+        Of two classes it is the second where z > 0, of more, where z is (samples, classes), that of the largest z.
+        """
         if self.task in (Task.NON_NEGATIVE, Task.POSITIVE):
             return self.scale * np.exp(np.clip(z, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
         if self.task is Task.REGRESSION:
             return self.mean + self.scale * z
+        if self._several:
+            best: FloatArray = np.array(self.classes)[z.argmax(axis=1)]
+            return best
         first, second = self.classes
         return np.where(z > 0, second, first)
 
@@ -352,6 +418,142 @@ class LabelCoding:
             float(data["mean"]),
             float(data["scale"]),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """One of several columns of labels: `Labelled`."""
+
+    name: str
+    labels: FloatArray
+    sample_weights: FloatArray | None = None
+    label_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()
+    labelled: bool = True
+
+
+def column_of(data: Labelled, place: int) -> Labelled:
+    """The samples with one of several columns of labels."""
+    name = f"{data.name}, {data.target_names[place]}"
+    return _Column(name, np.ascontiguousarray(data.labels[:, place]), data.sample_weights, labelled=data.labelled)
+
+
+@dataclass(frozen=True)
+class TargetCoding:
+    """How several columns of labels become the y of a loss: each by a `LabelCoding` of its own, for a row of its own.
+
+    It has the interface of a `LabelCoding` of several rows, with labels and predictions of shape (samples, targets).
+
+    Parameters
+    ----------
+    rows
+        The codings of the columns; classes are two.
+    row_names
+        The names of the columns.
+    """
+
+    rows: tuple[LabelCoding, ...]
+    row_names: tuple[str, ...]
+
+    row_kind: ClassVar[str] = "target"
+    classes: ClassVar[tuple[float, ...]] = ()
+    names: ClassVar[tuple[str, ...]] = ()
+    positive: ClassVar[float | None] = None
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.row_names) or not self.rows:
+            raise ValueError(f"{len(self.rows)} targets with {len(self.row_names)} names")
+
+    @property
+    def task(self) -> Task:
+        """What the model predicts."""
+        return self.rows[0].task
+
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """The names of the targets."""
+        return self.row_names
+
+    @classmethod
+    def fit(cls, task: Task, data: Labelled, positive: str | float | None = None) -> Self:
+        """The coding for a training set; see `LabelCoding.fit`.
+
+        Raises
+        ------
+        UserError
+            As `LabelCoding.fit`, or if a target has more than two classes.
+        """
+        rows = []
+        for place in range(len(data.target_names)):
+            column = column_of(data, place)
+            coding = LabelCoding.fit(task, column, positive)
+            if len(coding.rows) > 1:
+                raise UserError(f"{column.name}: has {len(coding.rows)} classes, one of several targets needs two")
+            rows.append(coding)
+        return cls(tuple(rows), data.target_names)
+
+    def name_rows(self, names: Sequence[str]) -> str:
+        """See `LabelCoding.name_rows`."""
+        return f"target{'s' if len(names) > 1 else ''} {listed(names, _SHOWN)}"
+
+    def of_row(self, labels: FloatArray, row: int) -> FloatArray:
+        """See `LabelCoding.of_row`."""
+        return np.ascontiguousarray(labels[:, row])
+
+    def labels_of(self, data: Labelled) -> FloatArray:
+        """Labels of a data set, float64 (samples, targets), in the order of the rows.
+
+        Raises
+        ------
+        UserError
+            If there are not as many, or as `LabelCoding.labels_of`.
+        """
+        given = data.labels.shape[1] if data.labels.ndim == 2 else 1
+        if given != len(self.rows):
+            raise UserError(
+                f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
+                f"{listed(self.row_names, _SHOWN)}: name each with --label-column"
+            )
+        order = list(range(given))
+        if set(data.target_names) == set(self.row_names):
+            order = [data.target_names.index(name) for name in self.row_names]
+        columns = [row.labels_of(column_of(data, place)) for row, place in zip(self.rows, order, strict=True)]
+        return np.column_stack(columns)
+
+    def predictions(self, z: FloatArray) -> FloatArray:
+        """Predictions of every target from activations: float64 (samples, targets)."""
+        return np.column_stack([row.predictions(z[:, place]) for place, row in enumerate(self.rows)])
+
+    def named(self, predictions: FloatArray) -> list[list[str | int | float]]:
+        """See `LabelCoding.named`."""
+        return [[row.name(label) for row, label in zip(self.rows, each, strict=True)] for each in predictions.tolist()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to JSON data."""
+        return {"targets": list(self.row_names), "rows": [row.to_json() for row in self.rows]}
+
+
+def fit_coding(
+    task: Task, data: Labelled, positive: str | float | None = None, *, whole: LabelCoding | TargetCoding | None = None
+) -> LabelCoding | TargetCoding:
+    """The coding for a training set with one column of labels or several; see `LabelCoding.fit`."""
+    if data.labels.ndim == 2:
+        return TargetCoding.fit(task, data, positive)
+    assert not isinstance(whole, TargetCoding)
+    return LabelCoding.fit(task, data, positive, whole=whole)
+
+
+def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:
+    """Undo `to_json` of either coding.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If something is missing or of the wrong type.
+    """
+    if "targets" not in data:
+        return LabelCoding.from_json(data)
+    return TargetCoding(tuple(map(LabelCoding.from_json, data["rows"])), tuple(map(str, data["targets"])))
 
 
 def _check_range(task: Task, name: str, labels: FloatArray) -> None:

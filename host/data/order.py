@@ -31,7 +31,7 @@ def split(
     Parameters
     ----------
     labels
-        float64 (samples,).
+        float64 (samples,), or (samples, targets) if not ``stratified``.
     fraction, seed, stratified
         See `p4sgd.host.data.Dataset.split`.
     name
@@ -46,14 +46,14 @@ def split(
     UserError
         If one of the two would be empty.
     """
-    order = shuffle(labels.size, seed)
-    count = held_out(labels.size, fraction)
-    if not 0 < fraction < 1 or count >= labels.size:
-        raise UserError(f"{name}: holding out {fraction:g} of {labels.size} samples leaves none of one part")
+    order = shuffle(len(labels), seed)
+    count = held_out(len(labels), fraction)
+    if not 0 < fraction < 1 or count >= len(labels):
+        raise UserError(f"{name}: holding out {fraction:g} of {len(labels)} samples leaves none of one part")
     if not stratified:
         return order[count:], order[:count]
     _, member, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
-    held = np.zeros(labels.size, dtype=bool)
+    held = np.zeros(len(labels), dtype=bool)
     for label, share in enumerate(_shares(sizes, count)):
         held[np.flatnonzero(member == label)[:share]] = True
     return order[~held], order[held]

@@ -1,5 +1,6 @@
 """Data sets by name: files of all formats, read as a whole or in blocks, and scikit-learn's built-in data sets."""
 
+import dataclasses
 import difflib
 import importlib
 import importlib.util
@@ -150,7 +151,7 @@ def read_dataset(
     source: str | Path,
     *,
     file_format: str | None = None,
-    label_column: str | int | None = None,
+    label_column: str | int | Sequence[str | int] | None = None,
     ignore_columns: Sequence[str | int] = (),
     labels_needed: bool = True,
     like: FeatureSpace | None = None,
@@ -173,15 +174,18 @@ def read_dataset(
         One of `FORMATS`, to override that.
     label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator, \
     weight_column
-        See `p4sgd.host.data.columns.ReadOptions`.
+        See `p4sgd.host.data.columns.ReadOptions`. Several label columns are several targets.
 
     Raises
     ------
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
+    first, further = label_column, list[str | int]()
+    if not isinstance(first, str | int | None):
+        first, *further = first
     options = ReadOptions(
-        label_column,
+        first,
         tuple(ignore_columns),
         labels_needed,
         like,
@@ -191,8 +195,34 @@ def read_dataset(
         hash_bits,
         communicator,
         weight_column,
+        tuple(further),
     )
-    return _open(source, file_format, options).read()
+    data = _open(source, file_format, options).read()
+    return _take_targets(data, [first, *further]) if further and labels_needed else data
+
+
+def _take_targets(data: Dataset, columns: Sequence[str | int | None]) -> Dataset:
+    """Move the last features, read from further label columns, to the labels."""
+    further = len(columns) - 1
+    if data.label_names:
+        raise UserError(f"{data.name}: the labels of {columns[0]} are texts, those of several targets must be numbers")
+    own = np.asarray(data.features[:, -further:], np.float64)
+    labels = np.column_stack([data.labels, np.concatenate(data.communicator.all_gather(own))])
+    return dataclasses.replace(
+        data,
+        features=np.ascontiguousarray(data.features[:, :-further]),
+        labels=labels,
+        feature_names=data.feature_names[:-further],
+        target_names=tuple(f"column {each}" if _is_number(each) else str(each) for each in columns),
+    )
+
+
+def _is_number(column: str | int | None) -> bool:
+    try:
+        int(column or "")
+    except ValueError:
+        return False
+    return True
 
 
 def check_options(options: ReadOptions) -> None:
@@ -294,7 +324,7 @@ def open_source(
     source: str | Path,
     *,
     file_format: str | None = None,
-    label_column: str | int | None = None,
+    label_column: str | int | Sequence[str | int] | None = None,
     ignore_columns: Sequence[str | int] = (),
     header: bool | None = None,
     delimiter: str | None = None,
@@ -312,8 +342,12 @@ def open_source(
     Raises
     ------
     UserError
-        If there is no such source or format.
+        If there is no such source or format, or if there are several label columns.
     """
+    if not isinstance(label_column, str | int | None):
+        raise UserError(
+            f"{source}: several label columns cannot be prepared: train from the file, or prepare it for each"
+        )
     options = ReadOptions(
         label_column,
         tuple(ignore_columns),

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
+from p4sgd.host.errors import listed
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.report import figures
 from p4sgd.host.report.cycles import counted_cycles, predicted_cycles
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.result import StopReason, TrainingResult
+from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
 from p4sgd.hw.spec.config import CONFIGURATIONS
 from p4sgd.hw.spec.registers import COUNTERS
 
@@ -33,6 +34,9 @@ _MOST_MICRO_BATCHES = 64
 
 _MOST_EPOCHS = 200
 """Rows of the table of epochs."""
+
+_MOST_CLASSES, _MOST_CONFUSED = 12, 30
+"""Classes with a curve, and classes of a confusion matrix that is shown."""
 
 _METRICS = {
     "loss": "loss",
@@ -58,18 +62,10 @@ _Outcomes = dict[str, tuple[FloatArray, FloatArray]]
 
 
 def make_content(
-    result: TrainingResult, about: Mapping[str, Any], *, rounded: bool, trace: "Trace | None"
+    result: TrainingResult | ResultSet, about: Mapping[str, Any], *, rounded: bool, trace: "Trace | None"
 ) -> dict[str, Any]:
     """The variables of the template; see `p4sgd.host.report.save_report` for the arguments."""
-    model, history = result.model, result.history
-    classifies = model.labels.task is Task.CLASSIFICATION
-    outcomes = dict(result.activations)
-    curves = [
-        figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
-        for metric in _CURVES
-        if f"train_{metric}" in history[-1].metrics
-    ]
-    quality, confusions = _classes(outcomes, model.labels) if classifies else (_targets(outcomes, model.labels), [])
+    model = result.model
     return {
         "data": about["data"],
         "summary": result.summary,
@@ -77,21 +73,86 @@ def make_content(
         "written": f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M}",
         "cards": _cards(result),
         "remarks": list(result.remarks),
-        "curves": [*curves, figures.rates(history)],
-        "quality": quality,
-        "scores": _scores(result, outcomes, model.labels),
-        "confusions": confusions,
+        **(_of_run(result) if isinstance(result, TrainingResult) else _of_rows(result)),
         "rounded": rounded,
         "coefficients": _coefficients(model),
-        "features": f"{model.coefficients.size:,}",
+        "features": f"{model.space.count:,}",
+        "all_coefficients": f"{model.coefficients.size:,}",
         "nonzero": f"{np.count_nonzero(model.coefficients):,}",
-        "intercept": _number(model.intercept),
+        "intercept": listed([_number(row.intercept) for row in model.rows], _MOST_CLASSES),
         "cycles": _cycles(result),
         "overlap": _overlap(trace),
         "facts": _facts(result, about),
         "options": _options(result.summary["options"]),
+    }
+
+
+def _of_run(result: TrainingResult) -> dict[str, Any]:
+    """How a model of a single row was trained, and how good it is."""
+    coding, history, outcomes = result.model.labels, result.history, dict(result.activations)
+    curves = [
+        figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
+        for metric in _CURVES
+        if f"train_{metric}" in history[-1].metrics
+    ]
+    classifies = coding.task is Task.CLASSIFICATION
+    quality, confusions = _classes(outcomes, coding) if classifies else (_targets(outcomes, coding), [])
+    return {
+        "curves": [*curves, figures.rates(history)],
+        "quality": quality,
+        "scores": _scores(result, outcomes, coding),
+        "confusions": confusions,
         "epochs": _epochs(result),
     }
+
+
+def _of_rows(result: ResultSet) -> dict[str, Any]:
+    """How the rows of a model were trained, and how good it is."""
+    coding, names = result.model.labels, result.names
+    histories = {name: row.history for name, row in zip(names, result.rows, strict=True)}
+    outcomes = dict(result.activations)
+    known = result.rows[0].history[0].metrics
+    measured = [f"{name}_loss" for name in outcomes if f"{name}_loss" in known]
+    quality, confusions = [], []
+    if isinstance(coding, LabelCoding):
+        z, labels = list(outcomes.values())[-1]
+        quality = [figures.roc(curves)] if (curves := _curves_of_classes(z, labels, coding)) else []
+        if len(names) <= _MOST_CONFUSED:
+            confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
+    metrics = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
+    rows = [
+        (
+            [name, f"{len(row.history)}", f"{row.best_epoch}", *(_number(row.metrics[name]) for name in metrics)],
+            False,
+        )
+        for name, row in zip(names, result.rows, strict=True)
+    ]
+    return {
+        "curves": [figures.epochs_of_rows(histories, metric) for metric in measured],
+        "quality": quality,
+        "scores": _scores(result, outcomes, coding),
+        "confusions": confusions,
+        "epochs": {
+            "columns": [coding.row_kind, "epochs", "best epoch", *map(_title, metrics)],
+            "rows": rows,
+            "title": "All rows of the model",
+        },
+    }
+
+
+def _curves_of_classes(
+    z: FloatArray, labels: FloatArray, coding: LabelCoding
+) -> dict[str, tuple[FloatArray, FloatArray, float]]:
+    """The ROC curves of the classes with the smallest areas, each against the rest."""
+    from sklearn.metrics import roc_auc_score, roc_curve
+
+    areas = {}
+    for name, label, values in zip(coding.row_names, coding.classes, z.T, strict=True):
+        true = labels == label
+        if np.isfinite(values).all() and 0 < true.sum() < true.size:
+            wrong, right, _ = roc_curve(true, values)
+            areas[name] = wrong, right, float(roc_auc_score(true, values))
+    return dict(sorted(areas.items(), key=lambda each: each[1][2])[:_MOST_CLASSES])
 
 
 def _percent(value: float) -> str:
@@ -106,16 +167,18 @@ def _text(metric: str, value: float | None) -> str:
     return _percent(value) if metric == "accuracy" and value is not None else _number(value)
 
 
-def _cards(result: TrainingResult) -> list[tuple[str, str, str]]:
+def _cards(result: TrainingResult | ResultSet) -> list[tuple[str, str, str]]:
     """The first thing to see: title, value and note of each."""
-    metrics, history = result.metrics, result.history
+    metrics, history, coding = result.metrics, result.history, result.model.labels
     cards = []
     for name in ("test", "validation", "train"):
         for metric in _CURVES[1:]:
             if (value := metrics.get(f"{name}_{metric}")) is not None:
                 cards.append((f"{name} {_METRICS[metric]}", _text(metric, value), ""))
-    epochs = f"{result.best_epoch} of {len(history)}"
-    cards.append(("best epoch", epochs, _STOPPED[result.stopped]))
+    if isinstance(result, TrainingResult):
+        cards.append(("best epoch", f"{result.best_epoch} of {len(history)}", _STOPPED[result.stopped]))
+    else:
+        cards.append(("epochs", f"{len(history)}", f"of {len(result.rows)} rows, one for each {coding.row_kind}"))
     seconds = sum(record.seconds for record in history)
     speed = f"{result.summary['samples'] * len(history) / seconds:,.0f} samples a second" if seconds else ""
     if result.summary["device"] == "rtl":
@@ -127,52 +190,49 @@ def _cards(result: TrainingResult) -> list[tuple[str, str, str]]:
 # -- how good the model is ---------------------------------------------------------------------------------------------
 
 
-def _scores(result: TrainingResult, outcomes: _Outcomes, coding: LabelCoding) -> dict[str, Any]:
+def _scores(
+    result: TrainingResult | ResultSet, outcomes: _Outcomes, coding: LabelCoding | TargetCoding
+) -> dict[str, Any]:
     """A table with a column for each kind of data."""
-    rows: list[tuple[str, list[str]]] = [("samples", [f"{labels.size:,}" for _, labels in outcomes.values()])]
+    rows: list[tuple[str, list[str]]] = [("samples", [f"{len(labels):,}" for _, labels in outcomes.values()])]
     for metric, title in _METRICS.items():
         values = [result.metrics.get(f"{name}_{metric}") for name in outcomes]
         if any(value is not None for value in values):
             rows.append((title, [_text(metric, value) for value in values]))
-    if coding.task is Task.CLASSIFICATION:
+    if isinstance(coding, TargetCoding):
+        pass
+    elif coding.task is Task.CLASSIFICATION:
         from sklearn.metrics import precision_recall_fscore_support
 
+        several = len(coding.classes) > 2
+        how = {"average": "macro"} if several else {"average": "binary", "pos_label": coding.classes[1]}
         of_class = [
-            precision_recall_fscore_support(
-                labels, coding.predictions(z), average="binary", pos_label=coding.classes[1], zero_division=np.nan
-            )
+            precision_recall_fscore_support(labels, coding.predictions(z), zero_division=np.nan, **how)
             for z, labels in outcomes.values()
         ]
+        of = "mean {} of the classes" if several else f"{{}} of {_class_names(coding)[1]}"
         for place, title in enumerate(("precision", "recall", "F1")):
-            rows.append((f"{title} of {_class_names(coding)[1]}", [_number(each[place]) for each in of_class]))
+            rows.append((of.format(title), [_number(each[place]) for each in of_class]))
     else:
         errors = [float(np.abs(coding.predictions(z) - labels).mean()) for z, labels in outcomes.values()]
         rows.append(("mean absolute error", list(map(_number, errors))))
     return {"columns": list(outcomes), "rows": rows}
 
 
-def _class_names(coding: LabelCoding) -> tuple[str, str]:
+def _class_names(coding: LabelCoding) -> tuple[str, ...]:
     if coding.positive is None:
-        first, second = map(coding.name, coding.classes)
-        return str(first), str(second)
+        return coding.meanings
     return "all others", str(dataclasses.replace(coding, positive=None).name(coding.positive))
 
 
 def _classes(outcomes: _Outcomes, coding: LabelCoding) -> tuple[list[Markup], list[dict[str, Any]]]:
     """ROC and precision-recall curves, where there are samples of both classes, and the confusion matrices."""
-    from sklearn.metrics import average_precision_score, confusion_matrix, precision_recall_curve, roc_auc_score
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
     from sklearn.metrics import roc_curve as curve_of
 
     names, matrices, areas, averages = _class_names(coding), [], {}, {}
     for name, (z, labels) in outcomes.items():
-        counts = confusion_matrix(labels, coding.predictions(z), labels=coding.classes)
-        totals = counts.sum(axis=1, keepdims=True)
-        shares = counts / np.maximum(totals, 1)
-        rows = [
-            (actual, [(f"{count:,}", f"{share:.3f}", _percent(share)) for count, share in zip(*row, strict=True)])
-            for actual, row in zip(names, zip(counts.tolist(), shares.tolist(), strict=True), strict=True)
-        ]
-        matrices.append({"data": name, "classes": names, "rows": rows})
+        matrices.append(_confusion(name, z, labels, coding))
         true = labels == coding.classes[1]
         if np.isfinite(z).all() and 0 < true.sum() < true.size:
             wrong, right, _ = curve_of(true, z)
@@ -187,6 +247,21 @@ def _classes(outcomes: _Outcomes, coding: LabelCoding) -> tuple[list[Markup], li
     return [*shown, figures.distributions(by_class, f"activations, {chosen} samples")], matrices
 
 
+def _confusion(data: str, z: FloatArray, labels: FloatArray, coding: LabelCoding) -> dict[str, Any]:
+    """A confusion matrix with the shares of each true class."""
+    from sklearn.metrics import confusion_matrix
+
+    names = _class_names(coding)
+    counts = confusion_matrix(labels, coding.predictions(z), labels=coding.classes)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(totals, 1)
+    rows = [
+        (actual, [(f"{count:,}", f"{share:.3f}", _percent(share)) for count, share in zip(*row, strict=True)])
+        for actual, row in zip(names, zip(counts.tolist(), shares.tolist(), strict=True), strict=True)
+    ]
+    return {"data": data, "classes": names, "rows": rows}
+
+
 def _targets(outcomes: _Outcomes, coding: LabelCoding) -> list[Markup]:
     targets = {name: (coding.predictions(z), labels) for name, (z, labels) in outcomes.items()}
     errors = {name: true - predicted for name, (predicted, true) in targets.items()}
@@ -197,29 +272,29 @@ def _targets(outcomes: _Outcomes, coding: LabelCoding) -> list[Markup]:
     ]
 
 
-def _coefficients(model: Model) -> list[dict[str, Any]]:
+def _coefficients(model: Model | ModelSet) -> list[dict[str, Any]]:
     """The largest coefficients, compared after scaling: a raw coefficient depends on the unit of its feature."""
-    size = model.coefficients.size
-    slope = np.abs(model.slope[:size])
-    effects = np.divide(model.coefficients, slope, out=np.zeros(size), where=slope > 0)
-    order = np.argsort(-np.abs(effects), kind="stable")[:_MOST_COEFFICIENTS]
-    base = 0 if model.zero_based else 1
+    space, names = model.space, model.labels.row_names
+    table, slope = np.atleast_2d(model.coefficients), np.abs(model.rows[0].slope[: space.count])
+    effects = np.divide(table, slope, out=np.zeros(table.shape), where=slope > 0)
+    order = np.argsort(-np.abs(effects), axis=None, kind="stable")[:_MOST_COEFFICIENTS]
+    places = list(zip(*map(np.ndarray.tolist, np.unravel_index(order, table.shape)), strict=True))
     return [
         {
-            "name": model.feature_names[place] if model.feature_names else f"feature {place + base}",
-            "value": _number(model.coefficients[place]),
-            "width": f"{100 * abs(effects[place] / effects[order[0]]):.1f}",
-            "sign": "plus" if effects[place] > 0 else "minus",
+            "name": f"{names[row]}: {space.name(column)}" if names[row] else space.name(column),
+            "value": _number(table[row, column]),
+            "width": f"{100 * abs(effects[row, column] / effects[places[0]]):.1f}",
+            "sign": "plus" if effects[row, column] > 0 else "minus",
         }
-        for place in order.tolist()
-        if effects[place] != 0
+        for row, column in places
+        if effects[row, column] != 0
     ]
 
 
 # -- the hardware ------------------------------------------------------------------------------------------------------
 
 
-def _cycles(result: TrainingResult) -> dict[str, Any] | None:
+def _cycles(result: TrainingResult | ResultSet) -> dict[str, Any] | None:
     """Predicted and counted cycles by cause: a figure and a table; ``None`` where nothing was counted."""
     counted = counted_cycles(result)
     if not counted:
@@ -256,9 +331,9 @@ def _overlap(trace: "Trace | None") -> dict[str, Any] | None:
 # -- what was asked for ------------------------------------------------------------------------------------------------
 
 
-def _facts(result: TrainingResult, about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list[tuple[str, str]]:
     summary = result.summary
-    sizes = {name: labels.size for name, (_, labels) in result.activations.items()}
+    sizes = {name: len(labels) for name, (_, labels) in result.activations.items()}
     workers = len(summary["units"])
     facts = [
         ("training data", f"{about['data']}: {summary['samples']:,} samples, {summary['features']:,} features"),
@@ -266,7 +341,7 @@ def _facts(result: TrainingResult, about: Mapping[str, Any]) -> list[tuple[str, 
         ("test data", f"{about['test']}: {sizes['test']:,} samples" if "test" in sizes else ""),
         ("labels", _label_text(result.model.labels)),
         ("scaling", ": ".join(filter(None, (summary["scaling"], summary["scaling_reason"])))),
-        ("learning rate", f"{summary['learning_rate']:.4g} in the first epoch"),
+        ("learning rate", f"{summary['learning_rate']:.4g} in the first epoch" if "learning_rate" in summary else ""),
         ("device", f"{summary['device']}, {workers:,} worker{'s' * (workers > 1)}"),
         ("configuration", _configuration(summary["configuration"])),
         ("processes", f"{about['ranks']}" if about["ranks"] > 1 else ""),
@@ -277,13 +352,15 @@ def _facts(result: TrainingResult, about: Mapping[str, Any]) -> list[tuple[str, 
     return [(name, text) for name, text in facts if text]
 
 
-def _label_text(coding: LabelCoding) -> str:
+def _label_text(coding: LabelCoding | TargetCoding) -> str:
+    if isinstance(coding, TargetCoding):
+        return f"{len(coding.rows)} targets: {listed(coding.row_names, _MOST_CLASSES)}"
     if coding.task in (Task.NON_NEGATIVE, Task.POSITIVE):
         return f"in units of {coding.scale:.4g}"
     if coding.task is Task.REGRESSION:
         return f"mean {coding.mean:.4g}, deviation {coding.scale:.4g}"
-    first, second = _class_names(coding)
-    return f"{second} against {first}"
+    first, *others = _class_names(coding)
+    return f"{others[0]} against {first}" if len(others) == 1 else f"{1 + len(others)} classes, each against the rest"
 
 
 def _configuration(stated: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
@@ -313,5 +390,9 @@ def _epochs(result: TrainingResult) -> dict[str, Any]:
         rows.append(
             ([*cells, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"], record.epoch == result.best_epoch)
         )
-    titles = [name.replace("_", " ").replace("r2", "R²").replace("d2", "D²") for name in names]
-    return {"columns": ["epoch", *titles, "rate", "seconds"], "rows": rows, "all": len(rows) == len(history)}
+    title = "All epochs" if len(rows) == len(history) else "Some of the epochs"
+    return {"columns": ["epoch", *map(_title, names), "rate", "seconds"], "rows": rows, "title": title}
+
+
+def _title(metric: str) -> str:
+    return metric.replace("_", " ").replace("r2", "R²").replace("d2", "D²")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.result import EpochRecord, TrainingResult
+from p4sgd.host.training.result import EpochRecord, ResultSet, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
@@ -19,13 +19,13 @@ class Predicted:
     note: str
 
 
-def _counted_epochs(result: TrainingResult) -> list[EpochRecord]:
+def _counted_epochs(result: TrainingResult | ResultSet) -> list[EpochRecord]:
     """The epochs with counted cycles and as many workers as the last one; some may have been lost or have come."""
     counted = [record for record in result.history if record.counters and "CYCLES" in record.counters[0]]
     return [record for record in counted if len(record.counters) == len(counted[-1].counters)]
 
 
-def counted_cycles(result: TrainingResult) -> dict[str, dict[str, int]]:
+def counted_cycles(result: TrainingResult | ResultSet) -> dict[str, dict[str, int]]:
     """The counters of each worker, added up over the epochs; empty if nothing counts cycles."""
     epochs = _counted_epochs(result)
     if not epochs:
@@ -79,7 +79,7 @@ def epoch_cycles(
     )
 
 
-def predicted_cycles(result: TrainingResult) -> Predicted | None:
+def predicted_cycles(result: TrainingResult | ResultSet) -> Predicted | None:
     """The cycles of the fullest worker in the same epochs; ``None`` if there is a sparse worker, a program."""
     summary = result.summary
     options, units = TrainingOptions(**summary["options"]), summary["units"]

@@ -20,6 +20,7 @@ __all__ = [
     "CAUSES",
     "distributions",
     "epochs",
+    "epochs_of_rows",
     "overlap",
     "precision_recall",
     "predictions",
@@ -70,9 +71,13 @@ def thinned(size: int, most: int = _MOST_POINTS) -> npt.NDArray[np.intp]:
     return np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(np.intp))
 
 
-def _line(axes: Axes, name: str, x: FloatArray, y: FloatArray, label: str, **style: Any) -> None:
-    places = thinned(len(x))
-    axes.plot(x[places], y[places], _LINES[name], color=COLOURS[name], label=label, **style)
+def _line(axes: Axes, name: str, x: FloatArray, y: FloatArray, label: str, *, number: int = 0, **style: Any) -> None:
+    """A curve in the style of its data, or if it is of something else, in that of its number."""
+    places, styles = thinned(len(x)), list(_LINES.values())
+    kind, colour = styles[number // len(_TURNS) % len(styles)], COLOURS[_TURNS[number % len(_TURNS)]]
+    if name in _LINES:
+        kind, colour = _LINES[name], COLOURS[name]
+    axes.plot(x[places], y[places], kind, color=colour, label=label, **style)
 
 
 def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -> Markup:
@@ -85,7 +90,7 @@ def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -
             values[~np.isfinite(values)] = np.nan
             if not np.isnan(values).all():
                 curves[name] = values
-                dots = {"marker": "o", "markersize": 3.5} if number.size < _FEW else {}
+                dots: dict[str, Any] = {"marker": "o", "markersize": 3.5} if number.size < _FEW else {}
                 _line(axes, name, number, values, name, **dots)
         axes.axvline(best, color=COLOURS["muted"], linewidth=0.8)
         where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
@@ -99,6 +104,24 @@ def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -
             axes.set_ylim(bottom=-1)
         _epoch_axis(axes, title)
         axes.legend(loc="best")
+        return to_svg(axes, f"epochs-{metric}", f"{title} after each epoch")
+
+
+def epochs_of_rows(histories: Mapping[str, Sequence[EpochRecord]], metric: str) -> Markup:
+    """A metric after each epoch of each row of a model, by name; with a legend if they are few."""
+    with drawing() as axes:
+        lowest, highest = np.inf, 0.0
+        for place, (name, history) in enumerate(histories.items()):
+            number = np.array([record.epoch for record in history], np.float64)
+            values = np.array([record.metrics[metric] for record in history])
+            _line(axes, "", number, values, _label(name), number=place, marker="." if len(number) == 1 else None)
+            lowest, highest = min(lowest, np.nanmin(values)), max(highest, np.nanmax(values))
+        if 0 < _LOGARITHMIC * lowest < highest:
+            axes.set_yscale("log")
+        title = metric.replace("_", " ")
+        _epoch_axis(axes, title)
+        if len(histories) <= _FEW:
+            axes.legend(loc="best")
         return to_svg(axes, f"epochs-{metric}", f"{title} after each epoch")
 
 
@@ -124,11 +147,11 @@ def _epoch_axis(axes: Axes, title: str) -> None:
 
 
 def roc(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
-    """ROC curves: by data the rates of false and of true positives, and the area."""
+    """ROC curves: by data, or by class, the rates of false and of true positives, and the area."""
     with drawing() as axes:
         axes.plot([0, 1], [0, 1], color=COLOURS["grid"], linewidth=1)
-        for name, (wrong, right, area) in curves.items():
-            _line(axes, name, wrong, right, f"{name}, area {area:.4f}")
+        for number, (name, (wrong, right, area)) in enumerate(curves.items()):
+            _line(axes, name, wrong, right, f"{_label(name)}, area {area:.4f}", number=number)
         axes.legend(loc="lower right")
         axes.set_xlabel("rate of false positives")
         axes.set_ylabel("rate of true positives")

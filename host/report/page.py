@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import begins_with, new_file
-from p4sgd.host.training.result import TrainingResult
+from p4sgd.host.training.result import ResultSet, TrainingResult
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
@@ -46,7 +46,7 @@ def is_report_file(path: Path) -> bool:
 
 
 def save_report(
-    result: TrainingResult,
+    result: TrainingResult | ResultSet,
     path: Path,
     about: Mapping[str, Any],
     *,

@@ -16,7 +16,7 @@ from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
-from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
+from p4sgd.host.training import CheckpointFile, EpochRecord, ResultSet, TrainingResult
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
@@ -53,8 +53,9 @@ def execute(
     on_progress: OnProgress | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
+    on_row: Callable[[int, Sequence[str]], None] | None = None,
     resume_words: Sequence[str] = (),
-) -> TrainingResult:
+) -> TrainingResult | ResultSet:
     """Carry out a training plan.
 
     The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C again.
@@ -68,7 +69,7 @@ def execute(
         Called when a stage begins.
     on_progress
         Called while the files of a prepared folder are verified.
-    on_epoch, on_remark
+    on_epoch, on_remark, on_row
         See `p4sgd.host.training.train`.
     resume_words
         Options that the advice how to resume repeats, such as ``--json``.
@@ -79,7 +80,7 @@ def execute(
         See `p4sgd.host.training.train`. Notes on the error say how to resume the run, if a checkpoint has something of
         it, and how to examine the network, if that has failed.
     KeyboardInterrupt
-        Before the first epoch has ended.
+        Before there is a model, with the notes about the checkpoint.
     """
     begin = on_stage or (lambda stage: None)
     request = plan.request
@@ -117,6 +118,7 @@ def execute(
             test=plan.test,
             on_epoch=on_epoch,
             on_remark=on_remark,
+            on_row=on_row,
             directory=request.images,
             checkpoint=plan.checkpoint,
             resume=plan.resume,
@@ -180,7 +182,7 @@ def _both(first: "OnTrace", second: "OnTrace | None") -> "OnTrace":
 def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str] = ()) -> str:
     """How to resume a run that has stopped, with the launcher that had started it."""
     command = launch_command(["p4sgd", "train", "--resume", str(file.path), *words], ranks)
-    return f"{file.path} has the state after epoch {file.epoch}; to resume: {shlex.join(command)}"
+    return f"{file.path} has the state after {file.last}; to resume: {shlex.join(command)}"
 
 
 @contextlib.contextmanager
@@ -188,8 +190,8 @@ def _note_resume(file: CheckpointFile | None, ranks: Communicator, words: Sequen
     """Add to an error how to resume, if the checkpoint has something of this run."""
     try:
         yield
-    except Exception as error:
-        if file is not None and file.epoch:
+    except (Exception, KeyboardInterrupt) as error:
+        if file is not None and file.last:
             error.add_note(resume_advice(file, ranks, words))
         raise
 

@@ -19,7 +19,7 @@ from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import TrainingPlan, make_plan
 from p4sgd.host.run.request import TrainingRequest
-from p4sgd.host.training import StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.evaluation import score
 
 __all__ = ["Fold", "check_folds", "cross_validate", "split_folds", "summarise"]
@@ -43,17 +43,19 @@ class Fold:
 
     number: int
     samples: int
-    result: TrainingResult
+    result: TrainingResult | ResultSet
     metrics: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        best = self.result.best
+        rate = {}
+        if isinstance(self.result, TrainingResult):
+            rate = {"learning_rate": self.result.best.learning_rate}
         return {
             "fold": self.number,
             "samples": self.samples,
-            "epoch": best.epoch,
-            "learning_rate": best.learning_rate,
+            "epoch": self.result.best_epoch,
+            **rate,
             **self.metrics,
         }
 
@@ -101,7 +103,7 @@ def split_folds(
 
     seed = options.seed % (1 << 32)  # scikit-learn takes no larger one
     task = get_loss(options.loss).task
-    if task is Task.CLASSIFICATION:
+    if task is Task.CLASSIFICATION and not data.target_names:
         labels = LabelCoding.fit(task, data, options.positive).labels_of(data)
         there, whose = int(np.unique(labels, return_counts=True)[1].min()), "a class of "
         splitter: KFold | StratifiedKFold = StratifiedKFold(folds, shuffle=True, random_state=seed)

@@ -42,7 +42,7 @@ from p4sgd.host.training.checkpoint import (
     is_checkpoint_file,
     load_checkpoint,
 )
-from p4sgd.host.training.model_file import Model, is_model_file, load_model
+from p4sgd.host.training.model_file import Model, ModelSet, is_model_file, load_model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory, suits_sparse_workers
 from p4sgd.host.training.shares import deal
@@ -306,7 +306,7 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
 
 
 def _read_training_data(
-    request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None, model: Model | None
+    request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None, model: Model | ModelSet | None
 ) -> Dataset:
     """Read the training data.
 
@@ -328,7 +328,7 @@ def _read_training_data(
     return data
 
 
-def _check_features(data: Dataset, model: Model, name: str) -> None:
+def _check_features(data: Dataset, model: Model | ModelSet, name: str) -> None:
     """Refuse data with other features than those of the model that training starts from."""
     known, given = model.space, data.space
     if given.count != known.count:

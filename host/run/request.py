@@ -12,7 +12,7 @@ from p4sgd.host.data.read import is_builtin
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.run.checks import CLUSTER, option_name
-from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint
+from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
 from p4sgd.host.training.start import Start
 
 __all__ = ["TrainingRequest", "init_request", "resume_request"]
@@ -208,22 +208,21 @@ def _words(name: str, value: Any) -> str:
 
 def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
     """Refuse a run that has ended, unless its model is still ``wanted``."""
-    done = saved.state.epoch
+    done = max(state.epoch for state in saved.states)
     if epochs < done:
         raise UserError(f"{saved.path}: {done} epochs are done, --epochs {epochs} is less: give a larger number")
-    if wanted:
-        return
     options = dataclasses.replace(saved.run.options, epochs=epochs)
-    if saved.state.out_of_patience(options):
+    if wanted or not has_ended(saved.states, options):
+        return
+    if any(state.out_of_patience(options) for state in saved.states):
         raise UserError(
             f"{saved.path}: this run stopped early after epoch {done}, nothing is left to do: --out MODEL writes the "
             f"model; for more epochs train anew with more than --patience {options.patience}"
         )
-    if epochs == done:
-        raise UserError(
-            f"{saved.path}: all {done} epochs are done, nothing is left to do: --epochs with a larger number trains "
-            f"on, --out MODEL writes the model"
-        )
+    raise UserError(
+        f"{saved.path}: all {done} epochs are done, nothing is left to do: --epochs with a larger number trains "
+        f"on, --out MODEL writes the model"
+    )
 
 
 def _find(saved: Checkpoint, what: str) -> str:

@@ -26,7 +26,7 @@ from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import is_prepared
-from p4sgd.host.training import StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.preparation import Prepared, prepare
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -44,7 +44,7 @@ class Trial:
     options
         Its options; ``epochs`` are those to its best one.
     learning_rate
-        Learning rate of the first epoch.
+        Learning rate of the first epoch; ``None`` if classes have their own.
     metrics
         See `p4sgd.host.training.TrainingResult`.
     score
@@ -56,7 +56,7 @@ class Trial:
     """
 
     options: TrainingOptions
-    learning_rate: float
+    learning_rate: float | None
     metrics: Mapping[str, float]
     score: float
     error: float
@@ -131,6 +131,8 @@ def tune(
     """
     data = plan.data
     assert isinstance(data, Dataset), "see check_data"
+    if data.target_names:
+        raise UserError(f"{data.name}: has several targets, of which models do not compare: name one --label-column")
     if not plan.options.validation_fraction:
         raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
     kept, trials = _PreparedOnce(data, plan.options), []
@@ -171,11 +173,14 @@ def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     return best, min((place for place in scored if trials[place].score >= enough), key=cost)
 
 
-def _trial(result: TrainingResult, options: TrainingOptions, features: int) -> Trial:
+def _trial(result: TrainingResult | ResultSet, options: TrainingOptions, features: int) -> Trial:
     z, labels = result.activations["validation"]
     coding = result.model.labels
     predicted = coding.predictions(z)
-    loss = get_loss(result.model.loss, result.model.loss_parameters)
+    model, epochs = result.model.rows[0], result.best_epoch
+    if isinstance(result, ResultSet):
+        epochs = sum(row.best_epoch for row in result.rows)
+    loss = get_loss(model.loss, model.loss_parameters)
     spread = 1.0  # the errors of a model that predicts the mean
     if coding.task is Task.CLASSIFICATION:
         errors = (predicted != labels).astype(np.float64)
@@ -188,11 +193,11 @@ def _trial(result: TrainingResult, options: TrainingOptions, features: int) -> T
         error = float(errors.std() / math.sqrt(errors.size) / np.float64(spread))
     return Trial(
         options=dataclasses.replace(options, epochs=result.best_epoch),
-        learning_rate=result.summary["learning_rate"],
+        learning_rate=result.summary.get("learning_rate"),
         metrics=result.metrics,
         score=result.metrics[f"validation_{metric_of(options)}"],
         error=error,
-        board_ms=_board_ms(options, result.summary["samples"], features, result.best_epoch),
+        board_ms=_board_ms(options, result.summary["samples"], features, epochs),
     )
 
 

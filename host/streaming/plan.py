@@ -21,7 +21,7 @@ from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import whitening_error
-from p4sgd.host.training.weights import check_class_weight, weigh
+from p4sgd.host.training.weights import check_class_weight, own_weights, weigh
 from p4sgd.hw.spec.config import BANKS
 
 __all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]
@@ -159,6 +159,7 @@ class _LabelsOnly:
     labels: npt.NDArray[np.float64]
     label_names: tuple[str, ...]
     sample_weights: FloatArray | None = None
+    target_names: tuple[str, ...] = ()
     labelled: bool = True
 
     def take(self, rows: Order, what: str = "") -> "_LabelsOnly":
@@ -204,14 +205,19 @@ def plan_buckets(
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
         rest, held_out = split(labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=name)
-        coding = LabelCoding.fit(task, data.take(rest), options.positive)
+        coding = LabelCoding.fit(task, data.take(rest), options.positive, whole=coding)
     else:
         rest, held_out = shuffle(labels.size, options.seed), np.empty(0, np.intp)
     destinations = np.empty(labels.size, np.intp)
     destinations[rest] = np.arange(rest.size)
     destinations[held_out] = -(-rest.size // rows) * rows + np.arange(held_out.size)
     parts = [data.take(rest), *([data.take(held_out, "held-out samples of ")] if held_out.size else [])]
-    weighed = [*weigh(parts, coding, options.class_weight), None]
+    if own_weights(coding, options.class_weight):
+        raise UserError(
+            f"{name}: classes are balanced for each of {len(coding.rows)} by itself, and prepared data have one weight "
+            f"a sample: train from the file, or choose one class with --positive LABEL"
+        )
+    weighed = [*weigh(parts, coding.rows[0], options.class_weight), None]
     return BucketPlan(coding, coding.labels_of(parts[0]), labels[held_out], rows, destinations, *weighed[:2])
 
 

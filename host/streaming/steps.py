@@ -383,7 +383,7 @@ class Steps:
     ) -> list[Image]:
         options = self._options
         return plan_images(
-            plan.coding.integers(plan.train_labels),
+            plan.coding.rows[0].integers(plan.coding.of_row(plan.train_labels, 0)),
             scaling,
             shards,
             stored=options.stored,

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
     from p4sgd.host.training.options import TrainingOptions
-    from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+    from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult
     from p4sgd.host.training.trainer import train
 
 __all__ = [
     "Checkpoint",
     "CheckpointFile",
     "EpochRecord",
+    "ResultSet",
     "StopReason",
     "TrainingOptions",
     "TrainingResult",
@@ -23,7 +24,7 @@ __all__ = [
 _MODULES = {
     "checkpoint": ("Checkpoint", "CheckpointFile", "load_checkpoint"),
     "options": ("TrainingOptions",),
-    "result": ("EpochRecord", "StopReason", "TrainingResult"),
+    "result": ("EpochRecord", "ResultSet", "StopReason", "TrainingResult"),
     "trainer": ("train",),
 }
 

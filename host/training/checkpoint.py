@@ -7,7 +7,7 @@ one, whatever happens to the program. It has everything that data and options do
 import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,10 @@ __all__ = [
     "CheckpointFile",
     "Run",
     "State",
+    "epochs_done",
+    "has_ended",
     "is_checkpoint_file",
+    "last_epoch",
     "load_checkpoint",
 ]
 
@@ -69,7 +72,7 @@ class Best:
 
 @dataclass(eq=False)
 class State:
-    """The state of a run: all that the rest of it depends on, besides data, options and configuration.
+    """The state of a row's training: all that the rest of it depends on, besides data, options and configuration.
 
     Parameters
     ----------
@@ -146,14 +149,14 @@ class Checkpoint:
         Inputs of the run.
     origin
         See `CheckpointFile`.
-    state
-        State of the run.
+    states
+        The state of every row of the model; those that have not begun are empty.
     """
 
     path: Path
     run: Run
     origin: Mapping[str, Any]
-    state: State
+    states: list[State]
 
     def check(self, run: Run) -> None:
         """Refuse to resume a run with other inputs.
@@ -187,6 +190,22 @@ class Checkpoint:
             )
 
 
+def epochs_done(states: Sequence[State]) -> int:
+    """Number of epochs that are completed, of all rows."""
+    return sum(state.epoch for state in states)
+
+
+def has_ended(states: Sequence[State], options: TrainingOptions) -> bool:
+    """Whether all rows have come to their ends."""
+    return all(state.epoch == options.epochs or state.out_of_patience(options) for state in states)
+
+
+def last_epoch(states: Sequence[State]) -> str:
+    """How far a run is, for messages: ``epoch 3``, or ``epoch 3 of row 2 of 10``."""
+    row = max((row for row, state in enumerate(states) if state.epoch), default=0)
+    return f"epoch {states[row].epoch}" + (f" of row {row + 1} of {len(states)}" if len(states) > 1 else "")
+
+
 def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
     """How the data of a checkpoint and other data differ, for messages."""
     if ours is None or theirs is None:
@@ -212,13 +231,13 @@ class CheckpointFile:
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None) -> None:
         self.path = path
-        self.epoch = 0
-        """The last epoch of this run in the file; 0 as long as it has none."""
+        self.last = ""
+        """The last epoch of this run in the file, see `last_epoch`; empty as long as it has none."""
         self._origin = dict(origin or {})
         self._version = importlib.metadata.version("p4sgd")
-        self._epochs: list[bytes] = []
+        self._epochs: list[list[bytes]] = []
 
-    def check_replaces(self, run: Run, epoch: int) -> str | None:
+    def check_replaces(self, run: Run, states: Sequence[State] = ()) -> str | None:
         """Refuse to replace a checkpoint that may have hours of work.
 
         A checkpoint of the same run may be replaced if that has ended where this one will, or is not ahead.
@@ -227,8 +246,8 @@ class CheckpointFile:
         ----------
         run
             The run.
-        epoch
-            The last epoch that it has completed already.
+        states
+            The states that it goes on from; empty if it is new.
 
         Returns
         -------
@@ -249,21 +268,21 @@ class CheckpointFile:
         try:
             saved.check(run)
         except UserError as error:
-            raise UserError(f"{self.path}: has epoch {saved.state.epoch} of another run: {anew}") from error
-        done = saved.state.epoch
-        if epoch >= done:
+            raise UserError(f"{self.path}: has {last_epoch(saved.states)} of another run: {anew}") from error
+        if epochs_done(states) >= epochs_done(saved.states):
             return None
-        if done == run.options.epochs or saved.state.out_of_patience(run.options):
+        last = last_epoch(saved.states)
+        if has_ended(saved.states, run.options):
             return (
-                f"{self.path} has this run to its end, epoch {done}, and will be replaced by the same: "
+                f"{self.path} has this run to its end, {last}, and will be replaced by the same: "
                 f"--resume {self.path} goes on from there, with more --epochs, or writes the model, with --out"
             )
         raise UserError(
-            f"{self.path}: has epoch {done} of this run: --resume {self.path} continues from there; to begin anew "
+            f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew "
             f"name another file, or delete it"
         )
 
-    def keep(self, run: Run, state: State, ranks: Communicator = SINGLE_PROCESS) -> None:
+    def keep(self, run: Run, states: Sequence[State], ranks: Communicator = SINGLE_PROCESS) -> None:
         """Write the file in rank 0, and note in all ranks that it is there.
 
         Raises
@@ -271,10 +290,10 @@ class CheckpointFile:
         UserError
             If it cannot be written, in all ranks.
         """
-        raise_on_all(ranks, partial(self.save, run, state) if ranks.rank == 0 else None)
-        self.epoch = state.epoch
+        raise_on_all(ranks, partial(self.save, run, states) if ranks.rank == 0 else None)
+        self.last = last_epoch(states)
 
-    def save(self, run: Run, state: State) -> None:
+    def save(self, run: Run, states: Sequence[State]) -> None:
         """Write the file.
 
         Raises
@@ -282,24 +301,35 @@ class CheckpointFile:
         UserError
             If it cannot be written.
         """
-        # Each epoch is converted to text only once: a history may become long.
-        self._epochs += [json.dumps(vars(record)).encode() for record in state.history[len(self._epochs) :]]
-        assert state.weights is not None
-        tensors: dict[str, npt.NDArray[Any]] = {"weights": state.weights.astype(np.int32)}
-        # A tensor, because the size of the metadata is limited.
-        tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
-        scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
-        if state.best is not None:
-            tensors["best_weights"] = state.best.weights.astype(np.int32)
-            scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
+        self._epochs = self._epochs or [[] for _ in states]
+        tensors: dict[str, npt.NDArray[Any]] = {}
         metadata = {
             "p4sgd": self._version,
             "run": json.dumps(dataclasses.asdict(run)),
             "origin": json.dumps(self._origin),
-            "remarks": json.dumps(state.remarks),
-            "state": json.dumps(scalars),  # a float comes back from JSON exactly as it was
         }
+        for row, (state, epochs) in enumerate(zip(states, self._epochs, strict=True)):
+            suffix = _suffix(row)
+            metadata |= {f"state{suffix}": "null", f"remarks{suffix}": json.dumps(state.remarks)}
+            if state.weights is None:
+                continue
+            # Each epoch is converted to text only once: a history may become long.
+            epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
+            tensors[f"weights{suffix}"] = state.weights.astype(np.int32)
+            # A tensor, because the size of the metadata is limited.
+            tensors[f"history{suffix}"] = np.frombuffer(b"\n".join(epochs), np.uint8)
+            scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
+            if state.best is not None:
+                tensors[f"best_weights{suffix}"] = state.best.weights.astype(np.int32)
+                scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
+            # A float comes back from JSON exactly as it was.
+            metadata[f"state{suffix}"] = json.dumps(scalars)
         _KIND.save(self.path, tensors, metadata)
+
+
+def _suffix(row: int) -> str:
+    """What the names of a row's entries in the file end with."""
+    return f".{row}" if row else ""
 
 
 def is_checkpoint_file(path: Path) -> bool:
@@ -324,9 +354,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     tensors, metadata = _KIND.load(path)
     try:
         run = _run(json.loads(metadata["run"]))
-        state = _state(tensors, json.loads(metadata["state"]), json.loads(metadata["remarks"]))
-        _check(run, state)
-        return Checkpoint(path, run, dict(json.loads(metadata["origin"])), state)
+        rows = sum(name.partition(".")[0] == "state" for name in metadata)
+        states = [_state(tensors, metadata, _suffix(row)) for row in range(rows)]
+        _check(run, states)
+        return Checkpoint(path, run, dict(json.loads(metadata["origin"])), states)
     except (UserError, KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(f"{path}: a damaged checkpoint: {error}: train anew") from error
 
@@ -340,14 +371,17 @@ def _run(fields: Mapping[str, Any]) -> Run:
     )
 
 
-def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
+def _state(tensors: Mapping[str, Any], metadata: Mapping[str, str], suffix: str) -> State:
+    scalars, remarks = json.loads(metadata[f"state{suffix}"]), json.loads(metadata[f"remarks{suffix}"])
+    if scalars is None:
+        return State(remarks=[str(remark) for remark in remarks])
     best = None
-    if "best_weights" in tensors:
-        weights = tensors["best_weights"].astype(np.int64)
+    if f"best_weights{suffix}" in tensors:
+        weights = tensors[f"best_weights{suffix}"].astype(np.int64)
         best = Best(int(scalars["best_epoch"]), float(scalars["best_score"]), weights)
     return State(
-        weights=tensors["weights"].astype(np.int64),
-        history=[_record(json.loads(line)) for line in tensors["history"].tobytes().splitlines()],
+        weights=tensors[f"weights{suffix}"].astype(np.int64),
+        history=[_record(json.loads(line)) for line in tensors[f"history{suffix}"].tobytes().splitlines()],
         remarks=[str(remark) for remark in remarks],
         first_rate=float(scalars["first_rate"]),
         divisor=float(scalars["divisor"]),
@@ -361,13 +395,18 @@ def _record(fields: Mapping[str, Any]) -> EpochRecord:
     return EpochRecord(**{**fields, "flags": tuple(fields["flags"]), "counters": tuple(fields["counters"])})
 
 
-def _check(run: Run, state: State) -> None:
+def _check(run: Run, states: Sequence[State]) -> None:
     """Raise a `ValueError` if the parts of a checkpoint contradict each other."""
     weights = run.data.features + run.options.bias
-    if state.weights is None or state.weights.shape != (weights,):
-        raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
-    if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
-        raise ValueError("the epochs are not in order")
-    best = state.best
-    if best is not None and (best.weights.size != weights or not 1 <= best.epoch <= state.epoch):
-        raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.size} weights")
+    if not states or states[0].weights is None:
+        raise ValueError("it has no epoch")
+    for state in states:
+        if state.weights is None:
+            continue
+        if state.weights.shape != (weights,):
+            raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
+        if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
+            raise ValueError("the epochs are not in order")
+        best = state.best
+        if best is not None and (best.weights.size != weights or not 1 <= best.epoch <= state.epoch):
+            raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.size} weights")

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.model_file import Model, ModelSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ _PROBABILITIES: dict[str, list[tuple[Any, ...]]] = {
 """By loss that gives probabilities: the operators of ONNX that make one from an activation, with their constants."""
 
 
-def to_onnx(model: Model) -> bytes:
+def to_onnx(model: Model | ModelSet) -> bytes:
     """An ONNX graph that predicts as the model does, in float64.
 
     Coefficients of raw features may cancel: in float32, the usual type of ONNX graphs, features with a mean far above
@@ -32,8 +33,10 @@ def to_onnx(model: Model) -> bytes:
 
     The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
-    float64 (samples, 2) in the order of the classes, and ``activation``, float64 (samples,); that of a regression is
-    ``prediction``, float64 (samples,). The metadata ``loss``, ``classes`` and ``feature_names`` are JSON.
+    float64 (samples, classes) in their order, and ``activation``, float64 (samples,), or of more than two classes
+    (samples, classes); that of a regression is ``prediction``, float64 (samples,). The metadata ``loss``, ``classes``
+    and ``feature_names`` are JSON. Of several targets all outputs are (samples, targets), and the metadata has their
+    names as ``targets``.
 
     Raises
     ------
@@ -46,11 +49,17 @@ def to_onnx(model: Model) -> bytes:
         raise UserError("ONNX needs the package onnx, which is not installed: pip install 'p4sgd[export]'") from error
 
     coding, (coefficients, intercept) = model.labels, model.linear()
+    # What classes the outputs name: of several targets those of each, which must be the same.
+    of_labels = [coding] if isinstance(coding, LabelCoding) else list(coding.rows)
+    classes = of_labels[0].named(np.array(of_labels[0].classes))
+    if any(each.named(np.array(each.classes)) != classes for each in of_labels):
+        raise UserError("the targets have different classes, for which there is no ONNX graph with a single label")
     constants: dict[str, Any] = {
-        "coefficients": np.ascontiguousarray(coefficients, np.float64),
-        "intercept": np.float64(intercept),
+        "coefficients": np.ascontiguousarray(coefficients.T, np.float64),
+        "intercept": np.asarray(intercept, np.float64),
     }
-    nodes, outputs = [], []
+    several, chooses, nodes, outputs = len(model.rows) > 1, len(coding.classes) > 2, [], []
+    columns = [len(model.rows)] if several else []
 
     def node(kind: str, inputs: "Sequence[str]", output: str, **attributes: Any) -> None:
         nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
@@ -64,33 +73,46 @@ def to_onnx(model: Model) -> bytes:
     if linear == "logarithm":
         node("Exp", ["logarithm"], "prediction")
     if coding.task is Task.CLASSIFICATION:
-        classes = [coding.name(label) for label in coding.classes]
-        constants |= {"zero": np.float64(0), "classes": _array(classes), "columns": np.array([1], np.int64)}
-        node("Greater", ["activation", "zero"], "second")
-        node("Cast", ["second"], "index", to=TensorProto.INT64)
+        constants |= {"classes": _array(classes), "columns": np.array([1], np.int64)}
+        if chooses:
+            node("ArgMax", ["activation"], "index", axis=1, keepdims=0)
+        else:
+            constants["zero"] = np.float64(0)
+            node("Greater", ["activation", "zero"], "second")
+            node("Cast", ["second"], "index", to=TensorProto.INT64)
         node("Gather", ["classes", "index"], "label")
-        result("label", helper.np_dtype_to_tensor_dtype(constants["classes"].dtype))
+        result("label", helper.np_dtype_to_tensor_dtype(constants["classes"].dtype), *([] if chooses else columns))
         if model.loss in _PROBABILITIES:
-            # Each from its own activation: 1 − σ(z) would round small probabilities to 0.
-            node("Neg", ["activation"], "opposite")
-            node("Unsqueeze", ["opposite", "columns"], "first_column")
-            node("Unsqueeze", ["activation", "columns"], "second_column")
-            node("Concat", ["first_column", "second_column"], "activations", axis=1)
-            last = "activations"
+            last = "activation"
+            if not several:
+                # Each from its own activation: 1 − σ(z) would round small probabilities to 0.
+                node("Neg", ["activation"], "opposite")
+                node("Unsqueeze", ["opposite", "columns"], "first_column")
+                node("Unsqueeze", ["activation", "columns"], "second_column")
+                node("Concat", ["first_column", "second_column"], "activations", axis=1)
+                last = "activations"
             for kind, *more in _PROBABILITIES[model.loss]:
                 names = [f"{kind}_{place}" for place in range(len(more))]
                 constants |= {name: np.float64(value) for name, value in zip(names, more, strict=True)}
                 node(kind, [last, *names], f"{kind}_output")
                 last = f"{kind}_output"
+            if chooses:  # where the sum is 0, all are alike
+                constants |= {"nothing": np.float64(0), "one": np.float64(1), "alike": np.float64(1 / len(classes))}
+                node("ReduceSum", [last, "columns"], "sum", keepdims=1)
+                node("Greater", ["sum", "nothing"], "possible")
+                node("Where", ["possible", "sum", "one"], "divisor")
+                node("Div", [last, "divisor"], "quotients")
+                node("Where", ["possible", "quotients", "alike"], "shares")
+                last = "shares"
             node("Identity", [last], "probabilities")
-            result("probabilities", TensorProto.DOUBLE, 2)
-        result("activation", TensorProto.DOUBLE)
+            result("probabilities", TensorProto.DOUBLE, *(columns or [len(classes)]))
+        result("activation", TensorProto.DOUBLE, *columns)
     else:
-        result("prediction", TensorProto.DOUBLE)
+        result("prediction", TensorProto.DOUBLE, *columns)
     graph = helper.make_graph(
         nodes,
         "p4sgd",
-        [helper.make_tensor_value_info("features", TensorProto.DOUBLE, ["samples", coefficients.size])],
+        [helper.make_tensor_value_info("features", TensorProto.DOUBLE, ["samples", model.space.count])],
         outputs,
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
@@ -98,8 +120,9 @@ def to_onnx(model: Model) -> bytes:
     made = helper.make_model(graph, producer_name="p4sgd", opset_imports=[opset], ir_version=_IR)
     texts: dict[str, Any] = {
         "loss": model.loss,
-        "classes": [coding.name(label) for label in coding.classes],
-        "feature_names": model.feature_names,
+        "classes": classes,
+        **({"targets": coding.row_names} if isinstance(coding, TargetCoding) else {}),
+        "feature_names": model.space.names,
     }
     helper.set_model_props(made, {name: json.dumps(value) for name, value in texts.items()})
     content: bytes = made.SerializeToString()
@@ -111,12 +134,14 @@ def _array(classes: "Sequence[str | int | float]") -> Any:
     return np.array(classes, object if any(isinstance(name, str) for name in classes) else None)
 
 
-def to_sklearn(model: Model) -> Any:
+def to_sklearn(model: Model | ModelSet) -> Any:
     """A fitted estimator of scikit-learn that predicts as the model does, on raw features.
 
-    Of classifiers it is a `LogisticRegression` for the loss logistic, an `SGDClassifier` for modified_huber, and else a
+    Of classifiers it is a `LogisticRegression` for the loss logistic, or of more than two classes an `SGDClassifier`,
+    which gives the probabilities of one against the rest; an `SGDClassifier` for modified_huber; and else a
     `LinearSVC`, which has no probabilities. Of regressions it is a `PoissonRegressor` or a `GammaRegressor` for these
-    losses, and else a `LinearRegression`.
+    losses, and else a `LinearRegression`. Of several targets it is a `MultiOutputClassifier` or a
+    `MultiOutputRegressor` of these.
     """
     from scipy.sparse import csr_array
     from sklearn import linear_model
@@ -124,25 +149,37 @@ def to_sklearn(model: Model) -> Any:
 
     coding, (coefficients, intercept) = model.labels, model.linear()
     estimator: Any
-    if coding.task is Task.CLASSIFICATION:
-        if model.loss == "logistic":
+    if isinstance(coding, TargetCoding):
+        from sklearn import multioutput
+
+        rows = list(map(to_sklearn, model.rows))
+        if coding.task is Task.CLASSIFICATION:
+            estimator = multioutput.MultiOutputClassifier(rows[0])
+            estimator.classes_ = [row.classes_ for row in rows]
+        else:
+            estimator = multioutput.MultiOutputRegressor(rows[0])
+        estimator.estimators_ = rows
+    elif coding.task is Task.CLASSIFICATION:
+        if model.loss == "logistic" and len(model.rows) > 1:
+            estimator = linear_model.SGDClassifier(loss="log_loss")
+        elif model.loss == "logistic":
             estimator = linear_model.LogisticRegression()
         elif model.loss == "modified_huber":
             estimator = linear_model.SGDClassifier(loss="modified_huber")
         else:
             estimator = LinearSVC()
-        estimator.coef_ = coefficients.reshape(1, -1).copy()
-        estimator.intercept_ = np.array([intercept])
-        estimator.classes_ = np.array([coding.name(label) for label in coding.classes])
-        estimator.n_iter_ = np.array([model.training.get("epoch", 0)], np.int32)
+        estimator.coef_ = np.array(coefficients, ndmin=2)
+        estimator.intercept_ = np.array(intercept, ndmin=1)
+        estimator.classes_ = np.array(coding.named(np.array(coding.classes)))
+        estimator.n_iter_ = np.array([max(row.training.get("epoch", 0) for row in model.rows)], np.int32)
     else:
         if model.loss in ("poisson", "gamma"):
             estimator = linear_model.PoissonRegressor() if model.loss == "poisson" else linear_model.GammaRegressor()
-            estimator.fit(csr_array((2, coefficients.size)), [1.0, 1.0])  # which keeps more than coefficients
+            estimator.fit(csr_array((2, model.space.count)), [1.0, 1.0])  # which keeps more than coefficients
         else:
             estimator = linear_model.LinearRegression()
         estimator.coef_, estimator.intercept_ = coefficients.copy(), intercept
-    estimator.n_features_in_ = coefficients.size
-    if model.feature_names:
-        estimator.feature_names_in_ = np.array(model.feature_names, object)
+    estimator.n_features_in_ = model.space.count
+    if model.space.names:
+        estimator.feature_names_in_ = np.array(model.space.names, object)
     return estimator

@@ -26,14 +26,22 @@ from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Features, Source, shared_features
 from p4sgd.sim.sparse import Entries
 
-__all__ = ["decoded_features", "evaluate", "fit_intercept", "measure", "penalty", "quantised_activations"]
+__all__ = [
+    "decoded_features",
+    "evaluate",
+    "fit_intercept",
+    "measure",
+    "measure_model",
+    "penalty",
+    "quantised_activations",
+]
 
 
 def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
@@ -226,6 +234,47 @@ def measure(
     return result
 
 
+def measure_model(
+    model: Model | ModelSet, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
+) -> dict[str, float]:
+    """Metrics of a model.
+
+    Parameters
+    ----------
+    model
+        The model.
+    z
+        Its activations, float64 (samples,), or of several rows (samples, rows).
+    labels
+        Labels from ``model.labels.labels_of``.
+    weights
+        As in `measure`.
+
+    Returns
+    -------
+    As `measure`. Of several rows they are the means over rows; but ``accuracy`` is the part of the samples whose class,
+    or whose every target, is predicted.
+    """
+    coding = model.labels
+    each = [
+        measure(
+            get_loss(row.loss, row.loss_parameters),
+            row.labels,
+            z if z.ndim == 1 else np.ascontiguousarray(z[:, place]),
+            coding.of_row(labels, place),
+            weights,
+        )
+        for place, row in enumerate(model.rows)
+    ]
+    if len(each) == 1:
+        return each[0]
+    result = {name: float(np.mean([metrics[name] for metrics in each])) for name in each[0]}
+    if coding.task is Task.CLASSIFICATION:
+        right = (coding.predictions(z) == labels).reshape(len(labels), -1).all(axis=1)
+        result["accuracy"] = average(right, weights)
+    return result
+
+
 def penalty(weights: IntArray, l2: float, l1: float) -> float:
     """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
 
@@ -244,13 +293,13 @@ def penalty(weights: IntArray, l2: float, l1: float) -> float:
     return l2 / 2 * float((w * w).sum()) + l1 * float(np.abs(w).sum())
 
 
-def evaluate(model: Model, data: Dataset) -> dict[str, float]:
-    """Metrics of a model on a data set with labels; see `measure`.
+def evaluate(model: Model | ModelSet, data: Dataset) -> dict[str, float]:
+    """Metrics of a model on a data set with labels; see `measure_model`.
 
     Raises
     ------
     UserError
         If features or labels are not the model's.
     """
-    loss, weights = get_loss(model.loss, model.loss_parameters), relative(data.sample_weights, data.name)
-    return measure(loss, model.labels, model.decision_function(data), model.labels.labels_of(data), weights)
+    weights = relative(data.sample_weights, data.name)
+    return measure_model(model, model.decision_function(data), model.labels.labels_of(data), weights)

@@ -36,15 +36,15 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import Task, get_loss
+from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.kept_scaling import scaling_facts, scaling_of, scaling_tensors
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model"]
+__all__ = ["FORMAT_VERSION", "Model", "ModelSet", "is_model_file", "load_model", "save_model"]
 
 
 FORMAT_VERSION = 2
@@ -114,6 +114,11 @@ class Model:
         """The features of the training data, for reading other data to match."""
         return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits)
 
+    @property
+    def rows(self) -> "tuple[Model, ...]":
+        """Its rows, as a `ModelSet` has them: itself."""
+        return (self,)
+
     def linear(self) -> tuple[npt.NDArray[np.float64], float]:
         """Coefficients, float64 (features,), and intercept whose sum is a prediction.
 
@@ -149,6 +154,14 @@ class Model:
             coefficients[:known] = self.coefficients[:given]
         return data.gather(data.in_order(_products(features, coefficients))) + self.intercept
 
+    def probabilities(self, z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+        """Probabilities of the classes at each activation, float64 (samples, 2); ``None`` if the loss gives none."""
+        loss = get_loss(self.loss, self.loss_parameters)
+        if not isinstance(loss, Probabilistic):
+            return None
+        second = loss.probabilities(z)
+        return np.column_stack([1 - second, second])
+
     def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The predicted class, or the target in its original unit, of every sample: float64 (samples,).
 
@@ -157,6 +170,89 @@ class Model:
         UserError
             As `decision_function`.
         """
+        return self.labels.predictions(self.decision_function(data))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSet:
+    """A model of several rows, each a model by itself of the same features.
+
+    Parameters
+    ----------
+    rows
+        The models, which share ``slope``, ``offset`` and ``mixing``.
+    labels
+        The meaning of the labels, of several classes or of several targets; ``labels.rows`` are those of the rows.
+    training
+        Facts about the training run that are those of all rows, as plain data.
+    """
+
+    rows: tuple[Model, ...]
+    labels: LabelCoding | TargetCoding
+    training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def coefficients(self) -> npt.NDArray[np.float64]:
+        """float64 (rows, features): coefficients of the raw features."""
+        return np.stack([row.coefficients for row in self.rows])
+
+    @property
+    def intercept(self) -> npt.NDArray[np.float64]:
+        """float64 (rows,)."""
+        return np.array([row.intercept for row in self.rows])
+
+    @property
+    def weights(self) -> npt.NDArray[np.int32]:
+        """int32 (rows, features) or (rows, features + 1), see `Model`."""
+        return np.stack([row.weights for row in self.rows])
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss."""
+        return self.rows[0].loss
+
+    @property
+    def features(self) -> FeatureFormat:
+        """Format of the features in training."""
+        return self.rows[0].features
+
+    @property
+    def scaling(self) -> Scaling | Whitening | None:
+        """See `Model`."""
+        return self.rows[0].scaling
+
+    @property
+    def space(self) -> FeatureSpace:
+        """See `Model.space`."""
+        return self.rows[0].space
+
+    def linear(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """`Model.linear` of all rows: float64 (rows, features) and (rows,)."""
+        coefficients, intercepts = zip(*(row.linear() for row in self.rows), strict=True)
+        return np.stack(coefficients), np.array(intercepts)
+
+    def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
+        """The activations of every sample, float64 (samples, rows); see `Model.decision_function`."""
+        return np.column_stack([row.decision_function(data) for row in self.rows])
+
+    def probabilities(self, z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+        """Probabilities of the classes, float64 (samples, rows); ``None`` if the loss gives none.
+
+        Those of each class against the rest are divided by their sum, as scikit-learn's OneVsRestClassifier does; where
+        all are 0, classes are equally probable. Of several targets they are those of the second class of each.
+        """
+        pairs = [row.probabilities(z[:, place]) for place, row in enumerate(self.rows)]
+        columns = [pair[:, 1] for pair in pairs if pair is not None]
+        if not columns:
+            return None
+        each = np.column_stack(columns)
+        if isinstance(self.labels, TargetCoding):
+            return each
+        sums = each.sum(axis=1, keepdims=True)
+        return np.where(sums > 0, each / np.where(sums > 0, sums, 1.0), 1 / len(columns))
+
+    def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
+        """The predictions of `LabelCoding.predictions` for every sample; see `Model.predict`."""
         return self.labels.predictions(self.decision_function(data))
 
 
@@ -176,36 +272,45 @@ def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.
     return z
 
 
-def save_model(model: Model, path: Path) -> None:
+def save_model(model: Model | ModelSet, path: Path) -> None:
     """Write a model file (safetensors), whole or not at all.
+
+    That of a `ModelSet` has coefficients, intercept and weights of all rows, and ``training`` has ``rows``.
 
     Raises
     ------
     UserError
         If it cannot be written.
     """
+    first = model.rows[0]
     tensors = {
         "coefficients": model.coefficients,
-        "intercept": np.array([model.intercept]),
+        "intercept": np.atleast_1d(model.intercept),
         "weights": model.weights,
-        "slope": model.slope,
-        "offset": model.offset,
+        "slope": first.slope,
+        "offset": first.offset,
     }
-    if model.mixing is not None:
-        tensors["mixing"] = model.mixing
-    form = model.features
+    if first.mixing is not None:
+        tensors["mixing"] = first.mixing
+    form, space, training = model.features, model.space, model.training
+    parameters: Any = first.loss_parameters
+    if isinstance(model, ModelSet):
+        own = [{key: row.training[key] for key in row.training if key != "labels"} for row in model.rows]
+        rows = [{key: each[key] for key in each if key not in training or training[key] != each[key]} for each in own]
+        training = training | {"rows": rows}
+        parameters = [row.loss_parameters for row in model.rows] if parameters else {}
     metadata = {
         "loss": json.dumps(model.loss),
         "labels": json.dumps(model.labels.to_json()),
         "features": json.dumps({"stored": form.stored, "precision": form.precision, "signed": form.signed}),
-        "feature_names": json.dumps(model.feature_names),
-        "zero_based": json.dumps(model.zero_based),
-        "training": json.dumps(model.training),
+        "feature_names": json.dumps(space.names),
+        "zero_based": json.dumps(space.zero_based),
+        "training": json.dumps(training),
     }
-    if model.loss_parameters:
-        metadata["loss_parameters"] = json.dumps(model.loss_parameters)
-    if model.hash_bits is not None:
-        metadata["hash_bits"] = json.dumps(model.hash_bits)
+    if parameters:
+        metadata["loss_parameters"] = json.dumps(parameters)
+    if space.hash_bits is not None:
+        metadata["hash_bits"] = json.dumps(space.hash_bits)
     if model.scaling is not None:
         tensors |= scaling_tensors(model.scaling)
         metadata["scaling"] = json.dumps(scaling_facts(model.scaling))
@@ -223,7 +328,7 @@ def is_model_file(path: Path) -> bool:
     return _KIND.is_of(path)
 
 
-def load_model(path: Path) -> Model:
+def load_model(path: Path) -> Model | ModelSet:
     """Read a model file.
 
     Raises
@@ -233,35 +338,65 @@ def load_model(path: Path) -> Model:
     """
     tensors, metadata = _KIND.load(path)
     try:
-        model = Model(
-            coefficients=tensors["coefficients"].astype(np.float64, copy=False),
-            intercept=tensors["intercept"].item(),
-            weights=tensors["weights"].astype(np.int32, copy=False),
-            slope=tensors["slope"].astype(np.float64, copy=False),
-            offset=tensors["offset"].astype(np.float64, copy=False),
-            mixing=tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
-            loss=json.loads(metadata["loss"]),
-            loss_parameters=dict(json.loads(metadata.get("loss_parameters", "{}"))),
-            labels=LabelCoding.from_json(json.loads(metadata["labels"])),
-            features=FeatureFormat(**json.loads(metadata["features"])),
-            feature_names=tuple(json.loads(metadata["feature_names"])),
-            zero_based=json.loads(metadata["zero_based"]),
-            hash_bits=json.loads(metadata.get("hash_bits", "null")),
-            training=json.loads(metadata["training"]),
-            scaling=_scaling(tensors, metadata),
-        )
-        _check(model)
+        labels = coding_from_json(json.loads(metadata["labels"]))
+        training = json.loads(metadata["training"])
+        rows = _load_rows(tensors, metadata, labels, training)
+        for row in rows:
+            _check(row)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(f"{path}: a damaged model file: {error}") from error
-    return model
+    return ModelSet(rows, labels, training) if len(rows) > 1 else rows[0]
+
+
+def _load_rows(
+    tensors: Mapping[str, npt.NDArray[Any]],
+    metadata: Mapping[str, str],
+    labels: LabelCoding | TargetCoding,
+    training: Any,
+) -> tuple[Model, ...]:
+    """The rows of a model; takes what is their own out of the facts about the training."""
+    shared: dict[str, Any] = {
+        "slope": tensors["slope"].astype(np.float64, copy=False),
+        "offset": tensors["offset"].astype(np.float64, copy=False),
+        "mixing": tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
+        "loss": json.loads(metadata["loss"]),
+        "features": FeatureFormat(**json.loads(metadata["features"])),
+        "feature_names": tuple(json.loads(metadata["feature_names"])),
+        "zero_based": json.loads(metadata["zero_based"]),
+        "hash_bits": json.loads(metadata.get("hash_bits", "null")),
+        "scaling": _scaling(tensors, metadata),
+    }
+    coefficients, weights = tensors["coefficients"], tensors["weights"]
+    parameters, facts, codings = json.loads(metadata.get("loss_parameters", "{}")), [training], labels.rows
+    if len(codings) == 1:
+        coefficients, weights = coefficients[np.newaxis], weights[np.newaxis]
+    else:
+        facts = [
+            training | own | {"labels": row.to_json()} for own, row in zip(training.pop("rows"), codings, strict=True)
+        ]
+    if not isinstance(parameters, list):
+        parameters = [parameters] * len(codings)
+    rows = zip(coefficients, tensors["intercept"].tolist(), weights, codings, parameters, facts, strict=True)
+    return tuple(
+        Model(
+            coefficients=each.astype(np.float64, copy=False),
+            intercept=intercept,
+            weights=integers.astype(np.int32, copy=False),
+            labels=coding,
+            loss_parameters=dict(own),
+            training=about,
+            **shared,
+        )
+        for each, intercept, integers, coding, own, about in rows
+    )
 
 
 def _scaling(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> Scaling | Whitening | None:
     if "scaling" not in metadata:
         return None
-    return scaling_of(tensors, json.loads(metadata["scaling"]), tensors["coefficients"].size)
+    return scaling_of(tensors, json.loads(metadata["scaling"]), tensors["coefficients"].shape[-1])
 
 
 def _check(model: Model) -> None:

@@ -3,10 +3,10 @@
 A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, column_of, fit_coding
 from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
@@ -23,7 +23,7 @@ from p4sgd.host.data.weights import average, importances
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Image, Shard, prepare_images
+from p4sgd.host.image import Image, Shard, pad_samples, prepare_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
@@ -31,7 +31,7 @@ from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.start import Start
-from p4sgd.host.training.weights import check_class_weight, weigh
+from p4sgd.host.training.weights import check_class_weight, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
@@ -89,7 +89,7 @@ class Prepared:
     features
         Format of the features.
     images
-        The images of this process's workers.
+        The images of this process's workers, with the labels of the first row of the model.
     shards
         The units of all workers.
     slope, offset
@@ -119,6 +119,9 @@ class Prepared:
     train_weights, validation_weights
         What training and held-out samples weigh, those of a class included, relative to the largest: float64; ``None``
         if all weigh the same.
+    weigh_row
+        If they weigh something else for each row of the model: what they weigh for a row, and ``mean_square`` with
+        these weights.
     """
 
     name: str
@@ -127,7 +130,7 @@ class Prepared:
     train: Dataset | None
     train_labels: FloatArray
     validation: Dataset | None
-    coding: LabelCoding
+    coding: LabelCoding | TargetCoding
     features: FeatureFormat
     images: Sequence[Image]
     shards: Sequence[Shard]
@@ -145,6 +148,7 @@ class Prepared:
     fitted: Scaling | Whitening | None = None
     train_weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
+    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
 
     @property
     def weighted(self) -> bool:
@@ -190,6 +194,22 @@ class Prepared:
             joined[shard.columns] = values
         return joined
 
+    def row(self, row: int) -> "Prepared":
+        """For one row of the model: with its labels alone, also in the images."""
+        if len(self.coding.rows) == 1:
+            return self
+        coding = self.coding.rows[row]
+        labels = self.coding.of_row(self.train_labels, row)
+        own: dict[str, Any] = {"labels": pad_samples(coding.integers(labels), self.images[0].layout.samples)}
+        weights: dict[str, Any] = {}
+        if self.weigh_row is not None:
+            train, validation, square = self.weigh_row(row)
+            weights = {"train_weights": train, "validation_weights": validation, "mean_square": square}
+            rounded = importances(train)
+            own["importances"] = None if rounded is None else pad_samples(rounded, own["labels"].size)
+        images = [replace(image, **own) for image in self.images]
+        return replace(self, coding=coding, train_labels=labels, images=images, weigh_row=None, **weights)
+
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
         """Strengths of the L2 and L1 penalties of the hardware's weights."""
         unit = self.penalty_unit  # its square may be infinite
@@ -219,7 +239,7 @@ class Prepared:
             mixing=self.mixing,
             loss=loss.name,
             loss_parameters=loss.parameters,
-            labels=self.coding,
+            labels=self.coding.rows[0],
             features=self.features,
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
@@ -322,18 +342,18 @@ def prepare(
     """
     task, start = get_loss(options.loss).task, start or Start()
     # Before the split, so that messages are about all samples.
-    coding = start.coding or LabelCoding.fit(task, data, options.positive)
+    coding = start.coding or fit_coding(task, data, options.positive)
     check_class_weight(options.class_weight, data, coding)
     validation = None
     if options.validation_fraction > 0:
-        stratified = task is Task.CLASSIFICATION
+        stratified = task is Task.CLASSIFICATION and not data.target_names
         data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
-        coding = start.coding or LabelCoding.fit(task, data, options.positive)
+        coding = start.coding or fit_coding(task, data, options.positive, whole=coding)
     else:
         data = data.reordered(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
     parts = [data] if validation is None else [data, validation]
-    weights, *held_out = broadcast(data.communicator, weigh(parts, coding, options.class_weight))
+    weights, held_out = _weights_of(parts, coding, options, 0)
     whitening_times = None
     if start.scaling is None:
         scaling, whitening_times = _fit_scaling(data, options)
@@ -346,7 +366,7 @@ def prepare(
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
-        coding.integers(labels),
+        coding.rows[0].integers(coding.of_row(labels, 0)),
         scaling,
         shards,
         stored=options.stored,
@@ -362,6 +382,11 @@ def prepare(
     if not (options.bias and start.refit) or validation is not None or test:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
         means = hardware_means(sums, data.samples, scaling, options)
+
+    def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
+        own, others = _weights_of(parts, coding, options, row)
+        return own, others, mean_square(squares, bias=options.bias, weights=own)
+
     return Prepared(
         name=data.name,
         samples=data.samples,
@@ -386,8 +411,18 @@ def prepare(
         heat=heat,
         fitted=scaling,
         train_weights=weights,
-        validation_weights=held_out[0] if held_out else None,
+        validation_weights=held_out,
+        weigh_row=weigh_row if own_weights(coding, options.class_weight) else None,
     )
+
+
+def _weights_of(
+    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """What training and held-out samples weigh for a row."""
+    columns = [column_of(part, row) for part in parts] if isinstance(coding, TargetCoding) else parts
+    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
+    return weights, held_out[0] if held_out else None
 
 
 def _fit_scaling(data: Dataset, options: TrainingOptions) -> tuple[Scaling | Whitening, StageTimes | None]:

@@ -1,15 +1,15 @@
 """The result of a training run: the history of its epochs and the best model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["EpochRecord", "StopReason", "TrainingResult"]
+__all__ = ["EpochRecord", "ResultSet", "StopReason", "TrainingResult", "common"]
 
 
 class StopReason(Enum):
@@ -135,5 +135,97 @@ class TrainingResult:
             "monitored": self.monitored,
             "stopped": self.stopped.value,
             "more_epochs": self.more_epochs,
+            "remarks": list(self.remarks),
+        }
+
+
+def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries that are the same in all mappings."""
+    first, *others = facts
+    return {
+        name: value for name, value in first.items() if all(name in each and each[name] == value for each in others)
+    }
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """The result of a training run with several rows.
+
+    Parameters
+    ----------
+    model
+        The model, of the best epoch of each row.
+    metrics
+        Its metrics by data, such as ``train_accuracy``; see `p4sgd.host.training.metrics.measure_model`.
+    rows
+        The result of each row by itself.
+    activations
+        By data the activations, float64 (samples, rows), and the labels as `LabelCoding.labels_of` gives them.
+    next_start
+        See `TrainingResult`.
+    """
+
+    model: ModelSet
+    metrics: dict[str, float]
+    rows: tuple[TrainingResult, ...]
+    activations: Mapping[str, tuple[FloatArray, FloatArray]] = field(repr=False, compare=False)
+    next_start: Start | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the rows are called."""
+        return self.model.labels.row_names
+
+    @property
+    def history(self) -> tuple[EpochRecord, ...]:
+        """The epochs of all rows, one row after another."""
+        return tuple(record for row in self.rows for record in row.history)
+
+    @property
+    def best_epoch(self) -> int:
+        """The last of the best epochs of the rows."""
+        return max(row.best_epoch for row in self.rows)
+
+    @property
+    def monitored(self) -> str:
+        """The metric that chooses the best epoch of each row."""
+        return self.rows[0].monitored
+
+    @property
+    def stopped(self) -> StopReason:
+        """Why training ended: interrupted in the last row, or early in all rows."""
+        reasons = {row.stopped for row in self.rows}
+        if StopReason.INTERRUPTED in reasons:
+            return StopReason.INTERRUPTED
+        return StopReason.PATIENCE if reasons == {StopReason.PATIENCE} else StopReason.EPOCHS
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: first about all rows, then about some."""
+        shared = [text for text in self.rows[0].remarks if all(text in row.remarks for row in self.rows)]
+        own: dict[str, list[str]] = {}
+        for name, row in zip(self.names, self.rows, strict=True):
+            for text in row.remarks:
+                if text not in shared:
+                    own.setdefault(text, []).append(name)
+        return (*shared, *(f"{self.model.labels.name_rows(names)}: {text}" for text, names in own.items()))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Facts about the run that are those of all rows, as plain data."""
+        return common([row.summary for row in self.rows]) | {"labels": self.model.labels.to_json()}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for reports."""
+        rows = []
+        for name, row in zip(self.names, self.rows, strict=True):
+            facts = row.to_json()
+            rows.append({"name": name, **{key: facts[key] for key in facts if key not in self.summary}})
+        return {
+            **self.summary,
+            "rows": rows,
+            "metrics": _plain(self.metrics),
+            "monitored": self.monitored,
+            "stopped": self.stopped.value,
             "remarks": list(self.remarks),
         }

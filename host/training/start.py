@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.precondition import Whitening
@@ -16,7 +16,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
 
 if TYPE_CHECKING:
-    from p4sgd.host.training.model_file import Model
+    from p4sgd.host.training.model_file import Model, ModelSet
     from p4sgd.host.training.result import EpochRecord
 
 __all__ = ["Start"]
@@ -46,18 +46,35 @@ class Start:
     refit
         Whether the intercept is fitted to the samples, as without a start. If not, the model has the bias as it was
         trained, which the samples of a small part of the data change little.
+    rows
+        For a model of several rows what each starts from, with weights, rate and history of its own.
     """
 
-    coding: LabelCoding | None = None
+    coding: LabelCoding | TargetCoding | None = None
     scaling: Scaling | Whitening | None = None
     weights: IntArray | None = None
     rate: float | None = None
     history: "Sequence[EpochRecord]" = ()
     options: TrainingOptions | None = None
     refit: bool = True
+    rows: "tuple[Start, ...]" = ()
+
+    def row(self, row: int) -> "Start":
+        """What a row starts from."""
+        return replace(self.rows[row], refit=self.refit) if self.rows else self
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs there were before, at most of the rows."""
+        return max(len(each.history) for each in self.rows or (self,))
+
+    def anew(self) -> "Start":
+        """From the weights alone: with a rate that is searched for, and no epochs before."""
+        rows = tuple(row.anew() for row in self.rows)
+        return replace(self, rate=None, history=(), refit=True, rows=rows)
 
     @classmethod
-    def of_model(cls, model: "Model", name: str) -> Self:
+    def of_model(cls, model: "Model | ModelSet", name: str) -> Self:
         """The weights of a model, with its scaling and its meaning of labels.
 
         Parameters
@@ -79,8 +96,14 @@ class Start:
                 f"{name}: lacks the scaling of features that training goes on from, as models of earlier versions do: "
                 f"train it anew"
             )
-        weights = model.weights.astype(np.int64)
-        return cls(coding=model.labels, scaling=model.scaling, weights=weights, options=TrainingOptions(**began))
+        options = TrainingOptions(**began)
+        rows = tuple(
+            cls(coding=row.labels, scaling=model.scaling, weights=row.weights.astype(np.int64), options=options)
+            for row in model.rows
+        )
+        if len(rows) == 1:
+            return rows[0]
+        return cls(coding=model.labels, scaling=model.scaling, options=options, rows=rows)
 
     @property
     def keeps_zeros(self) -> bool:

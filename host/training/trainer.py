@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import importlib.metadata
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,19 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.heat import choose_hot, deal_by_heat, split_remarks
-from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.metrics import (
+    decoded_features,
+    fit_intercept,
+    measure,
+    measure_model,
+    penalty,
+    quantised_activations,
+)
+from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
-from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.host.training.start import Start
@@ -69,13 +76,17 @@ def train(
     test: Dataset | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
+    on_row: Callable[[int, Sequence[str]], None] | None = None,
     directory: Path | None = None,
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
     sample_ranks: SampleRanks | None = None,
     start: Start | None = None,
-) -> TrainingResult:
+) -> TrainingResult | ResultSet:
     """Train a model.
+
+    A model of several rows, such as one for each class, is trained row by row, each as a run of its own would be, and
+    ends with the same bits. Features are prepared and uploaded once; rows differ in labels and weights.
 
     Parameters
     ----------
@@ -94,6 +105,8 @@ def train(
         Called after each epoch, first for those in ``resume`` or ``start``.
     on_remark
         Called with each remark for the user; the result has all remarks too.
+    on_row
+        Called when a row of several begins, with its number from 0 and the names of all rows.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint
@@ -108,7 +121,8 @@ def train(
 
     Returns
     -------
-    The result with the best model. After the first epoch, Ctrl-C ends training early with the best model so far.
+    The result with the best model, a `ResultSet` of several rows. After the first epoch, Ctrl-C ends training early
+    with the best model so far.
 
     Raises
     ------
@@ -118,7 +132,7 @@ def train(
     P4sgdError
         If the device fails.
     KeyboardInterrupt
-        On Ctrl-C in the first epoch.
+        On Ctrl-C in the first epoch, or as long as there is a row to begin.
     """
     if start is not None and (resume or checkpoint):
         raise ValueError("a run with a start has no checkpoint")
@@ -147,7 +161,6 @@ def train(
             _drop_lost(device, options, ranks, error)
             remarks.append(_told(device, "training begins with", workers, [error]))
     remarks += [remark] if remark else []
-    keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
         config = max((shard.config for shard in shards), key=_size)
@@ -155,15 +168,14 @@ def train(
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
-            done = 0 if resume is None else resume.state.epoch
+            before = [] if resume is None else resume.states
 
             def check_replaces() -> None:
-                text = checkpoint.check_replaces(run, done)
+                text = checkpoint.check_replaces(run, before)
                 if text is not None and on_remark is not None:  # of this attempt, not of the run: it is not kept
                     on_remark(text)
 
             raise_on_all(ranks, check_replaces if ranks.rank == 0 else None)
-            keep = partial(checkpoint.keep, run, ranks=ranks)
     network = has_network(device)
     how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
     if isinstance(data, Dataset):
@@ -173,15 +185,85 @@ def train(
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
+    coding = prepared.coding
+    names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
     if resume is None:
-        state = State(weights=start.weights, history=list(start.history), first_rate=start.rate)
+        states = [State(weights=each.weights, history=list(each.history), first_rate=each.rate) for each in starts]
     else:
-        state = copy.deepcopy(resume.state)
-    told = (on_epoch, on_remark)
-    training = _Training(prepared, options, device, test, state, start, *told, keep, directory, sample_ranks)
-    for remark in remarks:
-        training.remark(remark)
-    return training.run()
+        states = copy.deepcopy(resume.states)
+    keep = None if checkpoint is None else partial(checkpoint.keep, run, states, ranks)
+    held_out = {
+        name: (samples, coding.labels_of(samples))
+        for name, samples in (("validation", prepared.validation), ("test", test))
+        if samples is not None
+    }
+    told = {text for state in states for text in state.remarks}
+
+    def tell(text: str, own: bool) -> None:
+        if text not in told and not (own and len(states) > 1):  # those of rows are told together in the end
+            told.add(text)
+            if on_remark is not None:
+                on_remark(text)
+
+    results: list[TrainingResult] = []
+    session: Session | None = None
+    for row, state in enumerate(states):
+        if on_row is not None and len(states) > 1:
+            on_row(row, names)
+        own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
+        told_to = (on_epoch, tell, keep)
+        training = _Training(
+            prepared.row(row), options, device, own, state, starts[row], *told_to, directory, sample_ranks, session
+        )
+        if row == 0:
+            for remark in remarks:
+                training.remark(remark)
+            if keep is not None and state.weights is not None:
+                keep()  # the new checkpoint file may be another one
+        results.append(training.run())
+        if len(states) == 1:
+            return results[0]
+        if results[-1].stopped is StopReason.INTERRUPTED and len(results) < len(states):
+            raise KeyboardInterrupt
+        prepared = dataclasses.replace(prepared, images=training.prepared.images, shards=training.prepared.shards)
+        session = training.session
+    labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
+    # Weights of classes are a row's own where they are balanced.
+    weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+    known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
+    weights |= {name: relative(each.sample_weights, each.name) for name, each in known.items() if each is not None}
+    result = _joined(results, prepared, labels, weights)
+    for remark in result.remarks:
+        if on_remark is not None and remark not in told:
+            on_remark(remark)
+    return result
+
+
+def _joined(
+    results: Sequence[TrainingResult],
+    prepared: Prepared,
+    labels: Mapping[str, FloatArray],
+    weights: Mapping[str, FloatArray | None],
+) -> ResultSet:
+    """The result of all rows, measured as one model; ``labels`` are those of the activations, as in the data."""
+    coding = prepared.coding
+    activations = {
+        name: (np.column_stack([result.activations[name][0] for result in results]), values)
+        for name, values in labels.items()
+    }
+    models = tuple(result.model for result in results)
+    model = ModelSet(models, coding)
+    metrics: dict[str, float] = {}
+    for name, (z, values) in activations.items():
+        metrics |= _named(name, measure_model(model, z, values, weights[name]))
+    metrics = broadcast(prepared.communicator, metrics)
+    training = common([model.training for model in models]) | {"labels": coding.to_json(), "metrics": metrics}
+    training.pop("epoch", None)  # of a row
+    next_start = None
+    if all(result.next_start is not None for result in results):
+        rows = tuple(result.next_start for result in results if result.next_start is not None)
+        next_start = dataclasses.replace(rows[0], coding=coding, weights=None, rate=None, history=(), rows=rows)
+    return ResultSet(ModelSet(models, coding, training), metrics, tuple(results), activations, next_start)
 
 
 def _size(config: WorkerConfig) -> int:
@@ -216,43 +298,44 @@ def _named(name: str, metrics: dict[str, float]) -> dict[str, float]:
 
 
 class _Training:
-    """A training run that starts from a state, an empty one if the run is new."""
+    """The training of a row, which starts from a state, an empty one if the run is new."""
 
     def __init__(
         self,
         prepared: Prepared,
         options: TrainingOptions,
         device: Device,
-        test: Dataset | None,
+        held_out: Mapping[str, tuple[Dataset, FloatArray]],
         state: State,
         start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
-        on_remark: Callable[[str], None] | None,
-        keep: Callable[[State], None] | None,
+        tell: Callable[[str, bool], None],
+        keep: Callable[[], None] | None,
         directory: Path | None,
         sample_ranks: SampleRanks | None,
+        session: Session | None,
     ) -> None:
         self._prepared = prepared
         self._ranks = prepared.communicator
         self._sample_ranks = sample_ranks
         self._options = options
         self._device = device
-        self._held_out = {
-            name: data for name, data in (("validation", prepared.validation), ("test", test)) if data is not None
-        }
-        self._held_out_labels = {name: prepared.coding.labels_of(data) for name, data in self._held_out.items()}
+        self._held_out = held_out
         self._weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
         """What samples weigh by data, those of classes included except in other samples than those to train on."""
-        if test is not None:
+        if "test" in held_out:
+            test, _ = held_out["test"]
             self._weights["test"] = relative(test.sample_weights, test.name)
         self._on_epoch = on_epoch
-        self._on_remark = on_remark
+        self._tell = tell
         self._keep = keep
         self._directory = directory
+        self._session = session
         self._state = state
         self._start = start
         self._refit = options.bias and start.refit
-        self._loss: Loss = options.loss_for(prepared.coding.scale, prepared.name)
+        (self._coding,) = prepared.coding.rows
+        self._loss: Loss = options.loss_for(self._coding.scale, prepared.name)
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
         self._penalised = any(options.penalties)
@@ -289,7 +372,7 @@ class _Training:
                     f"apart: store fewer planes, or use the scaling minmax"
                 )
         self._tell_large_batch()
-        y = prepared.coding.real(prepared.train_labels)
+        y = self._coding.real(prepared.train_labels)
         z = np.zeros_like(y)
         weights = prepared.train_weights
         z += fit_intercept(self._loss, z, y, weights) if self._refit else 0.0
@@ -307,12 +390,20 @@ class _Training:
             options.schedule, first, options.power, smallest, options.patience, state.divisor
         )
 
+    @property
+    def prepared(self) -> Prepared:
+        """What is trained on, as it is dealt to the workers now."""
+        return self._prepared
+
+    @property
+    def session(self) -> Session | None:
+        """The session with the images on the device, if there is one."""
+        return self._session
+
     def run(self) -> TrainingResult:
         """Train to the end."""
         opened: tuple[Session, ModelSource] | None = None
         state, options = self._state, self._options
-        if state.weights is not None:
-            self._keep_state()  # the new checkpoint file may be another one
         for record in state.history:
             self._tell_epoch(record)
         tried = -1  # an epoch that began with all workers that could be had
@@ -353,8 +444,8 @@ class _Training:
                     last_remark += "if the classes are separable, it falls for ever where no --l2 limits it"
                 else:
                     last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
-        if last_remark is not None and self._on_remark is not None:
-            self._on_remark(last_remark)
+        if last_remark is not None:
+            self._tell(last_remark, True)
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -375,7 +466,7 @@ class _Training:
         if prepared.fitted is None:
             return None
         return Start(
-            coding=prepared.coding,
+            coding=self._coding,
             scaling=prepared.fitted,
             weights=state.weights if best.epoch == state.epoch else best.weights,
             rate=self._schedule.first / self._schedule.divisor,
@@ -386,8 +477,14 @@ class _Training:
 
     def _open_session(self) -> tuple[Session, ModelSource]:
         """A session with everything on the device, and where its weights come from."""
-        session = Session(self._device, communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS)
-        session.upload(self._prepared.images)
+        session = self._session
+        if session is None:
+            session = Session(self._device, communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS)
+            session.upload(self._prepared.images)
+        else:  # another row had it
+            first = self._prepared.images[0]
+            session.load_labels(first.labels, first.importances)
+        self._session = session
         session.load_table(broadcast(self._ranks, self._loss.table()))
         if self._state.weights is None:
             return session, ModelSource.ZERO
@@ -440,12 +537,13 @@ class _Training:
             shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
+        self._session = None
         self._decoded = []  # before there are others
         self._decoded = decoded_features(images, prepared.features)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
-        self.remark(told)
+        self.remark(told, own=True)
         for text in (remark, *split_remarks(split, prepared.space.count)):
             self.remark(text)
         return self._open_session()
@@ -477,7 +575,7 @@ class _Training:
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
         self._state.weights = following = self._score(record, weights)
-        self.remark(self._convergence.divergence_remark())
+        self.remark(self._convergence.divergence_remark(), own=True)
         self._keep_state()
         self._tell_epoch(record)
         if following is weights:
@@ -488,12 +586,14 @@ class _Training:
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
             self.remark(
-                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest possible"
+                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest "
+                "possible",
+                own=True,
             )
         penalties = choose_penalties(rate.actual, self._l2, self._l1)
         if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
             for remark in penalties.remarks:
-                self.remark(remark)
+                self.remark(remark, own=True)
         samples = self._prepared.samples
         return run_settings(
             self._options,
@@ -525,7 +625,7 @@ class _Training:
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
         """
-        prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
+        prepared, loss, coding = self._prepared, self._loss, self._coding
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
         y = coding.real(prepared.train_labels)
         intercept = fit_intercept(loss, z, y, prepared.train_weights) if self._refit else 0.0
@@ -537,8 +637,8 @@ class _Training:
     def _complete(self, model: Model, z: FloatArray) -> _Measured:
         """Add activations of samples that are held out to those of the training samples, and measure all."""
         activations = {"train": (z, self._prepared.train_labels)}
-        for name, data in self._held_out.items():
-            activations[name] = model.decision_function(data), self._held_out_labels[name]
+        for name, (data, held_out) in self._held_out.items():
+            activations[name] = model.decision_function(data), held_out
         metrics = self._metrics(activations, model.weights.astype(np.int64))
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
@@ -548,7 +648,7 @@ class _Training:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
-            measured = measure(self._loss, self._prepared.coding, values, labels, self._weights[name])
+            measured = measure(self._loss, self._coding, values, labels, self._weights[name])
             metrics |= _named(name, measured)
         if self._penalised:
             penalties = penalty(weights[: self._prepared.space.count], self._l2, self._l1)
@@ -557,7 +657,7 @@ class _Training:
 
     def _finish(self, weights: IntArray) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
-        train, coding = self._prepared.train, self._prepared.coding
+        train, coding = self._prepared.train, self._coding
         if train is None:
             return self._measure(weights)
         if self._refit:
@@ -617,7 +717,7 @@ class _Training:
 
     def _keep_state(self) -> None:
         if self._keep is not None:
-            self._keep(self._state)
+            self._keep()
 
     def _tell_large_batch(self) -> None:
         """Remark on a batch larger than the data: it is padded, but the rate is divided by its full size."""
@@ -635,18 +735,17 @@ class _Training:
         known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:
             if flag not in known:
-                self.remark(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}")
+                self.remark(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:
             self._on_epoch(record)
 
-    def remark(self, text: str | None) -> None:
-        """Tell the user something, once."""
+    def remark(self, text: str | None, *, own: bool = False) -> None:
+        """Tell the user something, once, and whether it is about this row."""
         if text is not None and text not in self._state.remarks:
             self._state.remarks.append(text)
-            if self._on_remark is not None:
-                self._on_remark(text)
+            self._tell(text, own)
 
     def _summary(self) -> dict[str, Any]:
         prepared, configs = self._prepared, [dataclasses.asdict(shard.config) for shard in self._prepared.shards]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data.dataset import Labelled
-from p4sgd.host.data.labels import LabelCoding, find_label, name_of_label
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
 from p4sgd.host.data.weights import importances, relative
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.hw.spec.fixed import IMPORTANCE
 
-__all__ = ["BALANCED", "check_class_weight", "class_weights_of", "rounding_remark", "weigh"]
+__all__ = ["BALANCED", "check_class_weight", "class_weights_of", "own_weights", "rounding_remark", "weigh"]
 
 BALANCED = "balanced"
 """Weights of classes with which both count the same in total."""
@@ -64,7 +64,9 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
     return weights
 
 
-def check_class_weight(chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding) -> None:
+def check_class_weight(
+    chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
+) -> None:
     """Refuse weights of classes that there are not.
 
     Parameters
@@ -91,6 +93,11 @@ def check_class_weight(chosen: str | Mapping[str, float] | None, data: Labelled,
             raise UserError(f"{data.name}: class-weight names the label {text}, which no sample has; there are {shown}")
 
 
+def own_weights(coding: LabelCoding | TargetCoding, chosen: str | Mapping[str, float] | None) -> bool:
+    """Whether samples weigh something else for each row of a model."""
+    return chosen is not None and len(coding.rows) > 1 and (chosen == BALANCED or isinstance(coding, TargetCoding))
+
+
 def weigh(
     parts: Sequence[Labelled], coding: LabelCoding, chosen: str | Mapping[str, float] | None
 ) -> list[FloatArray | None]:
@@ -101,7 +108,7 @@ def weigh(
     parts
         The training samples, and others whose classes weigh what theirs do.
     coding
-        Meaning of the labels.
+        Meaning of the labels, of a single row.
     chosen
         Weights of the classes, as `class_weights_of` returns them.
 

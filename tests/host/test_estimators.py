@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.feature_selection import SelectFromModel
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import d2_tweedie_score, log_loss
@@ -210,6 +210,11 @@ def texts():
     return X, np.array(["malignant", "benign"])[y]
 
 
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["virginica", "setosa", "versicolor"])[y]
+
+
 CASES = {
     "defaults": (GLMClassifier, lambda: load_breast_cancer(return_X_y=True), {"epochs": 6}),
     "texts": (GLMClassifier, texts, {"loss": "hinge", "precision": 3, "workers": 3, "epochs": 4, "l2": 0.01}),
@@ -217,6 +222,8 @@ CASES = {
     "whole numbers": (GLMClassifier, lambda: (digits()[0].astype(np.uint8), digits()[1]), {"epochs": 3}),
     "sparse": (GLMClassifier, sparse_samples, {"epochs": 5, "l1": 1e-4, "random_state": 9}),
     "rather sparse": (GLMClassifier, lambda: sparse_samples(density=0.3), {"epochs": 2, "staleness": 1}),
+    "ten classes": (GLMClassifier, lambda: load_digits(return_X_y=True), {"epochs": 2, "learning_rate": 10.0}),
+    "three texts": (GLMClassifier, flowers, {"epochs": 4, "validation_fraction": 0.2, "loss": "hinge"}),
     "no bias": (GLMClassifier, digits, {"bias": False, "epochs": 3, "scaling": "minmax"}),
     "regression": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"epochs": 7, "batch": 32}),
     "whitened": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"precondition": "block", "epochs": 3}),
@@ -258,8 +265,9 @@ def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
     data, path = train(tmp_path, X, y, parameters, *more)
     theirs, ours = model_file.load_model(path), kind(**parameters).fit(X, y)
     for name in ("weights", "coefficients", "slope", "offset"):
-        assert (getattr(ours.model_, name) == getattr(theirs, name)).all(), name
-    assert ours.model_.intercept == theirs.intercept
+        for our, their in zip(ours.model_.rows, theirs.rows, strict=True):
+            assert (getattr(our, name) == getattr(their, name)).all(), name
+    assert np.array_equal(ours.model_.intercept, theirs.intercept)
     assert ours.model_.training["configuration"] == theirs.training["configuration"]
 
     save_model(ours, tmp_path / "ours")
@@ -269,7 +277,8 @@ def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
         told = json.loads(p4sgd("predict", written, data, "--json", *probable))
         assert estimator.predict(X).tolist() == told["predictions"]
         if probable:
-            assert estimator.predict_proba(X)[:, 1].tolist() == told["probabilities"]
+            shares = estimator.predict_proba(X)
+            assert (shares[:, 1] if shares.shape[1] == 2 else shares).tolist() == told["probabilities"]
         if classify:
             assert estimator.classes_.tolist() == np.unique(y).tolist()
             assert (estimator.decision_function(X) == theirs.decision_function(ours._samples(X))).all()
@@ -490,6 +499,78 @@ def test_probabilities_only_of_losses_that_give_them():
         assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
+def test_several_classes_are_one_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    classifier = GLMClassifier(epochs=5).fit(X, y)
+    assert classifier.coef_.shape == (3, 4)
+    assert classifier.intercept_.shape == (3,)
+    assert classifier.n_iter_ == 5
+    assert [record["class"] for record in classifier.history_] == [name for name in "012" for _ in range(5)]
+    for label in range(3):
+        alone = GLMClassifier(epochs=5).fit(X, y == label)
+        assert (alone.coef_[0] == classifier.coef_[label]).all()
+        assert alone.intercept_[0] == classifier.intercept_[label]
+    z = classifier.decision_function(X)
+    assert z == pytest.approx(X @ classifier.coef_.T + classifier.intercept_)
+    assert (classifier.predict(X) == z.argmax(axis=1)).all()
+    assert classifier.predict_proba(X).sum(axis=1) == pytest.approx(1)
+
+
+def test_several_classes_in_parts_and_warm():
+    """Each class as it would be by itself."""
+    X, y = load_digits(return_X_y=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 4)
+    classifier, alone = GLMClassifier(learning_rate=5.0), GLMClassifier(learning_rate=5.0)
+    for part in parts:
+        classifier.partial_fit(X[part], y[part], classes=np.arange(10))
+        alone.partial_fit(X[part], y[part] == 3, classes=[False, True])
+    assert (classifier.coef_[3] == alone.coef_[0]).all()
+    assert classifier.n_iter_ == 4
+    assert classifier.score(X, y) > 0.9
+    for estimator, labels in ((classifier, y), (alone, y == 3)):
+        estimator.set_params(warm_start=True, epochs=2).fit(X, labels)
+    assert (classifier.coef_[3] == alone.coef_[0]).all()
+    assert classifier.n_iter_ == 2
+
+
+def test_several_targets_are_regressions_one_by_one(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    several = np.column_stack([y, np.log(y), -y])
+    regressor = GLMRegressor(epochs=4).fit(X, several)
+    assert regressor.coef_.shape == (3, 10)
+    assert regressor.predict(X) == pytest.approx(X @ regressor.coef_.T + regressor.intercept_)
+    for column in range(3):
+        alone = GLMRegressor(epochs=4).fit(X, several[:, column])
+        assert (regressor.coef_[column] == alone.coef_).all()
+        assert regressor.intercept_[column] == alone.intercept_
+    save_model(regressor, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert (loaded.predict(X) == regressor.predict(X)).all()
+    counts = GLMRegressor(loss="poisson", epochs=4).fit(X, several[:, :2])
+    each = [GLMRegressor(loss="poisson", epochs=4).fit(X, target).score(X, target) for target in several[:, :2].T]
+    assert counts.score(X, several[:, :2]) == pytest.approx(np.mean(each))
+    warm = GLMRegressor(epochs=2, warm_start=True).fit(X, several).fit(X, several)
+    assert warm.score(X, several) > 0.4
+    parts = GLMRegressor().partial_fit(X, several).partial_fit(X, several)
+    assert parts.n_iter_ == 2
+
+
+def test_several_labels_are_classifiers_one_by_one(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    several = np.column_stack([y % 2, y > 4, y == 0]).astype(int)
+    classifier = GLMClassifier(epochs=4).fit(X, several)
+    for column in range(3):
+        alone = GLMClassifier(epochs=4).fit(X, several[:, column])
+        assert (classifier.predict(X)[:, column] == alone.predict(X)).all()
+        assert (classifier.predict_proba(X)[:, column] == alone.predict_proba(X)[:, 1]).all()
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    assert (GLMClassifier(epochs=4).fit(X, scipy.sparse.csr_array(several)).coef_ == classifier.coef_).all()
+    save_model(classifier, tmp_path / "model")
+    assert (load_model(tmp_path / "model").predict(X) == classifier.predict(X)).all()
+    with pytest.raises(ValueError, match="partial_fit takes one label a sample"):
+        GLMClassifier().partial_fit(X, several, classes=[0, 1])
+
+
 def test_classes_keep_their_type():
     X = np.array([[0.0], [1.0]] * 8)
     for classes in (
@@ -498,11 +579,13 @@ def test_classes_keep_their_type():
         ["no", "yes"],
         np.array(["no", "yes"], dtype=object),
         [2**60, 2**60 + 1],
+        ["maybe", "no", "yes"],
+        [2**60, 2**60 + 1, 2**60 + 2],
     ):
-        y = np.array(classes)[[0, 1] * 8]
+        y = np.array(classes)[[0, 1] * 8 if len(classes) == 2 else np.arange(16) % 3]
         predicted = GLMClassifier(epochs=3).fit(X, y).predict(X)
         assert predicted.dtype == y.dtype
-        assert (predicted == y).all()
+        assert len(classes) > 2 or (predicted == y).all()
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -49,7 +49,7 @@ def test_training_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(P4sgdError, match=r"^worker 1 no longer answers: worker 0 waited for it in vain \(slot "):
         run(on_epoch=lose_worker_1, checkpoint=lambda _: CheckpointFile(path))
     saved = load_checkpoint(path)
-    assert saved.state.epoch == 2
+    assert saved.states[0].epoch == 2
     resumed = run(resume=lambda _: saved)
     assert resumed.model.weights.tolist() == whole.model.weights.tolist()
     assert resumed.model.intercept == whole.model.intercept

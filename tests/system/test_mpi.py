@@ -146,7 +146,7 @@ def test_a_killed_rank_ends_the_job_and_fewer_go_on(data, parallel, tmp_path):
     assert host.split(".")[0] == socket.gethostname().split(".")[0], said
     assert "signal 9" in said, said
     assert not [rank for rank in ranks if os.path.exists(f"/proc/{rank}")]
-    epochs = load_checkpoint(state).state.epoch + 1
+    epochs = load_checkpoint(state).states[0].epoch + 1
     status, resumed, err, _ = train("--resume", state, "--epochs", epochs, "--json", ranks=2)
     assert status == 0, err
     _, whole, _, _ = train(data, "--epochs", epochs, "--batch", 64, "--json")

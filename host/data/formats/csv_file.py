@@ -300,7 +300,7 @@ def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line is a header; ``None`` if it may also be a sample."""
     others = set()  # columns that were chosen by number and hold no features
     weight = () if options.weight_column is None else (options.weight_column,)
-    for choice in (options.label_column or -1, *weight, *options.ignore_columns):
+    for choice in (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns):
         try:
             number_of_column = int(choice)
         except ValueError:

@@ -77,7 +77,8 @@ def _label_mistake(label: str) -> str:
     if ":" in label:
         return f"begins with {shortened(label)}: the label is missing"
     several = "," in label and all(number(part) is not None for part in label.split(","))
-    hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
+    targets = "several labels, one is needed: several targets are columns of a table, a --label-column each"
+    hint = targets if several else "not a number (is this a LIBSVM file?)"
     return f"the label is {shortened(label)}: {hint}"
 
 

@@ -77,7 +77,7 @@ class NpzSource(RowSource):
             if self.options.labels_needed:
                 weights = _weights(self.path, archive, samples)
                 weights = None if weights is None else weights[share.start : share.stop]
-                labels = _labels(self.path, archive, samples)
+                labels = _labels(self.path, archive, samples, several=True)
                 labels = RawLabels(labels.values[share.start : share.stop], labels.texts)
         dataset = self._join(features, labels, weights)
         if like is not None and count != like.count:
@@ -107,8 +107,8 @@ def _open_archive(path: Path) -> Iterator[Any]:
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
-def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -> RawLabels:
-    """The labels of all samples.
+def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int, *, several: bool = False) -> RawLabels:
+    """The labels of all samples; (samples, targets) only if there may be ``several`` targets.
 
     Raises
     ------
@@ -123,11 +123,17 @@ def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -
         raise _no_array(path, key)
     if labels.ndim == 2 and 1 in labels.shape:
         labels = labels.reshape(-1)
-    if labels.shape != (samples,):
+    shape: tuple[int, ...] = labels.shape
+    targets = len(shape) == 2 and shape[0] == samples
+    if targets and not several:
+        raise UserError(f"{path}: has {shape[1]} targets, here one is needed: train from the file as a whole")
+    if labels.shape != (samples,) and not targets:
         raise UserError(f"{path}: there are {samples} samples, but labels of shape {labels.shape}")
     if labels.dtype.kind not in "US":
         check_numbers(labels.dtype, f"{path}, labels")
         return RawLabels(labels)
+    if targets:
+        raise UserError(f"{path}: the labels of several targets must be numbers, not {labels.dtype}")
     distinct, which = np.unique(labels, return_inverse=True)
     try:
         return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])

@@ -137,6 +137,8 @@ class Source(ABC):
             unlabelled = np.zeros(sum(ranks.all_gather(features.shape[0])))
             return join_shares(features, unlabelled, self.name, ranks, labelled=False, **about)
         values, names = RawLabels.join(ranks.all_gather(labels)).encode(self.name)
+        if values.ndim == 2:
+            about |= {"target_names": tuple(f"target {place + 1}" for place in range(values.shape[1]))}
         return join_shares(features, values, self.name, ranks, label_names=names, **about)
 
     @contextmanager

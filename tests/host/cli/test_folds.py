@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
 from support.ranks import run_ranks
 
@@ -77,6 +77,16 @@ def test_one_class_against_the_rest_is_in_every_fold():
     assert [sum(fold["confusion_matrix"][1]) for fold in ours["folds"]] == [61, 61, 61]
 
 
+def test_several_classes_as_scikit_learn_validates_the_estimator():
+    X, y = load_iris(return_X_y=True)
+    cv = StratifiedKFold(3, shuffle=True, random_state=0)
+    scoring = ["accuracy", "roc_auc_ovr", "f1_macro"]
+    expected = cross_validate(GLMClassifier(epochs=3), X, y, cv=cv, scoring=scoring, return_estimator=True)
+    ours = found("iris", "--epochs", 3, "--folds", 3)
+    for name, theirs in (("accuracy", "test_accuracy"), ("auc", "test_roc_auc_ovr"), ("f1", "test_f1_macro")):
+        assert [fold[name] for fold in ours["folds"]] == pytest.approx(expected[theirs], abs=1e-12)
+
+
 def test_several_processes_find_the_same():
     request = TrainingRequest(data="breast_cancer", options={"epochs": 2})
     alone = [fold.metrics for fold in folds_module.cross_validate(make_plan(request), 3)]
@@ -115,7 +125,7 @@ def test_bad_input(tmp_path, monkeypatch):
         "iris:1 --folds 3 --init m": r"--init does not go with --folds: the model may have been trained on samples",
         "iris:1 --folds 3 --images i": r"--images does not go with --folds",
         "iris:1 --folds 3 --report r.html": r"--report with --folds needs --out",
-        "iris --folds 3": r"iris: the labels have 3 values",
+        "diabetes --folds 3": r"diabetes: the labels have 214 values .*, which seem to be no classes",
         "folder --folds 3": r"folder: was prepared as a whole: --folds needs the data themselves$",
     }.items():
         done = p4sgd(*words.split(), status=2)

@@ -307,3 +307,48 @@ def test_numbers_where_the_model_may_know_names(tmp_path):
         assert remark in " ".join(run(command, tmp_path / "model", numbers).stderr.split())
         assert remark not in " ".join(run(command, tmp_path / "model", numbers, "--hash-bits", 4).stderr.split())
         assert "modulo" not in run(command, tmp_path / "model", train).stderr
+
+
+def test_several_classes(tmp_path):
+    model, (X, y) = tmp_path / "model", load_iris(return_X_y=True)
+    names = ["setosa", "versicolor", "virginica"]
+    data = tmp_path / "iris.csv"
+    lines = [",".join([*map(str, row), names[label]]) for row, label in zip(X.tolist(), y, strict=True)]
+    data.write_text("\n".join(["a,b,c,d,label", *lines]) + "\n")
+    shown = run("train", data, "--epochs", 6, "--out", model).stdout
+    assert re.search(r"class +epochs +best epoch +train loss +train accuracy +first rate *\n", shown)
+    assert [line.split()[0] for line in shown.splitlines() if line.split()[:1] and line.split()[0] in names] == names
+    assert "best model: the epoch of each class with the lowest train loss; kept in" in shown
+
+    loaded = load_model(model)
+    done = run("predict", model, data, "--probabilities")
+    assert "probabilities are those of setosa, versicolor, virginica\n" in done.stderr
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    z = loaded.decision_function(read_dataset(data))
+    shares = 1 / (1 + np.exp(-z))
+    np.testing.assert_allclose(np.array([row[1:] for row in rows], float), shares / shares.sum(axis=1, keepdims=True))
+    assert [row[0] for row in rows] == [names[place] for place in z.argmax(axis=1)]
+    document = json.loads(run("predict", model, data, "--probabilities", "--json").stdout)
+    assert document["probabilities_of"] == names
+    assert np.array(document["probabilities"]).shape == (150, 3)
+    assert document["predictions"] == [row[0] for row in rows]
+
+    measured = json.loads(run("evaluate", model, data, "--json").stdout)
+    predicted = [row[0] for row in rows]
+    truth = np.array(names)[y]
+    assert measured["accuracy"] == metrics.accuracy_score(truth, predicted)
+    assert measured["f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+    assert measured["confusion_matrix"] == metrics.confusion_matrix(truth, predicted).tolist()
+    table = run("evaluate", model, data).stdout
+    assert re.search(r"true . predicted +setosa +versicolor +virginica", table)
+
+    about = json.loads(run("inspect", model, "--json").stdout)
+    assert about["labels"]["names"] == names
+    assert len(about["intercept"]) == len(about["rows"]) == 3
+    assert {each["class"] for each in about["coefficients"]} <= set(names)
+    largest = max(np.abs(row.coefficients / row.slope[:4]).max() for row in loaded.rows)
+    assert abs(about["coefficients"][0]["scaled"]) == pytest.approx(largest)
+    shown = run("inspect", model).stdout
+    assert re.search(r"classes +setosa, versicolor, virginica", shown)
+    assert re.search(r"class +best epoch +intercept", shown)
+    assert re.search(r"class +feature +coefficient +scaled", shown)

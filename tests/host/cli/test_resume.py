@@ -174,7 +174,7 @@ def test_a_killed_program():
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             while process.poll() is None and (
-                not Path("c").exists() or load_checkpoint(Path("c")).state.epoch < done + 40
+                not Path("c").exists() or load_checkpoint(Path("c")).states[0].epoch < done + 40
             ):
                 time.sleep(0.01)
             process.send_signal(signal.SIGKILL)
@@ -183,7 +183,7 @@ def test_a_killed_program():
             error = process.communicate(timeout=60)[1]
         assert process.returncode in (0, -signal.SIGKILL), error
         kills += process.returncode != 0
-        done = load_checkpoint(Path("c")).state.epoch
+        done = load_checkpoint(Path("c")).states[0].epoch
         command = [PROGRAM, "train", "--resume", "c", "--quiet"]
     assert kills >= 2
     assert document("--resume", "c", "--out", "model") == whole

@@ -66,6 +66,22 @@ def test_every_run_is_that_of_train(words, tmp_path):
     assert models[0] == models[1]
 
 
+def test_several_classes(tmp_path):
+    found = tuned(
+        "iris", "--precision", "2,8", "--batch", "16", "--l2", "0,0.01", "--epochs", 4, "--out", tmp_path / "m"
+    )
+    for each in found["trials"]:
+        choice = ["--precision", each["precision"], "--l2", each["l2"], "--epochs", 4, "--validation-fraction", 0.2]
+        run = json.loads(p4sgd("train", "iris", *choice, "--json").stdout)
+        assert facts(run) == facts(each)
+        assert max(row["best_epoch"] for row in run["rows"]) == each["epoch"]
+        rates = {row["epochs"][0]["learning_rate"] for row in run["rows"]}
+        assert each["learning_rate"] == (rates.pop() if len(rates) == 1 else None)
+    np.savez(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(50, 4)), y=np.eye(50, 2))
+    done = p4sgd("tune", tmp_path / "t.npz", "--loss", "squared", status=2)
+    assert "has several targets, of which models do not compare" in done.stderr
+
+
 def test_data_are_prepared_once_for_all_penalties(monkeypatch):
     calls = []
 
@@ -170,7 +186,7 @@ def test_bad_input(tmp_path, monkeypatch):
         "iris:1 --l2 1e9": r"l2 1e\+09 is too large for these data: choose at most",
         "iris:1 --validation-fraction 0": r"--validation-fraction must be above 0$",
         "iris:1 --validation-fraction 1": r"validation fraction must be below 1, not 1$",
-        "iris": r"iris: the labels have 3 values",
+        "diabetes": r"diabetes: the labels have 214 values .*, which seem to be no classes",
         "iris:1 --out model": r"model: already exists: choose another name, or replace it with --overwrite$",
         "folder": r"folder: was prepared for one precision: p4sgd tune needs the data themselves$",
         "nowhere.csv": r"nowhere.csv: there is no such file",

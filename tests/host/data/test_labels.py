@@ -43,8 +43,8 @@ def test_two_classes(labels):
 )
 def test_labels_are_shown_in_full(label, shown):
     assert str(classes(label, -3).name(np.float64(label))) == shown
-    with pytest.raises(UserError, match=f"3 values .*{shown.replace('+', '.')}"):
-        classes(label, -3, -4)
+    with pytest.raises(UserError, match=f"all labels are {shown.replace('+', '.')}:"):
+        classes(label, label)
 
 
 @pytest.mark.parametrize("positive", [2, 2.0, "2"])
@@ -79,8 +79,8 @@ def test_a_text_against_the_rest():
         ((3, 3, 3), {}, "d.csv: all labels are 3: a classifier needs samples of two classes"),
         ((0, 0), {"names": ("cat",)}, "d.csv: all labels are cat"),
         ((3, 3), {"positive": 3}, "all labels are 3"),
-        (range(10), {}, r"10 values \(0, 1, 2, 3, 4, …\), a classifier needs two"),
-        ((0, 1, 2), {"names": ("a", "b", "c")}, r"3 values \(a, b, c\)"),
+        (range(33), {}, r"33 values \(0, 1, 2, 3, 4, …\), which seem to be no classes: .*--loss squared.*--positive"),
+        ((0, 1, 0.5), {}, r"3 values \(0, 0.5, 1\), which seem to be no classes"),
         ((0, 1, 2), {"positive": 7}, r"no sample has the label 7; there are 0, 1, 2$"),
         ((0, 1, 2), {"positive": "x"}, r"no sample has the label x; there are 0, 1, 2$"),
         ((0, 1), {"names": ("a", "b"), "positive": "c"}, r"no sample has the label c; there are a, b$"),
@@ -91,14 +91,36 @@ def test_labels_that_do_not_suit(labels, options, message):
         classes(*labels, **options)
 
 
-def test_advice_works_for_texts():
-    """Texts cannot be fitted as numbers, so nobody is told to, and who tries is told what can be done."""
-    with pytest.raises(UserError, match="--positive LABEL") as told:
-        classes(0, 1, 2, 3, 4, names=tuple("abcde"))
-    assert "squared" not in str(told.value)
-    assert classes(0, 1, 2, 3, 4, names=tuple("abcde"), positive="c").classes == (0, 1)
+def test_texts_are_no_numbers():
     with pytest.raises(UserError, match="--loss logistic"):
         LabelCoding.fit(Task.REGRESSION, dataset(0, 1, names=("a", "b")))
+
+
+def test_several_classes_are_rows_of_one_against_the_rest():
+    names = ("ant", "bee", "cat", "dog")
+    coding = classes(3, 0, 1, 3, 1, names=names)
+    assert coding.meanings == coding.row_names == ("ant", "bee", "dog")
+    assert coding.rows == tuple(classes(3, 0, 1, 3, 1, names=names, positive=name) for name in coding.row_names)
+    labels = coding.labels_of(dataset(1, 0, 1, names=("bee", "dog")))
+    assert labels.tolist() == [3, 1, 3]
+    for row, each in enumerate(coding.rows):
+        assert coding.of_row(labels, row).tolist() == each.labels_of(dataset(3, 1, 3, names=names)).tolist()
+    z = np.array([[0.0, -1, -2], [-5, -1, -3], [1, 2, 3]])
+    assert [coding.name(label) for label in coding.predictions(z)] == ["ant", "bee", "dog"]
+    with pytest.raises(UserError, match="the label cat is none of ant, bee, dog, the model's classes"):
+        coding.labels_of(dataset(2, names=names))
+    with pytest.raises(UserError, match="all samples of class bee are held out, none is left to train on: hold out fe"):
+        LabelCoding.fit(Task.CLASSIFICATION, dataset(3, 0, names=names), whole=coding)
+    binary = classes(0, 1)
+    assert binary.rows == (binary,)
+    assert binary.row_names == ("",)
+
+
+def test_many_numbers_are_classes_if_there_are_enough_of_each():
+    assert len(classes(*range(33), *range(33), *range(33), *range(33)).rows) == 33
+    assert len(classes(*range(32)).rows) == 32
+    names = tuple(f"{label:03}" for label in range(100))
+    assert classes(*range(100), names=names).rows[-1].positive == 99
 
 
 def test_no_labels():
@@ -206,6 +228,7 @@ def test_regression_wants_numbers():
         classes(0, 1),
         classes(0, 1, 2, positive=1),
         classes(0, 1, names=("a", "b")),
+        classes(0, 1, 2, 5, names=tuple("abcdef")),
         regression(0, 1, 2),
         LabelCoding(Task.POSITIVE, scale=3.0),
     ],

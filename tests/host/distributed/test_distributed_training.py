@@ -157,7 +157,7 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
             checkpoint=file,
             on_remark=told.append,
         )
-        return result, file.epoch
+        return result, file.last
 
     results = run_ranks(size, run)
     for result, _ in results:
@@ -167,8 +167,8 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
             assert getattr(result.model, name).tobytes() == getattr(one.model, name).tobytes(), name
         assert result.model.intercept == one.model.intercept
         assert result.model.labels == one.model.labels
-    epochs = [epoch for _, epoch in results]
-    assert epochs == [len(one.history)] * size, "all ranks know what the first has written"
+    epochs = [last for _, last in results]
+    assert epochs == [f"epoch {len(one.history)}"] * size, "all ranks know what the first has written"
     assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
 
 
@@ -226,6 +226,40 @@ def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, mor
     whole = train(data, dataclasses.replace(longer, workers=1), EmulatedDevice(LISTING, 1), test=test)
     if not whole.history[-1].flags:  # a clamp depends on the number of workers
         assert history(resumed) == history(whole)
+
+
+@pytest.mark.parametrize("parallel", ["model", "data"])
+@pytest.mark.parametrize("targets", [False, True])
+def test_rows_are_those_of_one_process(parallel, targets, tmp_path):
+    """Several classes or several targets, with a checkpoint from which one process goes on."""
+    about = {"target_names": ("a", "b")} if targets else {}
+
+    def several(data):
+        scores = data.features @ np.random.default_rng(1).normal(size=(60, 2))
+        labels = scores if targets else np.digitize(scores[:, 0], [-1, 1])
+        return dataclasses.replace(data, labels=labels, **about)
+
+    data, test = several(make(101, 60, sparse=True, seed=5)), several(make(40, 60, sparse=True, seed=6))
+    more = {"parallel": parallel, "scaling": "maxabs", "validation_fraction": 0.3}
+    options = TrainingOptions(loss="squared" if targets else "logistic", epochs=2, **more)
+    one = train(data, options, EmulatedDevice(LISTING, 1), test=test)
+
+    def run(ranks):
+        file, shared = CheckpointFile(tmp_path / "state"), sample_ranks(ranks) if parallel == "data" else None
+        opened = device(ranks, [LISTING]) if shared is None else EmulatedDevice(LISTING, 1, sample_ranks=shared)
+        own = [dataclasses.replace(spread(each, ranks), **about) for each in (data, test)]
+        chosen = dataclasses.replace(options, workers=1 if shared else ranks.size)
+        return train(own[0], chosen, opened, test=own[1], checkpoint=file, sample_ranks=shared)
+
+    for result in run_ranks(2, run):
+        assert [history(row) for row in result.rows] == [history(row) for row in one.rows]
+        assert result.metrics == one.metrics
+        assert result.model.weights.tolist() == one.model.weights.tolist()
+        assert result.model.intercept.tolist() == one.model.intercept.tolist()
+    longer = dataclasses.replace(options, epochs=4, parallel="model")
+    resumed = train(data, longer, EmulatedDevice(LISTING, 1), test=test, resume=load_checkpoint(tmp_path / "state"))
+    whole = train(data, longer, EmulatedDevice(LISTING, 1), test=test)
+    assert [history(row) for row in resumed.rows] == [history(row) for row in whole.rows]
 
 
 def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):

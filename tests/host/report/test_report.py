@@ -130,6 +130,23 @@ def test_classification():
     assert f"test accuracy {accuracy}" in shown.text
 
 
+def test_several_classes():
+    done = train("iris", "--epochs", 4, "--validation-fraction", 0.25, "--out", "model")
+    shown = Page("run.html")
+    assert_alone(shown)
+    assert shown.sections == SECTIONS
+    for text in (
+        "3 classes, each against the rest",
+        "mean recall of the classes",
+        "class epochs best epoch train loss",
+    ):
+        assert text in " ".join(shown.text.split()), text
+    assert "validation: true classes in rows" in shown.text
+    assert list(shown.figures) == ["train loss after each epoch", "validation loss after each epoch", "ROC curves"]
+    (accuracy,) = re.findall(r"validation accuracy (\S+)\n", done.stdout)
+    assert f"validation accuracy {accuracy}" in shown.text
+
+
 def test_regression():
     train("diabetes", "--loss", "squared", "--epochs", 3, "--validation-fraction", 0.3)
     shown = Page("run.html")

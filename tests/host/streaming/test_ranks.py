@@ -130,6 +130,22 @@ def test_a_folder_trains_as_memory_does(tmp_path, seed, precision):
     assert len({rate for rate, _ in one}) > 1, "the schedule is not tried"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_folder_of_several_classes_trains_as_memory_does(tmp_path, workers):
+    features, _ = make_samples(3, 120, 10)
+    labels = np.digitize(features @ np.ones(10), [-1, 1])
+    path = write_data(tmp_path, "data.npy", features, labels)
+    options = TrainingOptions(precision=4, validation_fraction=0.25, epochs=4, workers=workers)
+    make_folder(open_source(path), dataclasses.replace(options, workers=1), CONFIG, tmp_path / "made")
+    one, other = (
+        train(data, options, EmulatedDevice(CONFIG, workers))
+        for data in (read_dataset(path), open_prepared(tmp_path / "made"))
+    )
+    assert one.names == other.names == ("0", "1", "2")
+    assert [history(row) for row in one.rows] == [history(row) for row in other.rows]
+    assert one.model.weights.tolist() == other.model.weights.tolist()
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_norms_do_not_depend_on_the_samples_beside(kind):
     features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)

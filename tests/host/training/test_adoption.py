@@ -105,6 +105,22 @@ def test_the_result_is_that_of_a_run_that_lost_nobody(losses, left):
         assert remark.startswith(f"epoch {epoch} is trained by {workers} worker")
 
 
+def test_rows_after_the_loss_are_trained_by_those_that_are_left():
+    """And by those that come back, whichever row is under way."""
+    data = dataset()
+    data = Dataset(data.features, np.digitize(data.features @ np.ones(70), [-4, 4]), "made")
+    options = TrainingOptions(**OPTIONS)
+    whole = train(data, options, open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device = LosingDevice({2: {3}, 7: {0, 1}}, back=13)
+    result = train(data, options, device)
+    assert len(device.workers) == 4
+    assert device.dropped == [{3}, {0, 1}]
+    for row, other in zip(result.rows, whole.rows, strict=True):
+        assert row.model.weights.tolist() == other.model.weights.tolist()
+        assert row.metrics == other.metrics
+        assert [each.metrics for each in row.history] == [each.metrics for each in other.history]
+
+
 def test_workers_that_come_back_take_part_again():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device = LosingDevice({2: {1}}, back=4)

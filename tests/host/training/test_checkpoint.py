@@ -17,7 +17,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.checkpoint import is_checkpoint_file
+from p4sgd.host.training.checkpoint import epochs_done, is_checkpoint_file
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
@@ -150,9 +150,9 @@ def stop(case, path, epochs, **more):
 class KeptCheckpoints(CheckpointFile):
     """A checkpoint file of which every version is kept, as FILE.EPOCH."""
 
-    def save(self, run, state):
-        super().save(run, state)
-        shutil.copy(self.path, f"{self.path}.{state.epoch}")
+    def save(self, run, states):
+        super().save(run, states)
+        shutil.copy(self.path, f"{self.path}.{epochs_done(states)}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,12 +163,12 @@ def test_after_every_epoch(name, tmp_path):
     assert outcome(run(case, checkpoint=KeptCheckpoints(tmp_path / "c"))) == outcome(whole)
     for epochs in range(1, len(whole.history)):
         saved = load_checkpoint(tmp_path / f"c.{epochs}")
-        assert saved.state.epoch == epochs
+        assert saved.states[0].epoch == epochs
         heard = []
         resumed = run(case, resume=saved, on_epoch=heard.append)
         assert outcome(resumed) == outcome(whole), f"after epoch {epochs}"
         assert tuple(heard) == resumed.history
-        assert resumed.history[:epochs] == tuple(saved.state.history), "times of what was done are those of then"
+        assert resumed.history[:epochs] == tuple(saved.states[0].history), "times of what was done are those of then"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -180,7 +180,7 @@ def test_a_failure_in_every_epoch(name, tmp_path):
     for epoch in range(2, len(whole.history)):
         stop(case, path, 1, resume=load_checkpoint(path))
         assert set(os.listdir(tmp_path)) == {"c", "whole"}
-        assert load_checkpoint(path).state.epoch == epoch
+        assert load_checkpoint(path).states[0].epoch == epoch
     assert outcome(run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))) == outcome(whole)
     assert content(path) == content(tmp_path / "whole")
 
@@ -217,7 +217,7 @@ def test_a_finished_run_goes_on(tmp_path):
     assert outcome(run(case, resume=saved)) == outcome(run(case)), "with nothing left to do"
     longer = Case(case.options | {"epochs": 20})
     assert outcome(run(longer, resume=saved)) == outcome(run(longer))
-    assert saved.state.epoch == 14, "what was read stays as it is"
+    assert saved.states[0].epoch == 14, "what was read stays as it is"
 
 
 def test_another_file_has_the_state_at_once(tmp_path):
@@ -226,9 +226,9 @@ def test_another_file_has_the_state_at_once(tmp_path):
     file = CheckpointFile(tmp_path / "b", {"more": [1, "Größe"]})
     with pytest.raises(P4sgdError):
         run(case, FailingDevice(CONFIG, 1, 1), checkpoint=file, resume=load_checkpoint(tmp_path / "a"))
-    assert file.epoch == 2
+    assert file.last == "epoch 2"
     assert load_checkpoint(tmp_path / "b").origin == {"more": [1, "Größe"]}
-    assert load_checkpoint(tmp_path / "b").state.epoch == 2
+    assert load_checkpoint(tmp_path / "b").states[0].epoch == 2
 
 
 def test_numbers_come_back_as_they_were(tmp_path):
@@ -238,16 +238,73 @@ def test_numbers_come_back_as_they_were(tmp_path):
     options = TrainingOptions(loss="squared", epochs=2, learning_rate=0.1 + 0.2)
     result = train(flat, options, open_device("emulator", CONFIG, 1), checkpoint=CheckpointFile(tmp_path / "c"))
     saved = load_checkpoint(tmp_path / "c")
-    assert np.isnan(saved.state.history[0].metrics["train_r2"])
-    assert repr(saved.state.history) == repr(list(result.history))
-    assert saved.state.first_rate == 0.1 + 0.2
-    state = dataclasses.replace(saved.state, weights=np.resize([-(1 << 31), (1 << 31) - 1], 21), divisor=5.0**30)
+    assert np.isnan(saved.states[0].history[0].metrics["train_r2"])
+    assert repr(saved.states[0].history) == repr(list(result.history))
+    assert saved.states[0].first_rate == 0.1 + 0.2
+    state = dataclasses.replace(saved.states[0], weights=np.resize([-(1 << 31), (1 << 31) - 1], 21), divisor=5.0**30)
     state.best = dataclasses.replace(state.best, score=-5e-324)
-    CheckpointFile(tmp_path / "d").save(saved.run, state)
-    again = load_checkpoint(tmp_path / "d").state
+    CheckpointFile(tmp_path / "d").save(saved.run, [state])
+    (again,) = load_checkpoint(tmp_path / "d").states
     assert again.weights.tolist() == state.weights.tolist()
     assert again.weights.dtype == np.int64
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
+
+
+# -- several rows ----------------------------------------------------------------------------------------------------
+
+
+ROWS = {
+    "epochs": 9,
+    "learning_rate": 1.0,
+    "batch": 8,
+    "schedule": "constant",
+    "patience": 1,
+    "tolerance": 0.05,
+    "validation_fraction": 0.3,
+}
+
+
+def run_rows(device=None, workers=1, **more):
+    data = dataset()
+    data = Dataset(data.features, np.digitize(data.features @ np.ones(40), [-3, 3]), "made")
+    options = TrainingOptions(**ROWS, workers=workers)
+    return train(data, options, device or open_device("emulator", CONFIG, workers), **more)
+
+
+def outcomes(result):
+    return [outcome(row) for row in result.rows], result.metrics, result.remarks, result.model.training
+
+
+def test_rows_go_on_after_every_epoch(tmp_path):
+    """In the middle of a row or at its end: rows that are done stay, the one under way goes on, others begin."""
+    whole = run_rows()
+    epochs = [len(row.history) for row in whole.rows]
+    assert len(set(epochs)) > 1, "some stop earlier"
+    assert outcomes(run_rows(checkpoint=KeptCheckpoints(tmp_path / "c"))) == outcomes(whole)
+    for done in range(1, sum(epochs) + 1):
+        saved = load_checkpoint(tmp_path / f"c.{done}")
+        assert epochs_done(saved.states) == done
+        device = FailingDevice(CONFIG, 2, 0)
+        resumed = run_rows(device, workers=2, resume=saved)
+        assert -device.run == sum(epochs) - done, "no epoch is trained twice"
+        for row, other in zip(resumed.rows, whole.rows, strict=True):
+            assert row.model.weights.tolist() == other.model.weights.tolist()
+            assert row.metrics == other.metrics
+        assert outcomes(run_rows(resume=saved)) == outcomes(whole)
+
+
+def test_a_failure_in_a_row(tmp_path):
+    path, whole = tmp_path / "c", run_rows()
+    first, second, _ = (len(row.history) for row in whole.rows)
+    with pytest.raises(P4sgdError, match="memory error"):
+        run_rows(FailingDevice(CONFIG, 1, first + 2), checkpoint=CheckpointFile(path))
+    file = CheckpointFile(path)
+    with pytest.raises(P4sgdError, match="memory error"):
+        run_rows(FailingDevice(CONFIG, 1, second), checkpoint=file, resume=load_checkpoint(path))
+    assert file.last == f"epoch {second} of row 2 of 3"
+    with pytest.raises(UserError, match=f"has epoch {second} of row 2 of 3 of this run: --resume"):
+        run_rows(checkpoint=CheckpointFile(path))
+    assert outcomes(run_rows(resume=load_checkpoint(path))) == outcomes(whole)
 
 
 # -- when it is written ----------------------------------------------------------------------------------------------
@@ -260,7 +317,7 @@ def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
     file = CheckpointFile(path)
     with pytest.raises(P4sgdError):
         run(CASES["plain"], FailingDevice(CONFIG, 1, 1), checkpoint=file)
-    assert file.epoch == 0
+    assert file.last == ""
     assert path.read_bytes() == before
 
 
@@ -288,10 +345,10 @@ def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_by_the_same_alone(tm
     again = run(case, checkpoint=CheckpointFile(path), on_remark=told.append)
     assert again.remarks == first.remarks
     assert told[0].startswith(f"{path} has this run to its end, epoch 5, and will be replaced by the same: --resume")
-    assert load_checkpoint(path).state.weights.tolist() == before.state.weights.tolist()
+    assert load_checkpoint(path).states[0].weights.tolist() == before.states[0].weights.tolist()
     with pytest.raises(UserError, match=f"^{path}: has epoch 5 of this run: --resume {path} .*another file.*delete"):
         run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
-    assert load_checkpoint(path).state.epoch == 5
+    assert load_checkpoint(path).states[0].epoch == 5
 
 
 def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
@@ -306,7 +363,7 @@ def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
         run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(tmp_path / "earlier"))
     assert path.read_bytes() == before
     run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
-    assert load_checkpoint(path).state.epoch == 5
+    assert load_checkpoint(path).states[0].epoch == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
@@ -326,7 +383,8 @@ def test_a_write_that_does_not_end_leaves_the_file_before(tmp_path, monkeypatch,
             run(case, checkpoint=file)
     else:
         assert run(case, checkpoint=file).stopped is StopReason.INTERRUPTED
-    assert file.epoch == load_checkpoint(path).state.epoch == 2
+    assert file.last == "epoch 2"
+    assert load_checkpoint(path).states[0].epoch == 2
     assert os.listdir(tmp_path) == ["c"]
     assert outcome(run(case, resume=load_checkpoint(path))) == outcome(run(case))
 

@@ -18,7 +18,7 @@ from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.export import to_onnx, to_sklearn
-from p4sgd.host.training.model_file import Model, load_model
+from p4sgd.host.training.model_file import Model, ModelSet, load_model
 from p4sgd.hw.spec.run import FeatureFormat
 
 CODINGS = {
@@ -34,15 +34,25 @@ OF_TASK = {
     Task.POSITIVE: LabelCoding(Task.POSITIVE, scale=0.1),
 }
 CODINGS |= {name: (name, OF_TASK[loss.task]) for name, loss in LOSSES.items()}
+CODINGS |= {
+    "several classes": ("logistic", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0, 7.0))),
+    "several texts": ("hinge", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0), names=("Größe", "other", "ß"))),
+    "several, modified_huber": ("modified_huber", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0))),
+}
 
 
 def make(coding, features=5, seed=0, names=()):
     """A model with random coefficients, whose features have means far above their deviations."""
     loss, labels = CODINGS[coding]
     rng = np.random.default_rng(seed)
-    coefficients = rng.normal(size=features)
+    rows = tuple(make_row(rng, loss, row, features, names) for row in labels.rows)
     data = 1000 + rng.normal(size=(40, features))
-    model = Model(
+    return rows[0] if len(rows) == 1 else ModelSet(rows, labels), data
+
+
+def make_row(rng, loss, labels, features, names):
+    coefficients = rng.normal(size=features)
+    return Model(
         coefficients=coefficients,
         intercept=-float(1000 * coefficients.sum()),
         weights=np.zeros(features, np.int32),
@@ -53,18 +63,19 @@ def make(coding, features=5, seed=0, names=()):
         features=FeatureFormat(8, 8, signed=True),
         feature_names=names,
     )
-    return model, data
 
 
 def ours(model, features):
-    """Predictions as `p4sgd predict` writes them, activations, and probabilities of both classes, if there are."""
+    """Predictions as `p4sgd predict` writes them, activations, and probabilities of the classes, if there are."""
     data = Dataset(features, np.zeros(features.shape[0]), "d")
     predictions = model.predict(data).tolist()
     if model.labels.task is Task.CLASSIFICATION:
         predictions = list(map(model.labels.name, predictions))
     z, loss = model.decision_function(data), LOSSES[model.loss]
     shares = None
-    if isinstance(loss, Probabilistic):
+    if isinstance(model, ModelSet):
+        shares = model.probabilities(z)
+    elif isinstance(loss, Probabilistic):
         shares = np.stack([loss.probabilities(-z), loss.probabilities(z)], axis=1)
     return predictions, z, shares
 

@@ -1,0 +1,246 @@
+"""Models of several rows: each row is the model of a run of its own, bit for bit, and together they are one model."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss, roc_auc_score
+from sklearn.multiclass import OneVsRestClassifier
+from support.recording_device import RecordingDevice
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.devices import open_device
+from p4sgd.host.errors import UserError
+from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, train
+from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
+from p4sgd.hw.spec.config import WorkerConfig
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
+SPARSE = WorkerConfig(engines=3, lanes=8, chunks=8, line_fifo_depth=64, slots=4, sparse=True)
+
+
+def dataset(samples=120, features=12, classes=4, seed=1, name="made", sparse=False, names=()):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, features)) * (rng.random((samples, features)) < (0.1 if sparse else 1))
+    labels = (x @ rng.normal(size=(features, classes)) + rng.normal(size=(samples, classes))).argmax(axis=1)
+    labels[:classes] = range(classes)
+    return Dataset(scipy.sparse.csr_array(x) if sparse else x, labels, name, names)
+
+
+def run(data, config=CONFIG, device=None, test=None, **options):
+    options = TrainingOptions(**{"epochs": 3, **options})
+    return train(data, options, device or open_device("emulator", config, options.workers), test=test)
+
+
+def same(row, alone):
+    """That a row is what a run of its own has made, but for times."""
+    ours, theirs = row.model, alone.model
+    for name in ("weights", "coefficients", "slope", "offset"):
+        assert (getattr(ours, name) == getattr(theirs, name)).all(), name
+    for name in ("intercept", "loss", "loss_parameters", "labels", "features", "space"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    mine, other = ([(each.learning_rate, each.metrics, each.flags) for each in one.history] for one in (row, alone))
+    assert mine == other
+    for name in ("metrics", "best_epoch", "monitored", "stopped", "remarks", "more_epochs"):
+        assert getattr(row, name) == getattr(alone, name), name
+    assert row.activations.keys() == alone.activations.keys()
+    for name in row.activations:
+        assert all(
+            (ours == theirs).all() for ours, theirs in zip(row.activations[name], alone.activations[name], strict=True)
+        )
+
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "loss": st.sampled_from(["logistic", "hinge", "squared_hinge", "modified_huber"]),
+        "epochs": st.integers(1, 6),
+        "batch": st.sampled_from([8, 16, 24]),
+        "precision": st.integers(2, 8),
+        "workers": st.integers(1, 2),
+        "learning_rate": st.sampled_from([None, 0.3, 8.0]),
+        "schedule": st.sampled_from(["constant", "invscaling", "adaptive"]),
+        "l2": st.sampled_from([0.0, 1e-3]),
+        "l1": st.sampled_from([0.0, 1e-3]),
+        "bias": st.booleans(),
+        "validation_fraction": st.sampled_from([0.0, 0.3]),
+        "patience": st.sampled_from([None, 1]),
+        "staleness": st.integers(0, 1),
+        "seed": st.integers(0, 9),
+        "class_weight": st.sampled_from([None, "balanced", {"1": 0.25, "2": 3.0}]),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(options=OPTIONS, seed=st.integers(0, 99), tested=st.booleans(), sparse=st.booleans(), weighted=st.booleans())
+def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested, sparse, weighted):
+    data = dataset(seed=seed, classes=3, sparse=sparse)
+    if weighted:
+        data = dataclasses.replace(data, sample_weights=np.random.default_rng(seed).random(data.samples))
+    test = dataset(samples=20, classes=3, seed=seed + 1, sparse=sparse, name="test") if tested else None
+    how = {"config": SPARSE if sparse else CONFIG, "test": test, **options}
+    how |= {"scaling": "maxabs"} if sparse else {}
+    result = run(data, **how)
+    assert isinstance(result, ResultSet)
+    assert result.names == ("0", "1", "2")
+    for name, row in zip(result.names, result.rows, strict=True):
+        same(row, run(data, positive=name, **how))
+    z, labels = result.activations["train"]
+    if not weighted:
+        assert result.metrics["train_accuracy"] == np.mean(z.argmax(axis=1) == labels)
+    if not weighted and options["class_weight"] is None:
+        losses = [row.metrics["train_loss"] for row in result.rows]
+        assert result.metrics["train_loss"] == pytest.approx(np.mean(losses))
+
+
+def test_texts_are_classes_and_two_of_them_a_model_of_one_row():
+    names = ("ant", "bee", "cow")
+    data = dataset(classes=3, names=names)
+    result = run(data)
+    assert result.names == names
+    for name, row in zip(names, result.rows, strict=True):
+        same(row, run(data, positive=name))
+    assert {result.model.labels.name(label) for label in result.model.predict(data)} <= set(names)
+    two = run(dataset(classes=2, names=names))
+    assert isinstance(two.model, Model)
+    assert not isinstance(two, ResultSet)
+
+
+def test_features_are_packed_and_uploaded_once(monkeypatch):
+    device = RecordingDevice(CONFIG, 2)
+    packed = []
+    from p4sgd.host.training import preparation
+
+    prepare_images = preparation.prepare_images
+    monkeypatch.setattr(preparation, "prepare_images", lambda *a, **k: packed.append(1) or prepare_images(*a, **k))
+    written = []
+    for worker in device.workers:
+        write = worker.write_memory
+        worker.write_memory = lambda bank, address, data, write=write: (
+            written.append((bank, address)),
+            write(bank, address, data),
+        )
+    run(dataset(classes=5), device=device, workers=2, epochs=2, learning_rate=0.1, schedule="constant")
+    assert len(packed) == 1
+    assert written.count((0, 0)) == 2, "the lines of each worker"
+    assert written.count((CONFIG.labels_memory, 0)) == 5 * 2
+
+
+# -- the model and its file --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "hinge"}, {"precondition": "block"}, {"bias": False}])
+def test_a_file_has_all_rows(tmp_path, options):
+    data = dataset(names=("ant", "bee", "cow", "dog"))
+    model = run(data, **options).model
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded, ModelSet)
+    assert loaded.labels == model.labels
+    assert loaded.training == model.training
+    for ours, theirs in zip(loaded.rows, model.rows, strict=True):
+        for field in dataclasses.fields(Model):
+            one, other = getattr(ours, field.name), getattr(theirs, field.name)
+            if field.name == "scaling":
+                continue
+            assert (one == other).all() if isinstance(one, np.ndarray) else one == other, field.name
+    grids = [getattr(each.scaling, "scaling", each.scaling) for each in (loaded, model)]
+    assert (grids[0].offset == grids[1].offset).all()
+    assert (loaded.decision_function(data) == model.decision_function(data)).all()
+    assert loaded.coefficients.shape == (4, 12)
+    assert loaded.intercept.shape == (4,)
+
+
+def test_probabilities_are_those_of_one_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    model = run(Dataset(X, y, "iris")).model
+    reference = OneVsRestClassifier(LogisticRegression()).fit(X, y)
+    for estimator, row in zip(reference.estimators_, model.rows, strict=True):
+        estimator.coef_, estimator.intercept_ = row.coefficients[np.newaxis], np.array([row.intercept])
+    data = Dataset(X, y, "iris")
+    z = model.decision_function(data)
+    assert model.probabilities(z) == pytest.approx(reference.predict_proba(X), rel=1e-12)
+    assert (model.predict(data) == reference.predict(X)).all()
+    far = model.probabilities(np.full((1, 3), -800.0))
+    assert far.tolist() == [[1 / 3] * 3]
+
+
+def test_metrics_are_those_of_scikit_learn():
+    data = dataset(seed=5)
+    model = run(data, epochs=2).model
+    found = score(model, data)
+    z = model.decision_function(data)
+    predicted, p = model.predict(data), model.probabilities(z)
+    truth = data.labels
+    expected = {
+        "accuracy": accuracy_score(truth, predicted),
+        "balanced_accuracy": balanced_accuracy_score(truth, predicted),
+        "f1": f1_score(truth, predicted, average="macro"),
+        "auc": roc_auc_score(truth, p, multi_class="ovr"),
+        "log_loss": log_loss(truth, p),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert found["classes"] == [0, 1, 2, 3]
+    assert np.sum(found["confusion_matrix"]) == truth.size
+    assert evaluate(model, data) == {name: found[name] for name in ("loss", "accuracy")}
+    some = data.take(np.flatnonzero(truth < 2))
+    assert np.isnan(score(model, some)["auc"])
+    assert np.shape(score(model, some)["confusion_matrix"]) == (4, 4)
+
+
+def test_as_good_as_scikit_learn():
+    X, y = load_digits(return_X_y=True)
+    train_set, test_set = Dataset(X[:1200], y[:1200], "digits"), Dataset(X[1200:], y[1200:], "rest")
+    model = run(train_set, epochs=15, config=WorkerConfig.u280()).model
+    reference = OneVsRestClassifier(LogisticRegression(max_iter=1000)).fit(X[:1200] / 16, y[:1200])
+    assert evaluate(model, test_set)["accuracy"] > reference.score(X[1200:] / 16, y[1200:]) - 0.02
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_unknown_classes_in_test_data_are_refused_before_training():
+    with pytest.raises(UserError, match="other: the label 4 is none of 0, 1, 2, 3, the model's classes"):
+        run(dataset(), test=dataset(classes=5, name="other"), device=RecordingDevice(CONFIG, 1))
+
+
+def test_remarks_of_rows_are_told_together():
+    told = []
+    options = TrainingOptions(epochs=6, batch=160)
+    X, y = load_iris(return_X_y=True)
+    data, device = Dataset(X, y, "iris"), open_device("emulator", CONFIG, 1)
+    result = train(data, options, device, on_remark=told.append)
+    assert told == list(result.remarks)
+    assert len(set(told)) == len(told)
+    every, of_rows = told[0], [text for text in told if text.startswith("class")]
+    assert "a batch of 160 is larger" in every
+    assert of_rows
+    own = {f"class {name}: {text}" for name, row in zip(result.names, result.rows, strict=True) for text in row.remarks}
+    for text in of_rows:
+        assert text in own or text.startswith("classes ")
+
+
+def test_an_interruption_leaves_a_model_only_in_the_last_row():
+    begun = []
+
+    def interrupt(row, epoch):
+        def count(record):
+            if (len(begun) - 1, record.epoch) == (row, epoch):
+                raise KeyboardInterrupt
+
+        begun.clear()
+        device, options = open_device("emulator", CONFIG, 1), TrainingOptions(epochs=3)
+        return train(dataset(classes=3), options, device, on_epoch=count, on_row=lambda row, names: begun.append(row))
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(1, 2)
+    result = interrupt(2, 2)
+    assert result.stopped is StopReason.INTERRUPTED
+    assert [len(row.history) for row in result.rows] == [3, 3, 2]

@@ -1,0 +1,211 @@
+"""Several targets of a table: each row of the model is that of a run on its column alone, bit for bit."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn import metrics
+
+from p4sgd.host.cli.app import main
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
+from p4sgd.host.devices import open_device
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.training import ResultSet, TrainingOptions, train
+from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.export import to_onnx, to_sklearn
+from p4sgd.host.training.model_file import ModelSet, load_model, save_model
+from p4sgd.hw.spec.config import WorkerConfig
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
+NAMES = ("low", "middle", "high")
+
+
+def targets(task=Task.REGRESSION, samples=90, seed=1, name="made"):
+    """Three columns of labels in different units."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, 9))
+    z = x @ rng.normal(size=(9, 3)) + rng.normal(size=(samples, 3)) * 0.3
+    y = {
+        Task.REGRESSION: z * [1, 100, 1e-3] + [5, -400, 0],
+        Task.CLASSIFICATION: np.where(z > [0, 1, -1], [1, 5, 2], [0, 2, 1]),
+        Task.NON_NEGATIVE: rng.poisson(np.exp(z / 2)) * 1.0,
+        Task.POSITIVE: np.exp(z / 2) * [1, 10, 0.1],
+    }[task]
+    return Dataset(x, y, name, target_names=NAMES)
+
+
+def column(data, place):
+    return Dataset(data.features, data.labels[:, place], data.name)
+
+
+def run(data, test=None, config=CONFIG, **options):
+    options = TrainingOptions(**{"epochs": 4, **options})
+    return train(data, options, open_device("emulator", config, options.workers), test=test)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_row_is_the_model_of_its_column(loss, tmp_path):
+    task = LOSSES[loss].task
+    held_out = 0.25 if task is not Task.CLASSIFICATION else 0.0  # classes of a single column are stratified
+    options = {"loss": loss, "workers": 2, "validation_fraction": held_out}
+    if "epsilon" in LOSSES[loss].parameters:
+        options["epsilon"] = 0.02
+    data, test = targets(task), targets(task, samples=20, seed=2, name="test")
+    result = run(data, test, **options)
+    assert isinstance(result, ResultSet)
+    assert result.names == NAMES
+    for place, row in enumerate(result.rows):
+        alone = run(column(data, place), column(test, place), **options)
+        assert (row.model.weights == alone.model.weights).all()
+        assert row.model.intercept == alone.model.intercept
+        assert row.model.labels == alone.model.labels
+        assert row.model.loss_parameters == alone.model.loss_parameters
+        assert (row.metrics, row.best_epoch) == (alone.metrics, alone.best_epoch)
+        assert (result.model.predict(test)[:, place] == alone.model.predict(column(test, place))).all()
+    save_model(result.model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded, ModelSet)
+    assert loaded.labels == result.model.labels
+    assert [row.loss_parameters for row in loaded.rows] == [row.loss_parameters for row in result.model.rows]
+    assert (loaded.predict(test) == result.model.predict(test)).all()
+
+
+def test_metrics_are_means_over_targets():
+    data = targets()
+    model = run(data, loss="squared").model
+    found, predicted = score(model, data), model.predict(data)
+    assert found["r2"] == pytest.approx(metrics.r2_score(data.labels, predicted))
+    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(data.labels, predicted))
+    assert list(found["targets"]) == list(NAMES)
+    assert found["targets"]["high"]["mae"] == pytest.approx(
+        metrics.mean_absolute_error(data.labels[:, 2], predicted[:, 2])
+    )
+
+
+def test_several_labels_are_classifiers_one_by_one():
+    data = targets(Task.CLASSIFICATION)
+    model = run(data).model
+    found, predicted, z = score(model, data), model.predict(data), model.decision_function(data)
+    assert found["accuracy"] == np.mean((predicted == data.labels).all(axis=1))
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(data.labels == [1, 5, 2], z))
+    assert model.probabilities(z) == pytest.approx(1 / (1 + np.exp(-z)))
+    labels = data.labels.copy()
+    labels[0, 1] = 9
+    with pytest.raises(UserError, match="made, middle: has 3 classes, one of several targets needs two"):
+        run(Dataset(data.features, labels, "made", target_names=NAMES))
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson", "logistic", "hinge"])
+def test_exports_predict_the_same(loss):
+    data = targets(LOSSES[loss].task)
+    if loss in ("logistic", "hinge"):
+        data = Dataset(data.features, np.where(data.labels > [0, 2, 1], 1, 0), "made", target_names=NAMES)
+    model = run(data, loss=loss).model
+    expected = model.predict(data)
+    estimator = pickle.loads(pickle.dumps(to_sklearn(model)))
+    assert estimator.predict(data.features) == pytest.approx(expected)
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    session = onnxruntime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"features": data.features}), strict=True))
+    assert found[names[0]] == pytest.approx(expected)
+    if loss == "logistic":
+        assert found["probabilities"] == pytest.approx(model.probabilities(model.decision_function(data)))
+
+
+# -- files and the command line ----------------------------------------------------------------------------------------
+
+
+def p4sgd(*words, status=0):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = targets()
+    rows = np.column_stack([data.labels[:, 1], data.features[:, :4], data.labels[:, [0]], data.features[:, 4:]])
+    header = "middle,a,b,c,d,low,e,f,g,h,i,id,high"
+    table = np.column_stack([rows, np.full(len(rows), 7), data.labels[:, 2]])
+    lines = [",".join(map(repr, row)) for row in table.tolist()]
+    (tmp_path / "t.csv").write_text("\n".join([header, *lines]) + "\n")
+    return data
+
+
+COLUMNS = ["--label-column", "low", "--label-column", "middle", "--label-column", "high", "--ignore-column", "id"]
+
+
+def test_columns_of_a_table_are_targets(table):
+    data = read_dataset("t.csv", label_column=NAMES, ignore_columns=["id"])
+    assert data.target_names == NAMES
+    assert data.labels.tolist() == table.labels.tolist()
+    assert data.features.tolist() == table.features.tolist()
+    assert data.feature_names == tuple("abcdefghi")
+    by_number = read_dataset("t.csv", label_column=[6, 1, -1], ignore_columns=["id"])
+    assert by_number.labels.tolist() == table.labels.tolist()
+    assert by_number.target_names == ("column 6", "column 1", "column -1")
+    np.save("t.npy", np.column_stack([table.features, table.labels]))
+    assert read_dataset("t.npy", label_column=["-3", "-2", "-1"]).labels.tolist() == table.labels.tolist()
+    np.savez("t.npz", X=table.features, y=table.labels)
+    assert read_dataset("t.npz").target_names == ("target 1", "target 2", "target 3")
+    with pytest.raises(UserError, match=r"column 6 \(low\): is a label already, or ignored: name it once"):
+        read_dataset("t.csv", label_column=["low", "low"])
+
+
+def test_the_command_line(table):
+    shown = p4sgd(
+        "train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 6, "--out", "m", "--test", "t.csv"
+    ).stdout
+    assert "best model: the epoch of each target with the lowest train loss; kept in m" in shown
+    alone = [
+        "--label-column",
+        "middle",
+        *["--ignore-column", "low", "--ignore-column", "high", "--ignore-column", "id"],
+    ]
+    p4sgd("train", "t.csv", *alone, "--loss", "squared", "--epochs", 6, "--out", "alone", "--quiet")
+    model, middle = load_model(Path("m")), load_model(Path("alone"))
+    assert (model.weights[1] == middle.weights).all()
+    assert model.intercept[1] == middle.intercept
+    done = p4sgd("predict", "m", "t.csv", *COLUMNS, "--json")
+    assert np.array(json.loads(done.stdout)["predictions"]) == pytest.approx(model.predict(table))
+    lines = p4sgd("predict", "m", "t.csv", *COLUMNS).stdout.splitlines()
+    assert [len(line.split(",")) for line in lines] == [3] * 90
+    found = json.loads(p4sgd("evaluate", "m", "t.csv", "--ignore-column", "id", "--json").stdout)
+    assert found["r2"] == pytest.approx(metrics.r2_score(table.labels, model.predict(table)))
+    for command, words in (("evaluate", ["m", "t.csv", *COLUMNS]), ("inspect", ["m"])):
+        shown = p4sgd(command, *words).stdout
+        assert all(name in shown for name in NAMES)
+    line = p4sgd("evaluate", "m", "t.csv", *COLUMNS[:2], "--ignore-column", "id", status=2).stderr
+    assert "features" in line or "label column" in line
+
+
+def test_a_resumed_run_has_the_same_targets(table):
+    p4sgd("train", "t.csv", *COLUMNS, "--loss", "huber", "--epochs", 2, "--checkpoint", "c", "--out", "m", "--quiet")
+    p4sgd("train", "--resume", "c", "--epochs", 4, "--quiet")
+    p4sgd("train", "t.csv", *COLUMNS, "--loss", "huber", "--epochs", 4, "--out", "whole", "--quiet")
+    assert (load_model(Path("m")).weights == load_model(Path("whole")).weights).all()
+
+
+def test_what_takes_one_target_says_so(table):
+    line = p4sgd("data", "prepare", "t.csv", "--out", "p", *COLUMNS, status=2).stderr
+    assert "t.csv: several label columns cannot be prepared: train from the file, or prepare it for each" in line
+
+
+def test_codings_are_plain_data_and_back():
+    coding = TargetCoding.fit(Task.REGRESSION, targets())
+    assert coding_from_json(json.loads(json.dumps(coding.to_json()))) == coding
+    single = LabelCoding(Task.REGRESSION, mean=2.0)
+    assert coding_from_json(single.to_json()) == single
+    with pytest.raises(UserError, match="other: has 1 label column, the model has the targets low, middle, high"):
+        coding.labels_of(Dataset(np.ones((2, 1)), np.ones(2), "other"))
+    swapped = targets()
+    swapped = Dataset(swapped.features, swapped.labels[:, ::-1], "made", target_names=NAMES[::-1])
+    assert coding.labels_of(swapped).tolist() == targets().labels.tolist()
