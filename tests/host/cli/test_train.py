@@ -183,6 +183,7 @@ def test_every_training_option_is_an_option():
         "--precondition": "none",
         "--damping": 0.01,
         "--positive": "1",
+        "--class-weight": "1=2,7=0.5",
         "--unit": 16,
         "--workers": 2,
         "--parallel": "model",
@@ -199,6 +200,7 @@ def test_every_training_option_is_an_option():
     document = json.loads(run("digits", *words, "--no-bias", "--config", "tiny", "--json").stdout)
     expected = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
     expected["learning_rate"] = expected.pop("lr")
+    expected["class_weight"] = {"1": 2, "7": 0.5}
     expected |= {"alpha": None, "l1_ratio": None}  # in place of l1 and l2
     expected |= {"bias": False, "epsilon": None, "quantile": None}  # other losses have these parameters
     assert document["options"] == expected
