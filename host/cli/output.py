@@ -78,15 +78,15 @@ class Output:
         if self.as_json and not self.silent:
             click.echo(json.dumps(finite(content), allow_nan=False))
 
-    def say(self, text: str) -> None:
-        """Print a line of results, without ``as_json``."""
+    def say(self, text: str, *, whole: bool = False) -> None:
+        """Print a line of results, without ``as_json``; a ``whole`` one may be copied, so the terminal breaks it."""
         if not self.as_json:
-            self.results.print(text, markup=False)
+            _print(self.results, text, whole=whole)
 
     def remark(self, text: str) -> None:
         """Print a line that is not a result, unless ``quiet`` is set."""
         if not self.quiet:
-            self.remarks.print(text, markup=False)
+            _print(self.remarks, text)
 
     def tell(self, text: str) -> None:
         """Print a line on standard error after the name of the running command, even with ``quiet``."""
@@ -95,7 +95,7 @@ class Output:
 
     def warn(self, text: str) -> None:
         """Print a warning, even with ``quiet``."""
-        self.remarks.print(f"warning: {text}", markup=False)
+        _print(self.remarks, f"warning: {text}")
 
     @contextlib.contextmanager
     def working(self, what: str, *, told: bool = False) -> Iterator[None]:
@@ -172,6 +172,11 @@ def _console(*, stderr: bool, quiet: bool) -> "Console":
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     return console
+
+
+def _print(console: "Console", text: str, *, whole: bool = False) -> None:
+    """Print a text, which on a terminal is broken between words."""
+    console.print(text, markup=False, soft_wrap=whole or not console.is_terminal)
 
 
 def make_table(
@@ -267,7 +272,7 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
         yield show
 
 
-_SPEED = "samples_per_second"
+_SPEED, _RATE = "samples_per_second", "learning_rate"
 
 _LIVE_ROWS = 12
 """Number of rows, the last ones, that the live table shows."""
@@ -315,11 +320,18 @@ class EpochTable:
             console.print(self._table(self._rows, console), soft_wrap=True)
 
     def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
-        """The table of some rows; where there is no room for it, a narrow one, in the end without the speed."""
+        """The table of some rows; where there is no room for it, a narrow one, in the end without speed and rate."""
         used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
-        for keys, narrow in ((used, False), (used, True), ([key for key in used if key != _SPEED], True)):
+        metrics = [key for key in used if key not in (_SPEED, _RATE)]
+        short = {key: title.replace("validation", "valid.") for key, title in self._columns.items()}
+        for keys, titles, narrow in (
+            (used, self._columns, False),
+            (used, self._columns, True),
+            ([key for key in used if key != _SPEED], self._columns, True),
+            (metrics, short, True),
+        ):
             cells = [[cell(key, row.get(key)) for key in keys] for row in rows]
-            table = make_table([self._columns[key] for key in keys], cells, narrow=narrow)
+            table = make_table([titles[key] for key in keys], cells, narrow=narrow)
             if _width(table, console) <= console.width:
                 break
         return table

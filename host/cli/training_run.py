@@ -517,8 +517,9 @@ def finish(
             output.tell(resume_advice(checkpoint, plan.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(last.history)}; " if result.stopped is StopReason.PATIENCE else ""
-    output.say(describe_scaling(document["scaling"], document["scaling_reason"], plan.options.precondition))
-    if document["whitening_times"]:
+    if not output.quiet:
+        output.say(describe_scaling(document["scaling"], document["scaling_reason"], plan.options.precondition))
+    if document["whitening_times"] and not output.quiet:
         from p4sgd.host.precondition import StageTimes
 
         output.say(str(StageTimes(**document["whitening_times"])))

@@ -114,8 +114,8 @@ def tune(
 
     Trains a model with every combination on the emulator, with the learning rate that suits it, and measures it on
     held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the epochs to the best
-    one. "best" has the highest accuracy (of a regression R², or D² for poisson and gamma), ± is its standard error.
-    "chosen" is the fastest whose accuracy is less than a standard error below that; the command at the end trains it.
+    one. * has the highest accuracy (of a regression R², or D² for poisson and gamma); ± is the standard error. → is
+    the fastest whose accuracy is less than a standard error below that; the command at the end trains it.
     """
     output = Output(as_json=as_json, quiet=quiet)
     grid = {name: choices.pop(name) for name in _GRID}
@@ -163,7 +163,8 @@ def tune(
     if any(each.board_ms is None for each in trials):
         boards = f"{plan.options.workers} board{'s' * (plan.options.workers > 1)}"
         output.remark(f"{boards} cannot hold {plan.data.space.count:,} columns: times are not predicted")
-    output.say(f"recommended: {shlex.join(words)} --out {'MODEL' if out is None else shlex.quote(str(out))}")
+    kept = "MODEL" if out is None else shlex.quote(str(out))
+    output.say(f"recommended: {shlex.join(words)} --out {kept}", whole=True)
     if out is not None:
         output.say(f"its model is kept in {out}")
 
@@ -186,11 +187,11 @@ def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, cho
     """The table of all runs."""
     rows = []
     for place, trial in enumerate(trials):
-        marks = [name for name, marked in (("best", best), ("chosen", chosen)) if place == marked]
+        marks = "*" * (place == best) + "→" * (place == chosen)
         time = "" if trial.board_ms is None else f"{trial.board_ms:.3g}"
         rows.append(
             [
-                ", ".join(marks),
+                marks,
                 *(f"{getattr(trial.options, name):g}" for name in _GRID),
                 cell("rate", trial.learning_rate),
                 f"{trial.options.epochs}",
@@ -200,7 +201,9 @@ def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, cho
             ]
         )
     title = COLUMNS[f"validation_{metric}"].removeprefix("validation ")
-    output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "ms on boards"], rows)
+    output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "board ms"], rows)
+    if not output.quiet:
+        output.say(f"* best {title}   → chosen: the fastest less than its ± below that")
 
 
 def _given_words() -> list[str]:

@@ -54,3 +54,43 @@ def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, lines):
     assert numbers[1:7] == ["0.1235", "12.35%"] * 3
     assert numbers[7:] == ["0.01234", *([f"{speed:,.0f}"] if speed < 1e9 else [])]
     assert " ".join(heads).split().count("validation") == 2
+
+
+def shown_at(width, show):
+    """The lines of what a function shows on a terminal of so many columns."""
+    shown = io.StringIO()
+    output = Output()
+    output._results = Console(file=shown, force_terminal=True, width=width, color_system=None, soft_wrap=True)
+    show(output)
+    return shown.getvalue().splitlines()
+
+
+def test_the_table_of_epochs_has_all_metrics_at_60_columns():
+    def show(output):
+        table = EpochTable(output, 1, COLUMNS)
+        names = [name for name in COLUMNS if "r2" not in name and "d2" not in name]
+        table.add(dict.fromkeys(names, 0.12345678) | {"epoch": 1000, "samples_per_second": 1e6})
+        table.print()
+
+    lines = shown_at(60, show)
+    assert max(map(len, lines)) <= 60
+    assert lines[-1].split() == ["1,000", *["0.1235", "12.35%"] * 3]
+    assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_table_of_results_is_narrow_where_there_is_no_room(width):
+    titles = ["", "bits", "batch", "L2", "rate", "epochs", "accuracy", "±", "board ms"]
+    row = ["*→", "8", "1024", "0.0001", "0.01234", "40", "98.25%", "1.23%", "0.00123"]
+    lines = shown_at(width, lambda output: output.table(titles, [row]))
+    assert max(map(len, lines)) <= width
+    assert row in [line.split() for line in lines]
+    assert "…" not in "".join(lines)
+
+
+def test_sentences_are_broken_between_words_and_commands_are_not():
+    text = "word " * 30
+    lines = shown_at(60, lambda output: output.say(text.strip()))
+    assert max(map(len, lines)) <= 60
+    assert set(" ".join(lines).split()) == {"word"}
+    assert len(shown_at(60, lambda output: output.say(text, whole=True))) == 1

@@ -116,7 +116,7 @@ def test_columns_that_boards_cannot_hold(tmp_path):
     path.write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
     done = p4sgd("tune", path, "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
     assert "1 board cannot hold 400,000 columns: times are not predicted" in done.stderr
-    assert "best, chosen" in done.stdout
+    assert " *→ " in done.stdout
 
 
 def trial(score, error, ms):
@@ -147,11 +147,12 @@ def test_choices_without_a_time_or_a_score():
 def test_the_table(words, metric):
     done = p4sgd("tune", "digits:3", *words, *SMALL)
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    assert re.split(r"\s{2,}", lines[0].strip()) == (
-        ["bits", "batch", "L2", "rate", "epochs", metric, "±", "ms on boards"]
-    )
-    assert len(lines) == 2 + 8 + 1
-    assert sum(line.split()[0].startswith(("best", "chosen")) for line in lines[2:-1]) in (1, 2)
+    assert re.split(r"\s{2,}", lines[0].strip()) == (["bits", "batch", "L2", "rate", "epochs", metric, "±", "board ms"])
+    assert len(lines) == 2 + 8 + 2
+    assert lines[-2] == f"* best {metric}   → chosen: the fastest less than its ± below that"
+    marks = [line.split()[0] for line in lines[2:-2] if not line.split()[0].isdigit()]
+    assert sorted("".join(marks)) == ["*", "→"]
+    assert lines[-2] not in p4sgd("tune", "digits:3", *words, *SMALL, "--quiet").stdout
     assert lines[-1].startswith("recommended: p4sgd train digits:3 --precision ")
     assert lines[-1].endswith(" --out MODEL")
 
