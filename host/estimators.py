@@ -25,16 +25,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
+from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.devices import DEVICES
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task
 from p4sgd.host.losses.log_link import LogLink
+from p4sgd.host.run.checks import check_absent, check_replaces, with_parameters
 from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult, model_file
 from p4sgd.host.training.model_file import Model, ModelSet
+from p4sgd.host.training.options import PRECONDITIONS, SCHEDULES
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import BALANCED
+from p4sgd.hw.spec.config import CONFIGURATIONS
 
 __all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
 
@@ -132,11 +137,18 @@ def _parameters_of(text: str, names: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def _value_errors() -> Iterator[None]:
-    """Turn errors that the user can correct into what scikit-learn raises for them."""
+    """Turn errors that the user can correct into what scikit-learn raises for them, with parameters for options."""
     try:
         yield
     except UserError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_told(str(error))) from error
+
+
+def _told(text: str) -> str:
+    """A message or a remark with the names of parameters."""
+    choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, DEVICES, CONFIGURATIONS)
+    defaults = {name: field.default for name, field in _FIELDS.items()} | _OTHERS | {"overwrite": False}
+    return with_parameters(text, defaults, set().union(*choices))
 
 
 class _GLM(BaseEstimator):
@@ -199,11 +211,14 @@ class _GLM(BaseEstimator):
             if self.verbose and record.epoch > before:
                 print(_line(record), flush=True)
 
+        def remark(text: str) -> None:
+            print(_told(text), flush=True)
+
         def begin(row: int, names: Sequence[str]) -> None:
             if self.verbose:
                 print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
 
-        tell = print if self.verbose else None
+        tell = remark if self.verbose else None
         with _value_errors(), _compilations_told(self.verbose):
             result = execute(make_plan(request), on_epoch=show, on_remark=tell, on_row=begin)
         self._keep(result)
@@ -219,7 +234,7 @@ class _GLM(BaseEstimator):
             kind, rows = result.model.labels.row_kind, list(zip(result.names, result.rows, strict=True))
             self.n_iter_ = max(len(row.history) for row in result.rows)
             self.history_ = [{kind: name, **record.to_json()} for name, row in rows for record in row.history]
-        self.remarks_ = list(result.remarks)
+        self.remarks_ = list(map(_told, result.remarks))
         self._next_start = result.next_start
 
     def _start(self, *, partial: bool) -> Start | None:
@@ -752,7 +767,9 @@ class GLMRegressor(RegressorMixin, _GLM):
             return self.model_.predict(samples)
 
 
-def save_model(estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[str]) -> None:
+def save_model(
+    estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
     """Write a model file, which ``p4sgd predict`` and ``p4sgd evaluate`` take.
 
     Parameters
@@ -760,15 +777,19 @@ def save_model(estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[
     estimator
         A fitted estimator.
     path
-        The file, which is replaced if it exists.
+        The file.
+    overwrite
+        Whether it may replace a model, as with ``p4sgd train --overwrite``.
 
     Raises
     ------
     ValueError
-        If it cannot be written.
+        If the file exists and is not to be replaced, or is no model, or if it cannot be written.
     """
     check_is_fitted(estimator, "model_")
     with _value_errors():
+        check_replaces(Path(path), model_file.is_model_file, "model file")
+        check_absent(Path(path), overwrite=overwrite)
         model_file.save_model(estimator.model_, Path(path))
 
 

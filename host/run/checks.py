@@ -1,8 +1,9 @@
 """Checks of what a command reads and writes, before hours of work: output files, reading options, the cluster file."""
 
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "check_replaces",
     "find_cluster",
     "option_name",
+    "with_parameters",
 ]
 
 CLUSTER = "cluster"
@@ -39,6 +41,47 @@ _OPTION_NAMES = {
 def option_name(name: str) -> str:
     """The command-line option of an argument of `read_dataset` or a field of `TrainingOptions`, for messages."""
     return _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
+
+
+_OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)(?: ([\w+-][\w.+-]*(?<![.])))?")
+
+_NUMBER = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?")
+
+
+def with_parameters(text: str, defaults: Mapping[str, Any], values: Container[str]) -> str:
+    """A message with parameters of a function of Python's in place of options of the command line.
+
+    ``--precondition block`` becomes ``precondition='block'``, ``--l2`` becomes ``l2``. Other options stay.
+
+    Parameters
+    ----------
+    text
+        The message.
+    defaults
+        The parameters, with their defaults.
+    values
+        Texts that parameters may have as values.
+    """
+    names = {option_name(name)[2:]: name for name in defaults}
+
+    def parameter(match: re.Match[str]) -> str:
+        no, option, word = match.groups()
+        name, rest = names.get(option), "" if word is None else f" {word}"
+        if name is None:
+            return match[0]
+        if isinstance(defaults[name], bool):
+            return f"{name}={no is None}{rest}"
+        if word is None or not (word in values or word[0].isupper() or _NUMBER.fullmatch(word)):
+            return f"{name}{rest}"
+        return f"{name}={word!r}" if word in values else f"{name}={word}"
+
+    text = _OPTION.sub(parameter, text)
+    for name in defaults:
+        if "_" in name:  # in messages about values
+            text = re.sub(
+                rf"(?<![\w-]){name.replace('_', '-')}(?![\w-])|^{name.replace('_', ' ')}(?= must)", name, text
+            )
+    return text
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:

@@ -5,6 +5,7 @@ import doctest
 import inspect
 import json
 import pickle
+import sys
 
 import joblib
 import numpy as np
@@ -93,7 +94,11 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"loss": "squared"}, "the loss squared is not for classification: choose one of logistic, hinge"),
         ({"loss": "cubic"}, "there is no loss 'cubic'"),
         ({"device": "abacus"}, "there is no device 'abacus'"),
-        ({"device": "cluster"}, "--device cluster needs"),
+        ({"device": "cluster"}, "^device='cluster' needs cluster=FILE.toml, which names"),
+        ({"damping": 0.1}, "^damping has no effect without precondition='block': add that, or leave damping out$"),
+        ({"l1_ratio": 0.1}, "^l1_ratio has no effect without alpha, of which it is a part: add alpha, or take l1$"),
+        ({"validation_fraction": 1.0}, "^validation_fraction must be below 1, not 1$"),
+        ({"sparse_workers": 2}, "^sparse_workers=2 leaves none of 1 workers dense: .* workers, or config='sparse' for"),
         ({"device": "cluster", "cluster": "nowhere.toml"}, "nowhere.toml: "),
         ({"config": "tiniest"}, "there is no configuration 'tiniest'"),
         ({"sparse_workers": 1}, "leaves none of 1 workers dense"),
@@ -434,6 +439,37 @@ def test_warm_start_goes_on_from_the_weights():
     assert cold.classes_.tolist() == [1, 2]
 
 
+def test_a_file_is_replaced_on_request_only(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    first, second = (GLMClassifier(epochs=epochs).fit(X, y) for epochs in (1, 2))
+    path = tmp_path / "model"
+    save_model(first, path)
+    with pytest.raises(ValueError, match=r"model: already exists: choose .*, or replace it with overwrite=True$"):
+        save_model(second, path)
+    assert (load_model(path).coef_ == first.coef_).all()
+    save_model(second, path, overwrite=True)
+    assert (load_model(path).coef_ == second.coef_).all()
+    (tmp_path / "thesis").write_text("years of work")
+    with pytest.raises(ValueError, match="already exists and is no model file"):
+        save_model(second, tmp_path / "thesis", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("leave --damping out", "leave damping out"),
+        ("a lower --lr, or --l2 0.001.", "a lower learning_rate, or l2=0.001."),
+        ("train with --no-bias, or with --bias", "train with bias=False, or with bias=True"),
+        ("choose --loss logistic or --loss hinge", "choose loss='logistic' or loss='hinge'"),
+        ("with --positive LABEL; --launcher mpi", "with --positive LABEL; --launcher mpi"),
+        ("--split 7: at most 8", "split=7: at most 8"),
+        ("a dash -- and on-loss, non-loss", "a dash -- and on_loss, non-loss"),
+    ],
+)
+def test_messages_name_parameters(text, expected):
+    assert estimators._told(text) == expected
+
+
 # -- the rest of scikit-learn ------------------------------------------------------------------------------------------
 
 
@@ -630,6 +666,27 @@ def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
     assert [remark] == quiet.remarks_
     quiet.set_params(verbose=1).partial_fit(X, y)
     assert capfd.readouterr().out.startswith("epoch 6, train loss")
+
+
+def test_a_notebook_gets_plain_lines(monkeypatch):
+    """Its standard output is an object of its own, which is no terminal and no file."""
+
+    class Cell:
+        def __init__(self):
+            self.text = ""
+
+        def write(self, text):
+            self.text += text
+
+        def flush(self):
+            pass
+
+    monkeypatch.setattr(sys, "stdout", Cell())
+    X, y = load_breast_cancer(return_X_y=True)
+    GLMClassifier(epochs=2, verbose=1, l2=0.001).fit(X, y)
+    epochs = [line for line in sys.stdout.text.splitlines() if line.startswith("epoch ")]
+    assert len(epochs) == 2
+    assert sys.stdout.text.replace("\n", "").isprintable()
 
 
 def test_a_compilation_is_told_when_verbose(capfd):
