@@ -90,13 +90,21 @@ class Start:
             If it lacks its scaling, or the options of its training.
         """
         known = {field.name for field in dataclasses.fields(TrainingOptions)}
-        began = {key: value for key, value in model.training.get("options", {}).items() if key in known}
-        if model.scaling is None or not began:
+        if model.scaling is None or not model.training.get("options"):
             raise UserError(
                 f"{name}: lacks the scaling of features that training goes on from, as models of earlier versions do: "
                 f"train it anew"
             )
-        options = TrainingOptions(**began)
+        try:
+            began = {key: value for key, value in model.training["options"].items() if key in known}
+            options = TrainingOptions(**began)
+        except (AttributeError, TypeError, UserError) as error:
+            raise UserError(f"{name}: a damaged model file: the options of its training: {error}") from error
+        for row in model.rows:
+            if row.weights.size != row.coefficients.size + options.bias:
+                raise UserError(
+                    f"{name}: a damaged model file: {row.weights.size} weights are not those of its options"
+                )
         rows = tuple(
             cls(coding=row.labels, scaling=model.scaling, weights=row.weights.astype(np.int64), options=options)
             for row in model.rows

@@ -1,5 +1,6 @@
 """`p4sgd train --init`: training goes on from the weights of a model file, as the estimators' warm start does."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,15 @@ from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from support.ranks import run_ranks
 
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
 from p4sgd.host.cli.app import main
-from p4sgd.host.training.model_file import load_model
+from p4sgd.host.run.execute import execute
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training.model_file import load_model, save_model
 
 
 def p4sgd(*words, status=0):
@@ -162,3 +167,22 @@ def test_models_of_earlier_versions(tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.raises(ValueError, match="the model: lacks the scaling"):
         load_estimator(path).partial_fit(X[:, :4], y)
+
+
+def test_several_processes_go_on_alike(tmp_path):
+    train("breast_cancer", tmp_path / "model", "--epochs", 2, "--precondition", "block")
+    request = TrainingRequest(data="breast_cancer", init=tmp_path / "model", options={"epochs": 2})
+    alone = execute(make_plan(request)).model
+    for model in run_ranks(2, lambda ranks: execute(make_plan(request, ranks)).model):
+        assert (model.weights == alone.weights).all()
+        assert model.intercept == alone.intercept
+
+
+@pytest.mark.parametrize("options", [[1], {"epochs": "x"}, {"precision": 99}, {"bias": False}])
+def test_damaged_options(tmp_path, options):
+    path = tmp_path / "model"
+    model = train("iris:1", path, "--epochs", 1)
+    began = model.training["options"] | options if isinstance(options, dict) else options
+    save_model(dataclasses.replace(model, training={"options": began}), path)
+    (line,) = p4sgd("train", "iris:1", "--init", path, status=2).stderr.splitlines()
+    assert line.startswith(f"p4sgd train: {path}: a damaged model file: "), line
