@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.identity import DataIdentity, identify
+from p4sgd.host.data.weights import average
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
@@ -141,7 +143,7 @@ def tune(
             result = training.train(kept, options, device)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
-        trials.append(_trial(result, options, data.feature_count))
+        trials.append(_trial(result, options, data.feature_count, kept.validation_weights))
         if on_trial is not None:
             on_trial(trials[-1])
     return trials
@@ -173,24 +175,32 @@ def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     return best, min((place for place in scored if trials[place].score >= enough), key=cost)
 
 
-def _trial(result: TrainingResult | ResultSet, options: TrainingOptions, features: int) -> Trial:
+def _trial(
+    result: TrainingResult | ResultSet,
+    options: TrainingOptions,
+    features: int,
+    weights: npt.NDArray[np.float64] | None,
+) -> Trial:
     z, labels = result.activations["validation"]
     coding = result.model.labels
     predicted = coding.predictions(z)
+    mean = np.full_like(labels, np.average(labels, axis=0, weights=weights))
     model, epochs = result.model.rows[0], result.best_epoch
     if isinstance(result, ResultSet):
         epochs = sum(row.best_epoch for row in result.rows)
     loss = get_loss(model.loss, model.loss_parameters)
-    spread = 1.0  # the errors of a model that predicts the mean
     if coding.task is Task.CLASSIFICATION:
-        errors = (predicted != labels).astype(np.float64)
+        errors, of_mean = (predicted != labels).astype(np.float64), np.ones_like(labels)
     elif isinstance(loss, LogLink):
-        errors = loss.deviance(labels, predicted)
-        spread = float(loss.deviance(labels, np.full_like(labels, labels.mean())).mean())
+        errors, of_mean = loss.deviance(labels, predicted), loss.deviance(labels, mean)
     else:
-        errors, spread = (predicted - labels) ** 2, float(labels.var())
+        errors, of_mean = (predicted - labels) ** 2, (labels - mean) ** 2
+    errors, of_mean = (each.reshape(labels.shape[0], -1).mean(axis=1) for each in (errors, of_mean))  # of all targets
+    shares = np.ones_like(errors) if weights is None else weights
+    shares = shares / shares.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = float(errors.std() / math.sqrt(errors.size) / np.float64(spread))
+        variance = np.sum((shares * (errors - average(errors, weights))) ** 2)  # of the weighted mean
+        error = float(np.sqrt(variance) / np.float64(average(of_mean, weights)))
     return Trial(
         options=dataclasses.replace(options, epochs=result.best_epoch),
         learning_rate=result.summary.get("learning_rate"),
@@ -244,6 +254,11 @@ class _PreparedOnce:
     @property
     def communicator(self) -> Communicator:
         return self._data.communicator
+
+    @property
+    def validation_weights(self) -> npt.NDArray[np.float64] | None:
+        """Weights of the held-out samples in the last run."""
+        return None if self._prepared is None else self._prepared.validation_weights
 
     def load(
         self,

@@ -55,6 +55,17 @@ def test_numbers_as_scikit_learn_validates_the_estimator():
     assert [-fold["mae"] for fold in ours["folds"]] == pytest.approx(expected["test_neg_mean_absolute_error"])
 
 
+def test_weights_of_samples_as_scikit_learn_passes_them(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    weights = np.random.default_rng(2).integers(0, 4, y.size)
+    np.savetxt(tmp_path / "data.csv", np.column_stack([X, weights, y]), delimiter=",")
+    ours = found(tmp_path / "data.csv", "--weight-column", 31, "--folds", 3, "--epochs", 3)
+    parts = StratifiedKFold(3, shuffle=True, random_state=0).split(X, y)
+    for fold, (rest, held_out) in zip(ours["folds"], parts, strict=True):
+        classifier = GLMClassifier(epochs=3).fit(X[rest], y[rest], sample_weight=weights[rest])
+        assert fold["accuracy"] == pytest.approx(classifier.score(X[held_out], y[held_out], weights[held_out]))
+
+
 def test_what_is_fitted_does_not_see_the_fold(monkeypatch):
     """Values of one fold that are out of all proportion change nothing in its run."""
 

@@ -94,6 +94,24 @@ def test_data_are_prepared_once_for_all_penalties(monkeypatch):
     assert calls == [(2, 16), (2, 64), (8, 16), (8, 64)]
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
+def test_samples_count_by_their_weights(loss, tmp_path):
+    """A sample of weight 2 is two samples, in the score and roughly in its standard error; one of weight 0 is none."""
+    rng = np.random.default_rng(1)
+    x, weights = rng.normal(size=(400, 3)), rng.integers(0, 3, 400)
+    y = x[:, 0] + rng.normal(size=400)
+    y = {"logistic": (y > 0).astype(float), "squared": y, "poisson": rng.poisson(np.exp(y / 2)).astype(float)}[loss]
+    np.savetxt(tmp_path / "data.csv", np.column_stack([x, weights, y]), delimiter=",")
+    words = [tmp_path / "data.csv", "--weight-column", 4, "--loss", loss]
+    (found,) = tuned(*words, "--precision", 4, "--batch", 16, "--l2", 0, "--epochs", 3)["trials"]
+    score = found["metrics"][f"validation_{ {'logistic': 'accuracy', 'squared': 'r2', 'poisson': 'd2'}[loss] }"]
+    assert found["score"] == score
+    assert 0.02 < found["error"] < 0.2
+    if loss == "logistic":
+        counted = (weights > 0).sum() / 5
+        assert found["error"] == pytest.approx(math.sqrt(score * (1 - score) / counted), rel=0.25)
+
+
 def test_the_search_finds_the_same_again():
     assert tuned("iris:1", *SMALL) == tuned("iris:1", *SMALL)
 
