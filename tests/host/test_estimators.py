@@ -170,7 +170,7 @@ def test_weights_of_classes():
     parameters = {"class_weight": [None, "balanced", {0: 2, 1: 1}]}
     search = GridSearchCV(GLMClassifier(epochs=2), parameters, cv=2).fit(X, y)
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
-    with pytest.raises(ValueError, match="class-weight names the label 2, which no sample has; there are 0, 1"):
+    with pytest.raises(ValueError, match="class_weight names the label 2, which no sample has; there are 0, 1"):
         GLMClassifier(class_weight={2: 1}).fit(X, y)
     with pytest.raises(ValueError, match="class_weight='balanced' needs all samples"):
         GLMClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
