@@ -37,6 +37,10 @@ from p4sgd.sim.data_parallel import SampleRanks
 __all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
 
 
+_ALIKE = 1.05
+"""Times count as alike if they differ by no more than this factor: the prediction is not more exact."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A training run with one choice.
@@ -152,9 +156,10 @@ def tune(
 def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     """The places of the best trial, and of the one to prefer.
 
-    The best has the best score. Preferred is the fastest on boards of those whose score is less than a standard error
-    of the best one's below that (the rule of one standard error: Breiman et al., Classification and Regression Trees,
-    1984), the better one of two that are as fast. Without times it is the best.
+    The best has the best score, and of several the least time. Preferred is the fastest on boards of those whose score
+    is less than a standard error of the best one's below that (the rule of one standard error: Breiman et al.,
+    Classification and Regression Trees, 1984), or the best of those that take up to 5 % longer. Without times it is the
+    best.
 
     Raises
     ------
@@ -164,15 +169,17 @@ def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     scored = [place for place, trial in enumerate(trials) if math.isfinite(trial.score)]
     if not scored:
         raise UserError("no model can be measured on the held-out samples: hold out more of them")
-    best = max(scored, key=lambda place: trials[place].score)
+    times = [math.inf if trial.board_ms is None else trial.board_ms for trial in trials]
+
+    def merit(place: int) -> tuple[float, float]:
+        return trials[place].score, -times[place]
+
+    best = max(scored, key=merit)
     error = trials[best].error
     enough = trials[best].score - (error if math.isfinite(error) else 0.0)
-
-    def cost(place: int) -> tuple[float, float]:
-        time = trials[place].board_ms
-        return math.inf if time is None else time, -trials[place].score
-
-    return best, min((place for place in scored if trials[place].score >= enough), key=cost)
+    good = [place for place in scored if trials[place].score >= enough]
+    least = min(times[place] for place in good)
+    return best, max((place for place in good if times[place] <= _ALIKE * least), key=merit)
 
 
 def _trial(

@@ -148,8 +148,9 @@ def test_the_choice_is_the_fastest_that_is_as_good(drawn):
     assert trials[best].score == max(each.score for each in trials)
     enough = trials[best].score - trials[best].error
     assert trials[chosen].score >= enough
-    faster = [each for each in trials if each.board_ms < trials[chosen].board_ms]
-    assert all(each.score < enough for each in faster)
+    good = [each for each in trials if each.score >= enough]
+    assert all(1.05 * each.board_ms >= trials[chosen].board_ms for each in good)
+    assert all(each.board_ms > trials[chosen].board_ms for each in good if each.score > trials[chosen].score)
 
 
 def test_choices_without_a_time_or_a_score():
