@@ -28,7 +28,7 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.devices import DEVICES
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task
+from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.run.checks import check_absent, check_replaces, with_parameters
 from p4sgd.host.run.execute import execute
@@ -680,18 +680,16 @@ class GLMRegressor(RegressorMixin, _GLM):
         score : float
             At most 1.
         """
-        if not self._has_log_link:
+        first = self.model_.rows[0]
+        loss = get_loss(first.loss, first.loss_parameters)
+        if not isinstance(loss, LogLink):
             return float(super().score(X, y, sample_weight))
-        power = 1 if self.model_.loss == "poisson" else 2
+        power = loss.power
         columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, self.predict(X)))
         each = [
             d2_tweedie_score(*pair, sample_weight=sample_weight, power=power) for pair in zip(*columns, strict=True)
         ]
         return float(np.mean(each))
-
-    @property
-    def _has_log_link(self) -> bool:
-        return isinstance(LOSSES[self.model_.loss], LogLink)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.

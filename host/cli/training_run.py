@@ -97,7 +97,7 @@ _LOSS_HELP = (
     "the same but smooth; modified_huber, smooth and tolerant of wrong labels, for probabilities. Of numbers: squared, "
     "least squares; huber, the same but linear beyond --epsilon; epsilon_insensitive, linear beyond --epsilon and "
     "nothing below; quantile, for a --quantile instead of the mean. Of numbers by e^z, a logarithmic link: poisson, of "
-    "at least 0, as counts are; gamma, above 0."
+    "at least 0, as counts are; gamma, above 0; tweedie, of at least 0 with a --tweedie-power between both."
 )
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -112,6 +112,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--quantile",
         type=float,
         help="Quantile that the loss quantile fits, above 0 and below 1; by default the median, 0.5.",
+    ),
+    "tweedie_power": _option(
+        "--tweedie-power",
+        type=float,
+        help="Power of the loss tweedie, above 1 (poisson) and below 2 (gamma); by default 1.5.",
     ),
     "epochs": _option("--epochs", type=int, help="Maximum number of passes over the data."),
     "batch": _option(

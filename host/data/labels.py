@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.weights import average, relative
 from p4sgd.host.errors import UserError, listed
-from p4sgd.host.losses.loss import FloatArray, Task
+from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
 __all__ = [
@@ -355,9 +355,9 @@ class LabelCoding:
             return (labels - self.mean) / self.scale
         return np.where(labels == self.classes[1], 1.0, -1.0)
 
-    def integers(self, labels: FloatArray) -> IntArray:
-        """y of labels from `labels_of` as saturated `LABEL` integers; int64 of the same shape."""
-        return LABEL.from_real(self.real(labels))
+    def integers(self, labels: FloatArray, loss: Loss) -> IntArray:
+        """What the hardware has of labels from `labels_of`, saturated `LABEL` integers; int64 of the same shape."""
+        return LABEL.from_real(loss.label(self.real(labels)))
 
     def name(self, label: float) -> str | int | float:
         """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""

@@ -15,6 +15,7 @@ from p4sgd.host.losses.poisson import Poisson
 from p4sgd.host.losses.quantile import Quantile
 from p4sgd.host.losses.squared import Squared
 from p4sgd.host.losses.squared_hinge import SquaredHinge
+from p4sgd.host.losses.tweedie import Tweedie
 
 __all__ = ["LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
@@ -31,6 +32,7 @@ LOSSES: dict[str, Loss] = {
         Quantile(),
         Poisson(),
         Gamma(),
+        Tweedie(),
     )
 }
 """All losses by name, with the default of each parameter; the default loss first."""

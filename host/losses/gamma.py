@@ -22,6 +22,7 @@ class Gamma(LogLink):
     task = Task.POSITIVE
     label_mode = LabelMode(offset=True)
     step = 0.5
+    power = 2.0
     shape = Shape(jumps=(-LIMIT,))
     largest_error = 1.3e-2
 

@@ -26,6 +26,9 @@ def antiderivative(x: FloatArray) -> FloatArray:
 class LogLink(Loss):
     """Half the deviance of numbers of which e^z, times the scale of the labels, is predicted."""
 
+    power: float
+    """Power of the mean that the variance of its Tweedie distribution grows with: 1 to 2."""
+
     @abstractmethod
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
         """Unit deviance of each sample, without a limit, in the unit of the target: float64 arrays of equal shape."""

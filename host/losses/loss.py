@@ -37,7 +37,8 @@ class Loss(ABC):
     """A loss ℓ(z, y) of an activation z and a label y.
 
     The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c, where `psi` is ψ
-    and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label.
+    and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label; or such a residual
+    times a weight of the sample.
     """
 
     name: ClassVar[str]
@@ -48,6 +49,8 @@ class Loss(ABC):
     """What a model trained with this loss predicts."""
     label_mode: ClassVar[LabelMode]
     """Which of s, o and c come from the label."""
+    weighs: ClassVar[bool] = False
+    """Whether residuals have weights, `importance`."""
     step: float
     """The automatic learning rate is this number divided by the squared norm of a sample: with a residual of 1, a step
     changes the activation of that sample by this number. Found by experiment; a loss with unbounded curvature or
@@ -61,6 +64,14 @@ class Loss(ABC):
     def parameters(self) -> dict[str, float]:
         """The parameters of the loss by name, as its class takes them: plain numbers in the unit of y."""
         return {}
+
+    def label(self, y: FloatArray) -> FloatArray:
+        """What the hardware has as the label of y: float64, same shape."""
+        return y
+
+    def importance(self, y: FloatArray) -> FloatArray:
+        """By what the hardware multiplies s·ψ(s·z − o) − c, up to a common factor: float64, same shape."""
+        return np.ones_like(y)
 
     @abstractmethod
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:

@@ -22,6 +22,7 @@ class Poisson(LogLink):
     task = Task.NON_NEGATIVE
     label_mode = LabelMode(constant=True)
     step = 0.5
+    power = 1.0
     shape = Shape(jumps=(LIMIT,))
     largest_error = 1.3e-2
 

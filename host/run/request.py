@@ -23,6 +23,7 @@ _FIXED_BY_MODEL = (
     "loss",
     "epsilon",
     "quantile",
+    "tweedie_power",
     "precision",
     "planes",
     "scaling",

@@ -5,6 +5,7 @@ __all__ = ["OPTIONS"]
 
 OPTIONS = (
     "loss",
+    "tweedie_power",
     "batch",
     "precision",
     "planes",

@@ -240,11 +240,16 @@ class PreparedFolder:
         manifest = self.manifest
         stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
         self.options({**options.to_json(), **stored}, set(manifest.options))
-        prepared_for, task = get_loss(manifest.options["loss"]).task, get_loss(options.loss).task
-        if task is not prepared_for:
+        prepared_for, loss = get_loss(manifest.options["loss"]), get_loss(options.loss)
+        if loss.task is not prepared_for.task:
             raise UserError(
-                f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
-                f"choose another loss or prepare the data again"
+                f"{self.name}: was prepared for a {prepared_for.task.value}, the loss {options.loss} is for a "
+                f"{loss.task.value}: choose another loss or prepare the data again"
+            )
+        if (loss.weighs or prepared_for.weighs) and loss.name != prepared_for.name:
+            raise UserError(
+                f"{self.name}: was prepared for the loss {prepared_for.name}, labels are others for {loss.name}: "
+                f"choose that loss or prepare the data again"
             )
 
     def deal(

@@ -15,7 +15,6 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, needs_sums
 from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
-from p4sgd.host.data.weights import importances
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
@@ -54,6 +53,7 @@ from p4sgd.host.training.preparation import (
     suits_sparse_workers,
 )
 from p4sgd.host.training.shares import deal
+from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 
@@ -381,15 +381,18 @@ class Steps:
     def _images(
         self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard], counts: IntArray
     ) -> list[Image]:
-        options = self._options
+        options, coding = self._options, plan.coding.rows[0]
+        labels, name = plan.coding.of_row(plan.train_labels, 0), self._source.name
+        loss = options.loss_for(coding.scale, name)
+        integers, importances = hardware_labels(loss, coding, labels, plan.train_weights, name)
         return plan_images(
-            plan.coding.rows[0].integers(plan.coding.of_row(plan.train_labels, 0)),
+            integers,
             scaling,
             shards,
             stored=options.stored,
             batch=options.batch,
             counts=counts,
-            importances=importances(plan.train_weights),
+            importances=importances,
         )
 
     def _open_images(self, images: list[Image], files: contextlib.ExitStack) -> list[ImageWriter]:

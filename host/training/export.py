@@ -173,8 +173,14 @@ def to_sklearn(model: Model | ModelSet) -> Any:
         estimator.classes_ = np.array(coding.named(np.array(coding.classes)))
         estimator.n_iter_ = np.array([max(row.training.get("epoch", 0) for row in model.rows)], np.int32)
     else:
-        if model.loss in ("poisson", "gamma"):
-            estimator = linear_model.PoissonRegressor() if model.loss == "poisson" else linear_model.GammaRegressor()
+        if coding.task in (Task.NON_NEGATIVE, Task.POSITIVE):
+            if model.loss == "poisson":
+                estimator = linear_model.PoissonRegressor()
+            elif model.loss == "gamma":
+                estimator = linear_model.GammaRegressor()
+            else:
+                power = model.rows[0].loss_parameters["tweedie_power"]
+                estimator = linear_model.TweedieRegressor(power=power, link="log")
             estimator.fit(csr_array((2, model.space.count)), [1.0, 1.0])  # which keeps more than coefficients
         else:
             estimator = linear_model.LinearRegression()

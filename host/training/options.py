@@ -168,6 +168,8 @@ class TrainingOptions:
         deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.
     quantile
         Quantile of the loss ``quantile``, above 0 and below 1; ``None`` is the median.
+    tweedie_power
+        Power of the loss ``tweedie``, above 1 and below 2; ``None`` is 1.5.
     epochs
         Largest number of passes over the training set.
     batch
@@ -254,6 +256,7 @@ class TrainingOptions:
     loss: str = "logistic"
     epsilon: float | None = None
     quantile: float | None = None
+    tweedie_power: float | None = None
     epochs: int = 40
     batch: int = 16
     learning_rate: float | None = None
@@ -293,6 +296,9 @@ class TrainingOptions:
         if self.quantile is not None:
             self._check_parameter("quantile", parameters)
             _real("quantile", self.quantile, above=0.0, below=1.0)
+        if self.tweedie_power is not None:
+            self._check_parameter("tweedie_power", parameters)
+            _real("tweedie-power", self.tweedie_power, above=1.0, below=2.0)
         if self.class_weight is not None:
             if get_loss(self.loss).task is not Task.CLASSIFICATION:
                 raise UserError(f"class-weight has no effect on the loss {self.loss}, which is not for classes")
@@ -378,7 +384,8 @@ class TrainingOptions:
     def _check_parameter(self, name: str, parameters: Mapping[str, float]) -> None:
         if name not in parameters:
             known = " or ".join(loss.name for loss in LOSSES.values() if name in loss.parameters)
-            raise UserError(f"{name} has no effect on the loss {self.loss}: choose {known}, or leave it out")
+            option = name.replace("_", "-")
+            raise UserError(f"{option} has no effect on the loss {self.loss}: choose {known}, or leave it out")
 
     def loss_for(self, scale: float, name: str) -> Loss:
         """The loss with its parameters.
@@ -398,6 +405,8 @@ class TrainingOptions:
         parameters = {}
         if self.quantile is not None:
             parameters["quantile"] = self.quantile
+        if self.tweedie_power is not None:
+            parameters["tweedie_power"] = self.tweedie_power
         if self.epsilon is not None:
             parameters["epsilon"] = self.epsilon / scale
         try:

@@ -19,7 +19,7 @@ from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
-from p4sgd.host.data.weights import average, importances
+from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
@@ -31,7 +31,7 @@ from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.start import Start
-from p4sgd.host.training.weights import check_class_weight, own_weights, weigh
+from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
@@ -194,19 +194,23 @@ class Prepared:
             joined[shard.columns] = values
         return joined
 
-    def row(self, row: int) -> "Prepared":
-        """For one row of the model: with its labels alone, also in the images."""
+    def row(self, row: int, options: TrainingOptions) -> "Prepared":
+        """For one row of the model: with its labels alone, also in the images, for a run of these options."""
         if len(self.coding.rows) == 1:
             return self
         coding = self.coding.rows[row]
         labels = self.coding.of_row(self.train_labels, row)
-        own: dict[str, Any] = {"labels": pad_samples(coding.integers(labels), self.images[0].layout.samples)}
-        weights: dict[str, Any] = {}
+        weights: dict[str, Any] = {"train_weights": self.train_weights}
         if self.weigh_row is not None:
             train, validation, square = self.weigh_row(row)
             weights = {"train_weights": train, "validation_weights": validation, "mean_square": square}
-            rounded = importances(train)
-            own["importances"] = None if rounded is None else pad_samples(rounded, own["labels"].size)
+        loss, samples = options.loss_for(coding.scale, self.name), self.images[0].layout.samples
+        coded = hardware_labels(loss, coding, labels, weights["train_weights"], self.name)
+        integers, rounded = broadcast(self.communicator, coded)
+        own: dict[str, Any] = {
+            "labels": pad_samples(integers, samples),
+            "importances": None if rounded is None else pad_samples(rounded, samples),
+        }
         images = [replace(image, **own) for image in self.images]
         return replace(self, coding=coding, train_labels=labels, images=images, weigh_row=None, **weights)
 
@@ -363,17 +367,20 @@ def prepare(
     split = None
     if heat is not None:
         shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
-    labels = coding.labels_of(data)
+    labels, first_row = coding.labels_of(data), coding.rows[0]
+    loss = options.loss_for(first_row.scale, data.name)
+    coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
+    integers, importances = broadcast(data.communicator, coded)
     images = prepare_images(
         data,
-        coding.rows[0].integers(coding.of_row(labels, 0)),
+        integers,
         scaling,
         shards,
         stored=options.stored,
         batch=options.batch,
         directory=directory,
         sample_ranks=sample_ranks,
-        importances=importances(weights),
+        importances=importances,
     )
     first = slice(sampled(data.samples, data.feature_count))
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
@@ -513,7 +520,7 @@ def check_memory(
         held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
     own_weights = data.sample_weights is not None if isinstance(data, Dataset) else data.weighted
-    weighted = options.class_weight is not None or own_weights
+    weighted = options.class_weight is not None or own_weights or get_loss(options.loss).weighs
     needed = max(bank_bytes(shard.layout(samples, options.stored), weighted=weighted) for shard in shards)
     if needed > available:
         raise UserError(

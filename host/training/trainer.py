@@ -212,8 +212,9 @@ def train(
             on_row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
         told_to = (on_epoch, tell, keep)
+        of_row = prepared.row(row, options)
         training = _Training(
-            prepared.row(row), options, device, own, state, starts[row], *told_to, directory, sample_ranks, session
+            of_row, options, device, own, state, starts[row], *told_to, directory, sample_ranks, session
         )
         if row == 0:
             for remark in remarks:

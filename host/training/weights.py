@@ -10,10 +10,18 @@ from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
 from p4sgd.host.data.weights import importances, relative
 from p4sgd.host.errors import UserError, listed
-from p4sgd.host.losses.loss import FloatArray
-from p4sgd.hw.spec.fixed import IMPORTANCE
+from p4sgd.host.losses.loss import FloatArray, Loss
+from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 
-__all__ = ["BALANCED", "check_class_weight", "class_weights_of", "own_weights", "rounding_remark", "weigh"]
+__all__ = [
+    "BALANCED",
+    "check_class_weight",
+    "class_weights_of",
+    "hardware_labels",
+    "own_weights",
+    "rounding_remark",
+    "weigh",
+]
 
 BALANCED = "balanced"
 """Weights of classes with which both count the same in total."""
@@ -141,6 +149,33 @@ def weigh(
         relative(factor if weights is None else weights * factor, part.name)
         for weights, factor, part in zip(own, factors, parts, strict=True)
     ]
+
+
+def hardware_labels(
+    loss: Loss, coding: LabelCoding, labels: FloatArray, weights: FloatArray | None, name: str
+) -> tuple[IntArray, IntArray | None]:
+    """What the hardware has of labels, and what it multiplies residuals by: weights of samples times those of the loss.
+
+    Parameters
+    ----------
+    loss, coding
+        The loss, with its parameters, and the meaning of the labels, of a single row.
+    labels
+        Labels of the samples, from `LabelCoding.labels_of`.
+    weights
+        Weights of the samples, from `weigh`.
+    name
+        Source of the samples, for messages.
+
+    Returns
+    -------
+    `LABEL` and `IMPORTANCE` integers, int64 (samples,); no `IMPORTANCE` integers, ``None``, if all are equal.
+    """
+    integers = coding.integers(labels, loss)
+    if not loss.weighs:
+        return integers, importances(weights)
+    own = loss.importance(coding.real(labels))
+    return integers, importances(relative(own if weights is None else own * weights, name))
 
 
 def rounding_remark(weights: FloatArray | None) -> str | None:

@@ -513,12 +513,12 @@ def test_millions_of_sparse_columns():
     assert classifier.coef_.shape == (1, 3_000_000)
 
 
-@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+@pytest.mark.parametrize("loss", ["poisson", "gamma", "tweedie"])
 def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss):
     X, y = load_diabetes(return_X_y=True)
     regressor = GLMRegressor(loss=loss, epochs=5).fit(X, y)
     assert regressor.predict(X) == pytest.approx(np.exp(X @ regressor.coef_ + regressor.intercept_))
-    power = {"poisson": 1, "gamma": 2}[loss]
+    power = {"poisson": 1, "gamma": 2, "tweedie": 1.5}[loss]
     assert regressor.score(X, y) == d2_tweedie_score(y, regressor.predict(X), power=power)
     assert regressor.score(X, y) > 0.3
 

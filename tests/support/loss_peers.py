@@ -21,6 +21,7 @@ from sklearn.linear_model import (
     PoissonRegressor,
     QuantileRegressor,
     SGDClassifier,
+    TweedieRegressor,
 )
 from sklearn.metrics import (
     accuracy_score,
@@ -28,6 +29,7 @@ from sklearn.metrics import (
     mean_pinball_loss,
     mean_poisson_deviance,
     mean_squared_error,
+    mean_tweedie_deviance,
 )
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -191,6 +193,10 @@ def _regressors(data: str) -> list[Case]:
     ]
     poisson, gamma = PoissonRegressor(alpha=0, max_iter=10_000), GammaRegressor(alpha=0, max_iter=10_000)
     cases.append(Case("poisson", data, lambda seed, y: poisson, log_link, mean_poisson_deviance))
+    tweedie = TweedieRegressor(power=1.5, alpha=0, max_iter=10_000)
+    cases.append(
+        Case("tweedie", data, lambda seed, y: tweedie, log_link, lambda y, z: mean_tweedie_deviance(y, z, power=1.5))
+    )
     if data != "digits, dark pixels":  # some are 0
         cases.append(Case("gamma", data, lambda seed, y: gamma, log_link, mean_gamma_deviance))
     return cases

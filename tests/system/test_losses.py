@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.linear_model import ElasticNet, GammaRegressor, PoissonRegressor, QuantileRegressor, SGDClassifier
-from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
+from sklearn.linear_model import (
+    ElasticNet,
+    GammaRegressor,
+    PoissonRegressor,
+    QuantileRegressor,
+    SGDClassifier,
+    TweedieRegressor,
+)
+from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance, mean_tweedie_deviance
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
@@ -55,6 +62,11 @@ def claims():
 
 def sizes():
     return growing(lambda rng, mean: 1000 * rng.gamma(2, mean))
+
+
+def sums():
+    """Sums of as many gamma-distributed sizes as a Poisson distribution says, a third of them 0: power 1.5."""
+    return growing(lambda rng, mean: rng.gamma(1e-9 + (number := rng.poisson(mean**0.5)), mean**0.5) * (number > 0))
 
 
 def huber(y, predicted):
@@ -110,6 +122,18 @@ NUMBERS = {
     "poisson": (diabetes, {"loss": "poisson"}, PoissonRegressor(alpha=0), mean_poisson_deviance),
     "poisson, counts": (counts, {"loss": "poisson"}, PoissonRegressor(alpha=0), mean_poisson_deviance),
     "poisson, claims": (claims, {"loss": "poisson"}, PoissonRegressor(alpha=0), mean_poisson_deviance),
+    "tweedie, claims": (
+        claims,
+        {"loss": "tweedie", "tweedie_power": 1.2},
+        TweedieRegressor(power=1.2, alpha=0, link="log"),
+        lambda y, predicted: mean_tweedie_deviance(y, predicted, power=1.2),
+    ),
+    "tweedie, sums": (
+        sums,
+        {"loss": "tweedie"},
+        TweedieRegressor(power=1.5, alpha=0, link="log"),
+        lambda y, predicted: mean_tweedie_deviance(y, predicted, power=1.5),
+    ),
     "gamma": (diabetes, {"loss": "gamma"}, GammaRegressor(alpha=0), mean_gamma_deviance),
     "gamma, sizes": (sizes, {"loss": "gamma"}, GammaRegressor(alpha=0), mean_gamma_deviance),
 }

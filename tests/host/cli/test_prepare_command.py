@@ -100,6 +100,7 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
         ("poisson", ["--loss", "poisson"]),
         ("squared", ["--loss", "huber", "--epsilon", 3]),
         ("gamma", ["--loss", "gamma"]),
+        ("tweedie", ["--loss", "tweedie"]),
     ],
 )
 def test_numbers(tmp_path, loss, options):
@@ -114,6 +115,16 @@ def test_numbers(tmp_path, loss, options):
     assert ("train_deviance" in measured(file)[0]) == (loss != "squared")
     done = run("train", tmp_path / "made", "--loss", "quantile" if loss != "squared" else "gamma", status=2)
     assert "was prepared for a regression" in done.stderr
+
+
+def test_labels_of_a_loss_with_weights_of_its_own_are_no_others(tmp_path):
+    source = write_data(tmp_path, "data.csv", np.random.default_rng(3).normal(size=(40, 4)), np.arange(40) % 3)
+    for loss, other in (("tweedie", "poisson"), ("poisson", "tweedie")):
+        run("data", "prepare", source, "--out", tmp_path / loss, "--loss", loss)
+        done = run("train", tmp_path / loss, "--loss", other, status=2)
+        assert f"prepared for the loss {loss}, labels are others for {other}" in " ".join(done.stderr.split())
+    done = run("train", tmp_path / "tweedie", "--loss", "tweedie", "--tweedie-power", 1.2, status=2)
+    assert "tweedie-power" in done.stderr
 
 
 @pytest.mark.parametrize("prepared", [(), ("--config", "small")], ids=["sparse", "dense"])

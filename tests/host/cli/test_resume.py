@@ -377,7 +377,7 @@ def test_files_that_are_no_checkpoints(checkpoint):
         "model": "not a checkpoint of p4sgd: .*--checkpoint",
         "text": "not a checkpoint .*damaged.*--checkpoint",
         "cut": "not a checkpoint .*damaged.*--checkpoint",
-        "later": "a checkpoint of version 99, .*version 4\\b.*train again",
+        "later": "a checkpoint of version 99, .*version 5\\b.*train again",
         "none": "cannot read .*No such file",
         ".": "cannot read",
         "library": "data .*: p4sgd train --resume library DATA$",

@@ -202,19 +202,25 @@ def test_every_training_option_is_an_option():
     expected["learning_rate"] = expected.pop("lr")
     expected["class_weight"] = {"1": 2, "7": 0.5}
     expected |= {"alpha": None, "l1_ratio": None}  # in place of l1 and l2
-    expected |= {"bias": False, "epsilon": None, "quantile": None}  # other losses have these parameters
+    # Other losses have these parameters.
+    expected |= {"bias": False, "epsilon": None, "quantile": None, "tweedie_power": None}
     assert document["options"] == expected
     assert len(expected) == len(dataclasses.fields(TrainingOptions))
 
 
 @pytest.mark.parametrize(
     ("loss", "option", "value"),
-    [("huber", "epsilon", 20.0), ("epsilon_insensitive", "epsilon", 0.0), ("quantile", "quantile", 0.9)],
+    [
+        ("huber", "epsilon", 20.0),
+        ("epsilon_insensitive", "epsilon", 0.0),
+        ("quantile", "quantile", 0.9),
+        ("tweedie", "tweedie_power", 1.2),
+    ],
 )
 def test_parameters_of_losses(loss, option, value, tmp_path):
     model = tmp_path / "model"
-    words = ["diabetes", "--loss", loss, f"--{option}", value, "--epochs", 2, "--json", "--out", model]
-    document = json.loads(run(*words).stdout)
+    words = ["diabetes", "--loss", loss, f"--{option.replace('_', '-')}", value]
+    document = json.loads(run(*words, "--epochs", 2, "--json", "--out", model).stdout)
     assert document["options"][option] == value
     unit = document["labels"]["scale"] if option == "epsilon" else 1.0
     assert load_model(model).loss_parameters == {option: pytest.approx(value / unit, rel=0.008)}

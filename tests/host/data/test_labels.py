@@ -8,7 +8,7 @@ import pytest
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import Task
+from p4sgd.host.losses import LOSSES, Task
 from p4sgd.hw.spec.fixed import LABEL
 
 ONE = 1 << LABEL.fraction
@@ -33,7 +33,7 @@ def test_two_classes(labels):
     assert coding.classes == (low, high)
     y = coding.labels_of(dataset(low, high))
     assert coding.real(y).tolist() == [-1, 1]
-    assert coding.integers(y).tolist() == [-ONE, ONE]
+    assert coding.integers(y, LOSSES["logistic"]).tolist() == [-ONE, ONE]
     assert coding.predictions(np.array([-0.1, 0.0, 0.1])).tolist() == [low, low, high]
     assert str(coding.name(high)) == f"{high:g}"
 
@@ -144,7 +144,9 @@ def test_regression():
     y = coding.real(coding.labels_of(dataset(*labels)))
     assert y.mean() == pytest.approx(0)
     assert y.std() == pytest.approx(1)
-    assert coding.predictions(LABEL.to_real(coding.integers(np.array(labels)))) == pytest.approx(labels, abs=0.01)
+    assert coding.predictions(LABEL.to_real(coding.integers(np.array(labels), LOSSES["squared"]))) == pytest.approx(
+        labels, abs=0.01
+    )
 
 
 def test_regression_on_a_constant():
@@ -183,7 +185,9 @@ def test_numbers_above_0_become_logarithms():
     y = coding.real(coding.labels_of(dataset(*labels)))
     assert np.exp(y).mean() == pytest.approx(1)
     assert coding.predictions(y) == pytest.approx(labels)
-    assert coding.predictions(LABEL.to_real(coding.integers(labels))) == pytest.approx(labels, rel=1e-5)
+    assert coding.predictions(LABEL.to_real(coding.integers(labels, LOSSES["gamma"]))) == pytest.approx(
+        labels, rel=1e-5
+    )
 
 
 def test_predictions_far_out_are_finite_and_positive():

@@ -138,6 +138,7 @@ def history(result):
         (False, {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
         (False, {"loss": "huber", "epsilon": 0.3, "validation_fraction": 0.3}),
         (True, {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
+        (False, {"loss": "tweedie", "tweedie_power": 1.3}),
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):

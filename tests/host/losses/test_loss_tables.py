@@ -16,6 +16,7 @@ from sklearn._loss.loss import (
     HalfGammaLoss,
     HalfPoissonLoss,
     HalfSquaredError,
+    HalfTweedieLoss,
     HuberLoss,
     PinballLoss,
 )
@@ -33,6 +34,7 @@ SEGMENTS = (16, 64, 256, 1024)
 
 LARGEST_ERROR = {"logistic": {16: 6e-3, 64: 4.1e-4, 1024: 2e-5}}
 LARGEST_ERROR |= {name: {16: 2.3, 64: 0.21, 1024: 1.1e-3} for name in ("poisson", "gamma")}
+LARGEST_ERROR |= {"tweedie": {1024: 3.4e-3}}
 """Largest error by loss and segments, besides the stated one of 256 segments; others have an exact table."""
 
 
@@ -54,6 +56,7 @@ CHOSEN = dict(LOSSES)
 """Losses by name, and some with other parameters than the default ones by what tells them apart."""
 CHOSEN |= {f"huber {each}": get_loss("huber", {"epsilon": each}) for each in (3e-5, 1.35, 900.0)}
 CHOSEN |= {f"insensitive to {each}": get_loss("epsilon_insensitive", {"epsilon": each}) for each in (0.0, 0.01, 77.7)}
+CHOSEN |= {f"tweedie {each}": get_loss("tweedie", {"tweedie_power": each}) for each in (1.1, 1.9)}
 CHOSEN |= {f"quantile {each}": get_loss("quantile", {"quantile": each}) for each in (1e-3, 0.9, 9.5 / 65536)}
 
 
@@ -79,7 +82,11 @@ def residual_range_error(table, loss, points):
 
 @pytest.mark.parametrize(
     ("name", "segments"),
-    [*itertools.product(LOSSES, SEGMENTS), *((name, TABLE_SEGMENTS) for name in CHOSEN if name not in LOSSES)],
+    [
+        *itertools.product([name for name in LOSSES if name != "tweedie"], SEGMENTS),
+        *(("tweedie", segments) for segments in SEGMENTS if segments >= TABLE_SEGMENTS),
+        *((name, TABLE_SEGMENTS) for name in CHOSEN if name not in LOSSES),
+    ],
 )
 def test_largest_error(name, segments):
     """On every number around zero and on a fine sieve of the rest."""
@@ -88,7 +95,7 @@ def test_largest_error(name, segments):
     assert table.segments == segments
     points = np.concatenate(
         [
-            np.arange(-(1 << 20), 1 << 20),
+            np.arange(-32 << 16, 32 << 16),
             np.arange(MARGIN.minimum, MARGIN.maximum, 4999),
             [MARGIN.minimum, MARGIN.maximum],
         ]
@@ -152,7 +159,8 @@ def test_residual_is_the_derivative(name, z, data):
     y = data.draw(st.sampled_from(LABELS[loss.task]))
     step = 1e-5
     z, y = np.array([z]), np.array([y])
-    argument = z * y if loss.label_mode.sign else z - y * loss.label_mode.offset
+    label = loss.label(y)
+    argument = (z * np.sign(label) if loss.label_mode.sign else z) - label * loss.label_mode.offset
     if np.any(np.abs(argument - np.array([*loss.shape.jumps, np.inf])) < 1e-3):
         return
     slope = (loss.value(z + step, y) - loss.value(z - step, y)) / (2 * step)
@@ -165,11 +173,12 @@ def test_hardware_residual_is_the_real_one(name, z, data):
     """golden.residual on the loss's own table, label mode and label integers."""
     loss = CHOSEN[name]
     y = data.draw(st.sampled_from(LABELS[loss.task]))
-    z_int, y_int = ACTIVATION.from_real([z]), LABEL.from_real([y])
+    importance = loss.importance(np.array([y]))
+    z_int, y_int = ACTIVATION.from_real([z]), LABEL.from_real(loss.label(np.array([y])))
     flags = golden.Flags()
     got = RESIDUAL.to_real(golden.residual(z_int, y_int, table_of(name, 256), loss.label_mode, flags))
     expected = loss.residual(ACTIVATION.to_real(z_int), np.array([y]))
-    assert got == pytest.approx(expected, abs=loss.largest_error + RESIDUAL.ulp)
+    assert importance * got == pytest.approx(expected, abs=importance[0] * (loss.largest_error + RESIDUAL.ulp))
     assert not flags.residual_saturated
 
 
@@ -249,17 +258,23 @@ def test_the_error_of_an_exponential_is_in_proportion(name):
 def test_deviances_are_scikit_learns():
     rng = np.random.default_rng(5)
     predicted = rng.gamma(2.0, size=500)
-    for name, power, target in (("poisson", 1, rng.poisson(2.0, 500)), ("gamma", 2, rng.gamma(2.0, size=500))):
-        mean = LOSSES[name].deviance(target.astype(float), predicted).mean()
+    counts, sizes = rng.poisson(2.0, 500), rng.gamma(2.0, size=500)
+    cases = ("poisson", 1, counts), ("gamma", 2, sizes), ("tweedie", 1.5, counts), ("tweedie 1.9", 1.9, sizes)
+    for name, power, target in cases:
+        mean = CHOSEN[name].deviance(target.astype(float), predicted).mean()
         assert mean == pytest.approx(mean_tweedie_deviance(target, predicted, power=power))
 
 
-@pytest.mark.parametrize("name", ["poisson", "gamma"])
+@pytest.mark.parametrize("name", ["poisson", "gamma", "tweedie", "tweedie 1.1", "tweedie 1.9"])
 def test_a_log_link_loses_half_the_deviance(name):
     """Of scaled targets, while the exponential is not limited; and the derivative is scikit-learn's."""
-    loss, theirs = LOSSES[name], {"poisson": HalfPoissonLoss(), "gamma": HalfGammaLoss()}[name]
+    loss, power = CHOSEN[name], CHOSEN[name].parameters.get("tweedie_power")
+    theirs = {"poisson": HalfPoissonLoss(), "gamma": HalfGammaLoss()}.get(name) or HalfTweedieLoss(power=power)
     for y in LABELS[loss.task]:
         z = np.arange(y - 3.9 if name == "gamma" else -9, 3.9, 0.0417)
+        if power:
+            exponent = z - np.log(y) if y > 0 else z
+            z = z[(exponent > -4) & (exponent < 4)]
         target = np.full_like(z, np.exp(y) if name == "gamma" else y)
         known = np.full_like(z, y)
         assert 2 * loss.value(z, known) == pytest.approx(loss.deviance(target, np.exp(z)), abs=1e-12)
@@ -296,6 +311,7 @@ def test_label_modes():
     modes = dict.fromkeys(["logistic", "hinge", "squared_hinge", "modified_huber"], LabelMode(sign=True))
     modes |= dict.fromkeys(["squared", "huber", "epsilon_insensitive", "quantile"], LabelMode(offset=True))
     modes |= {"poisson": LabelMode(constant=True), "gamma": LabelMode(offset=True)}
+    modes |= {"tweedie": LabelMode(sign=True, offset=True)}
     assert modes == {name: loss.label_mode for name, loss in LOSSES.items()}
 
 

@@ -30,7 +30,7 @@ def test_regression():
     assert found["loss"] == pytest.approx(found["mse"] / 2 / labels.var())
 
 
-@pytest.mark.parametrize(("name", "power"), [("poisson", 1), ("gamma", 2)])
+@pytest.mark.parametrize(("name", "power"), [("poisson", 1), ("gamma", 2), ("tweedie", 1.5)])
 def test_log_link(name, power):
     labels, z = RNG.poisson(30, SAMPLES) + 1.0, RNG.normal(size=SAMPLES)
     found, coding = measured(name, labels, z)

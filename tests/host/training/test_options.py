@@ -17,6 +17,9 @@ WRONG = [
     ({"loss": "quantile", "quantile": 1.0}, "quantile .*below 1, not 1"),
     ({"loss": "quantile", "quantile": 0.0}, "quantile .*more than 0, not 0"),
     ({"quantile": 0.9}, "quantile .*no effect .*logistic: choose quantile"),
+    ({"loss": "tweedie", "tweedie_power": 1.0}, "tweedie-power .*more than 1, not 1"),
+    ({"loss": "tweedie", "tweedie_power": 2.0}, "tweedie-power .*below 2, not 2"),
+    ({"loss": "poisson", "tweedie_power": 1.5}, "tweedie-power has no effect on the loss poisson: choose tweedie"),
     ({"schedule": "warm"}, "schedule 'warm'.*constant, invscaling, adaptive"),
     ({"scaling": "best"}, "scaling 'best'.*auto, standard, robust, minmax, maxabs, none"),
     ({"epochs": 0}, r"epochs .*\b1, not 0"),
@@ -97,6 +100,7 @@ def test_penalties(options, penalties):
         ({"loss": "epsilon_insensitive", "epsilon": 1e-9}, 1.0, {"epsilon": 0.0}),
         ({"loss": "quantile"}, 77.0, {"quantile": 0.5}),
         ({"loss": "quantile", "quantile": 0.9}, 77.0, {"quantile": 0.9}),
+        ({"loss": "tweedie", "tweedie_power": 1.2}, 77.0, {"tweedie_power": 1.2}),
     ],
 )
 def test_parameters_of_a_loss(options, scale, parameters):

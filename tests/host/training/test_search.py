@@ -72,9 +72,9 @@ def test_scores_by_definition(name, samples, monkeypatch):
     first = {37: 0, 100: 36, 1000: 64}[samples]
     scored = slice(first, first + min(samples, 64))
     y = prepared.coding.real(prepared.train_labels[scored])
-    exempt = (0, data.feature_count) if options.bias else None
+    exempt, weighing = (0, data.feature_count) if options.bias else None, prepared.images[0].importances
     for wanted, score in zip(rates, scores, strict=True):
-        rate = choose_rate(wanted, 8, form)
+        rate = choose_rate(wanted, 8 * prepared.mean_weight, form)
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         expected = []
         for updates in (6, 8):
@@ -90,9 +90,10 @@ def test_scores_by_definition(name, samples, monkeypatch):
                 threshold=penalties.threshold,
                 unit=prepared.unit,
                 stale=bool(options.staleness),
+                weighted=prepared.weighted,
             )
-            start = np.zeros(q.shape[1], np.int64)
-            [w] = golden.train([q[order]], labels[order], [start], loss.table(), settings, exempt=exempt).weights
+            start, own = np.zeros(q.shape[1], np.int64), None if weighing is None else weighing.astype(np.int64)[order]
+            [w] = golden.train([q[order]], labels[order], [start], loss.table(), settings, own, exempt=exempt).weights
             z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
             if options.bias:
                 z += fit_intercept(loss, z, y)

@@ -110,9 +110,9 @@ def test_weights_are_the_golden_model_s(name, workers):
     prepared = prepare_for(data, options)
     form = prepared.features
     q = features_read(prepared, form.precision)
-    weights = np.zeros(q.shape[1], np.int64)
+    weights, weighing = np.zeros(q.shape[1], np.int64), prepared.images[0].importances
     for epoch in range(1, 4):
-        rate = choose_rate(0.3 / epoch**0.5, options.batch, form)
+        rate = choose_rate(0.3 / epoch**0.5, options.batch * prepared.mean_weight, form)
         penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 1e-4 * prepared.penalty_unit)
         run_settings = RunSettings(
             features=form,
@@ -125,6 +125,7 @@ def test_weights_are_the_golden_model_s(name, workers):
             shrink=penalties.shrink,
             threshold=penalties.threshold,
             unit=prepared.unit,
+            weighted=prepared.weighted,
         )
         table = LOSSES[name].table()
         [weights] = golden.train(
@@ -133,6 +134,7 @@ def test_weights_are_the_golden_model_s(name, workers):
             [weights],
             table,
             run_settings,
+            None if weighing is None else weighing.astype(np.int64),
             exempt=(0, data.feature_count),
         ).weights
         record = result.history[epoch - 1]

@@ -1,0 +1,113 @@
+"""The Tweedie losses of powers between 1 and 2."""
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.losses.fit import Shape
+from p4sgd.host.losses.log_link import LIMIT, LogLink
+from p4sgd.host.losses.loss import FloatArray, Task
+from p4sgd.hw.spec.run import LabelMode
+
+__all__ = ["Tweedie"]
+
+_SIDE = 25.0
+"""A label is this number and log y, or this number below 0 where y = 0. The table has 32 on either side of 0; a sample
+leaves its side where e^z is e^25 times too large."""
+
+_LOW, _HIGH = 6.0, 8.0
+"""log(e^z / y), or z where y = 0, counts as −6 to 8 in residuals, if the `LIMIT` of exponents is not nearer."""
+
+_SMALLEST = float(np.exp(-12.0))
+"""A smaller y counts as 0 in residuals."""
+
+_WIDTH = 0.25
+"""Width of the table's lines."""
+
+
+class Tweedie(LogLink):
+    """Half the deviance of a Tweedie distribution of power p, between Poisson (1) and gamma (2), for y ≥ 0.
+
+    The residual e^((2−p)z) − y·e^((1−p)z) is a product of label and function, which no loss table is. For y > 0 it is
+    y^(2−p) · (e^((2−p)t) − e^((1−p)t)) with t = z − log y: a function of z − o with o = 25 + log y, times a weight of
+    the sample. For y = 0 it is e^((2−p)z), another function, which the table has on its other side: there o = −25, and
+    a label below 0 makes s = −1. Exponents count as at most 4, and t, or z for y = 0, as at least −6 and at most 8; ℓ
+    is the tangent beyond.
+
+    Parameters
+    ----------
+    tweedie_power
+        p, above 1 and below 2.
+
+    Raises
+    ------
+    ValueError
+        If p is not.
+    """
+
+    name = "tweedie"
+    summary = "numbers of at least 0 of which many may be 0, as claims are; predicts e^z"
+    task = Task.NON_NEGATIVE
+    label_mode = LabelMode(sign=True, offset=True)
+    weighs = True
+    step = 0.5
+
+    def __init__(self, tweedie_power: float = 1.5) -> None:
+        if not 1 < tweedie_power < 2:
+            raise ValueError(f"tweedie_power must be above 1 and below 2, not {tweedie_power:g}")
+        self.power = p = tweedie_power
+        # Where lines of the table meet.
+        low = min(_LOW, np.floor(LIMIT / (p - 1) / _WIDTH) * _WIDTH)
+        high = min(_HIGH, np.floor(LIMIT / (2 - p) / _WIDTH) * _WIDTH)
+        self._low, self._high = float(low), float(high)
+        self.shape = Shape(jumps=(0.0, -_SIDE - self._low, -_SIDE + self._high, _SIDE - self._high, _SIDE + _LOW))
+        curvature = max((2 - p) ** 2 * np.exp((2 - p) * high), (p - 1) ** 2 * np.exp((p - 1) * low))
+        self.largest_error = float(curvature * _WIDTH**2 / 16)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The power."""
+        return {"tweedie_power": self.power}
+
+    def label(self, y: FloatArray) -> FloatArray:
+        """25 + log y, −25 where y = 0."""
+        return np.where(self._some(y), _SIDE + np.log(np.maximum(y, _SMALLEST)), -_SIDE)
+
+    def importance(self, y: FloatArray) -> FloatArray:
+        """y^(2−p), 1 where y = 0."""
+        return np.where(self._some(y), y ** (2 - self.power), 1.0)
+
+    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Half the deviance, with the tangents where exponents are limited."""
+        p, some = self.power, self._some(y)
+        t = np.where(some, z - np.log(np.maximum(y, _SMALLEST)), z)
+        limited = np.clip(t, np.where(some, -self._low, -_LOW), self._high)
+        growth, fall = np.exp((2 - p) * limited), np.where(some, np.exp((1 - p) * limited), 0.0)
+        curve = growth / (2 - p) + fall / (p - 1) - np.where(some, 1 / (2 - p) + 1 / (p - 1), 0.0)
+        value: FloatArray = self.importance(y) * (curve + (growth - fall) * (t - limited))
+        return value
+
+    def psi(self, x: FloatArray) -> FloatArray:
+        """ψ(x) = e^((2−p)t) − e^((1−p)t) with t = x + 25 for x < 0, else −e^((2−p)z) with z = 25 − x."""
+        return np.where(x < 0, self._of_some(x + _SIDE), -self._of_none(_SIDE - x))
+
+    def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """g without the change of sides, so that it never falls with z."""
+        of_some = self._of_some(z - np.log(np.maximum(y, _SMALLEST)))
+        return self.importance(y) * np.where(self._some(y), of_some, self._of_none(z))
+
+    def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
+        """2·(y^(2−p) / ((1−p)(2−p)) − y·μ^(1−p) / (1−p) + μ^(2−p) / (2−p))."""
+        p = self.power
+        constant = target ** (2 - p) / ((1 - p) * (2 - p))
+        return 2 * (constant - target * predicted ** (1 - p) / (1 - p) + predicted ** (2 - p) / (2 - p))
+
+    @staticmethod
+    def _some(y: FloatArray) -> npt.NDArray[np.bool_]:
+        return y > _SMALLEST
+
+    def _of_some(self, t: FloatArray) -> FloatArray:
+        limited = np.clip(t, -self._low, self._high)
+        return np.exp((2 - self.power) * limited) - np.exp((1 - self.power) * limited)
+
+    def _of_none(self, z: FloatArray) -> FloatArray:
+        return np.exp((2 - self.power) * np.clip(z, -_LOW, self._high))
