@@ -35,7 +35,7 @@ BUILTIN = {
     "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
     "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
     "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
-    "iris": "150 flowers, 4 features, labels 0 to 2; iris:1 is label 1 against the rest",
+    "iris": "150 flowers, 4 features, labels 0 (setosa), 1 (versicolor), 2 (virginica); iris:1 is 1 against the rest",
     "wine": "178 wines, 13 features, labels 0 to 2; wine:0 is label 0 against the rest",
 }
 """Built-in data sets by name, with descriptions."""
@@ -158,10 +158,14 @@ def read_dataset(
     delimiter: str | None = None,
     zero_based: bool | None = None,
     hash_bits: int | None = None,
+    missing: str = "error",
     communicator: Communicator = SINGLE_PROCESS,
     weight_column: str | int | None = None,
 ) -> Dataset:
     """Read a data set.
+
+    A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
+    `p4sgd.host.data.table.encode` makes features, unless ``like`` knows how.
 
     Parameters
     ----------
@@ -171,8 +175,8 @@ def read_dataset(
         also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
-    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator, \
-    weight_column
+    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, missing, \
+    communicator, weight_column
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -189,6 +193,7 @@ def read_dataset(
         delimiter,
         zero_based,
         hash_bits,
+        missing,
         communicator,
         weight_column,
     )
@@ -246,6 +251,7 @@ def _hint(name: str) -> str:
     """Hint for a name that is not that of a file."""
     from p4sgd.host.data.fetch import ORIGINALS
     from p4sgd.host.data.synth import SHAPES
+    from p4sgd.host.data.synth_table import TABLES
 
     if is_builtin(name):
         return f"; without --format {name} is a data set that comes with scikit-learn"
@@ -253,6 +259,8 @@ def _hint(name: str) -> str:
     if name in SHAPES:
         fewer = " --samples 1000000" if SHAPES[name].samples > 1_000_000 else ""
         ways.append(f"p4sgd data synth {name}{fewer} --out {name}.npz makes one of its shape")
+    if name in TABLES:
+        ways.append(f"p4sgd data synth {name} --out {name}.csv makes a table like it")
     if ways:
         return f"; {', '.join(ways)}"
     close = difflib.get_close_matches(name, BUILTIN, n=1)
@@ -300,13 +308,14 @@ def open_source(
     delimiter: str | None = None,
     zero_based: bool | None = None,
     hash_bits: int | None = None,
+    missing: str = "error",
     weight_column: str | int | None = None,
 ) -> Source:
     """Open a data set with labels, of which only the first bytes are read.
 
     Parameters
     ----------
-    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, weight_column
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, missing, weight_column
         See `p4sgd.host.data.read_dataset`.
 
     Raises
@@ -321,6 +330,7 @@ def open_source(
         delimiter=delimiter,
         zero_based=zero_based,
         hash_bits=hash_bits,
+        missing=missing,
         weight_column=weight_column,
     )
     return _open(source, file_format, options)

@@ -9,14 +9,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.table import RowNumbers, Table, UnknownTexts
 from p4sgd.host.data.weights import check_weights
 from p4sgd.host.errors import UserError
 
-__all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TextSource", "check_finite"]
+__all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TableSource", "TextSource", "check_finite"]
 
 BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
@@ -43,6 +44,10 @@ class Source(ABC):
         self.options = options
         self._guessed = guessed
         self._space: FeatureSpace | None = None
+        self.table: Table | None = None
+        """What the columns of a table hold; known once all blocks have been read, or set from an earlier pass."""
+        self.remarks: tuple[str, ...] = ()
+        """What the user should know about the data, once all blocks have been read."""
 
     @property
     def name(self) -> str:
@@ -68,13 +73,14 @@ class Source(ABC):
     def blocks(self, space: FeatureSpace | None = None) -> Iterator[Dataset]:
         """All samples in the order of the file, as a sequence of small data sets.
 
-        Every block numbers labels that are texts by itself.
+        Every block numbers labels that are texts by itself. The features of a table are its columns, see
+        `p4sgd.host.data.table.Table.rows`.
 
         Parameters
         ----------
         space
             Value of `space` after an earlier pass. Without it the blocks of a LIBSVM file have the features seen so
-            far, with indices as in the file.
+            far, with indices as in the file, and in those of a table columns may be numbers that turn out as texts.
 
         Raises
         ------
@@ -156,6 +162,48 @@ class Source(ABC):
                     f"{error} (it looks like {self._guessed}; if it is not, say so with --format)"
                 ) from error
             raise
+
+
+class TableSource(Source):
+    """A file that is a table."""
+
+    def _known_table(self, columns: Columns) -> Table | None:
+        """What the columns hold, if that does not depend on their rows."""
+        like = self.options.like
+        if self.table is not None or like is None:
+            return self.table
+        return self._numbers(columns) if like.encoding is None else like.encoding.table
+
+    def _numbers(self, columns: Columns) -> Table:
+        return Table.of_numbers(columns.feature_names, len(columns.features))
+
+    def _join_rows(
+        self,
+        rows: npt.NDArray[np.float64],
+        labels: RawLabels | None,
+        weights: npt.NDArray[np.float64] | None,
+        columns: Columns,
+        table: Table,
+        unknown: UnknownTexts,
+    ) -> Dataset:
+        """The data set of all ranks, from the rows of the table that this one has read."""
+        ranks, like = self.options.communicator, self.options.like
+        if like is None:
+            numbers = RowNumbers(columns.numbered)
+            numbers.add(rows, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
+            remarks = numbers.remarks(ranks)
+            about: dict[str, Any] = {"feature_names": columns.feature_names, "table": table, "remarks": remarks}
+            return self._join(rows, labels, weights, **about)
+        if like.encoding is None:
+            return self._join(rows, labels, weights, feature_names=columns.feature_names)
+        return self._join(
+            like.encoding.apply(rows),
+            labels,
+            weights,
+            feature_names=like.names,
+            encoding=like.encoding,
+            remarks=unknown.remarks(ranks),
+        )
 
 
 class TextSource(Source):
