@@ -65,6 +65,7 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
             "named": bool(space.names),
             "zero_based": space.zero_based,
             "hash_bits": space.hash_bits,
+            "table": None if space.encoding is None else space.encoding.to_json(),
             "planes": form.stored,
             "precision": form.precision,
             "signed": form.signed,
@@ -78,6 +79,14 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
     if largest:
         cells = [(each["feature"], f"{each['coefficient']:.6g}", f"{each['scaled']:.4g}") for each in largest]
         output.table(["feature", "coefficient", "scaled"], cells)
+
+
+_MISSING = {
+    "error": "refused",
+    "mean": "filled with the mean of the column; of texts, none of the known ones",
+    "indicator": "filled with the mean of the column and told by a feature; of texts, one of their own",
+}
+"""What a table of the model shows for each way to fill gaps."""
 
 
 def _model(model: "Model") -> Iterator[tuple[str, str]]:
@@ -99,8 +108,12 @@ def _model(model: "Model") -> Iterator[tuple[str, str]]:
         kind = f"hashed to 2^{space.hash_bits} columns"
     else:
         kind = "by name" if space.names else f"numbered from {0 if space.zero_based else 1}"
+    if space.encoding is not None:
+        kind = f"made of {space.column_count} columns of a table"
     used = int((model.coefficients != 0).sum())
     yield "features", f"{space.count:,}, {kind}; {used:,} have a coefficient other than 0"
+    if space.encoding is not None:
+        yield "missing values", _MISSING[space.encoding.missing]
     yield "intercept", f"{model.linear()[1]:.6g}"
     bits = f"{form.precision} bit{'s' * (form.precision > 1)}"
     stored = "" if form.precision == form.stored else f" of {form.stored}"

@@ -123,8 +123,10 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder made by
-    p4sgd data prepare. With --resume, DATA is needed only if the data of the checkpoint have moved.
+    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:1 (the flowers
+    with label 1, versicolor, against the rest), or a folder made by p4sgd data prepare. Columns of texts become
+    features of 0 and 1, such as sex=male; --missing fills gaps. With --resume, DATA is needed only if the data of the
+    checkpoint have moved.
 
     The table has a row for every epoch. The train loss and accuracy are those on the features as the device reads them,
     with --precision bits; validation and test data are not rounded. In the end the intercept of the best model is

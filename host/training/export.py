@@ -33,7 +33,8 @@ def to_onnx(model: Model) -> bytes:
     The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
     float64 (samples, 2) in the order of the classes, and ``activation``, float64 (samples,); that of a regression is
-    ``prediction``, float64 (samples,). The metadata ``loss``, ``classes`` and ``feature_names`` are JSON.
+    ``prediction``, float64 (samples,). The metadata ``loss``, ``classes``, ``feature_names`` and ``table`` are JSON;
+    ``table`` says how features are made of the columns of a table, if they are (`p4sgd.host.data.table.TableEncoding`).
 
     Raises
     ------
@@ -101,6 +102,8 @@ def to_onnx(model: Model) -> bytes:
         "classes": [coding.name(label) for label in coding.classes],
         "feature_names": model.feature_names,
     }
+    if model.encoding is not None:
+        texts["table"] = model.encoding.to_json()
     helper.set_model_props(made, {name: json.dumps(value) for name, value in texts.items()})
     content: bytes = made.SerializeToString()
     return content

@@ -37,6 +37,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening
@@ -81,7 +82,7 @@ class Model:
         The meaning of the labels.
     features
         Format of the features in training: planes and sign.
-    feature_names, zero_based, hash_bits
+    feature_names, zero_based, hash_bits, encoding
         The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
     mixing
         float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
@@ -104,6 +105,7 @@ class Model:
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
     hash_bits: int | None = None
+    encoding: TableEncoding | None = None
     mixing: npt.NDArray[np.float64] | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Model:
     @property
     def space(self) -> FeatureSpace:
         """The features of the training data, for reading other data to match."""
-        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits)
+        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits, self.encoding)
 
     def linear(self) -> tuple[npt.NDArray[np.float64], float]:
         """Coefficients, float64 (features,), and intercept whose sum is a prediction.
@@ -131,13 +133,15 @@ class Model:
         """The activation z of every sample: float64 (samples,).
 
         A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
-        know are ignored.
+        know are ignored. Rows of a table may still be columns.
 
         Raises
         ------
         UserError
             If a dense data set has another number of features, or if its features have other names.
         """
+        if data.table is not None and self.encoding is not None:
+            data = self.encoding.features_of(data)
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
         if data.feature_names and self.feature_names and data.feature_names != self.feature_names:
@@ -209,6 +213,8 @@ def save_model(model: Model, path: Path) -> None:
     if model.scaling is not None:
         tensors |= scaling_tensors(model.scaling)
         metadata["scaling"] = json.dumps(scaling_facts(model.scaling))
+    if model.encoding is not None:
+        metadata["table"] = json.dumps(model.encoding.to_json())
     _KIND.save(path, tensors, metadata)
 
 
@@ -233,6 +239,7 @@ def load_model(path: Path) -> Model:
     """
     tensors, metadata = _KIND.load(path)
     try:
+        encoding = json.loads(metadata.get("table", "null"))
         model = Model(
             coefficients=tensors["coefficients"].astype(np.float64, copy=False),
             intercept=tensors["intercept"].item(),
@@ -247,6 +254,7 @@ def load_model(path: Path) -> Model:
             feature_names=tuple(json.loads(metadata["feature_names"])),
             zero_based=json.loads(metadata["zero_based"]),
             hash_bits=json.loads(metadata.get("hash_bits", "null")),
+            encoding=None if encoding is None else TableEncoding.from_json(encoding),
             training=json.loads(metadata["training"]),
             scaling=_scaling(tensors, metadata),
         )
@@ -292,3 +300,5 @@ def _check(model: Model) -> None:
         raise ValueError(f"zero_based is {model.zero_based}")
     if model.hash_bits is not None and features != 1 << model.hash_bits:
         raise ValueError(f"hash_bits is {model.hash_bits} for {features} features")
+    if model.encoding is not None and model.encoding.names != model.feature_names:
+        raise ValueError("the columns of the table do not make the features")
