@@ -9,6 +9,7 @@ OPTIONS = (
     "precision",
     "planes",
     "scaling",
+    "missing",
     "precondition",
     "damping",
     "bias",

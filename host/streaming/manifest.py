@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.table import space_from_json, space_to_json
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.streaming import OPTIONS
@@ -49,6 +50,9 @@ FORMAT_VERSION = 5
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
+
+_LATER = {"missing": "error"}
+"""Options that older folders of this version lack, with what they did."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON data, which preserves floats exactly."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config", "space")}
+        nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config")}
+        nested["space"] = space_to_json(self.space)
         files = {name: dataclasses.asdict(facts) for name, facts in self.files.items()}
         head = {"schema": _SCHEMA, "version": FORMAT_VERSION, "p4sgd": importlib.metadata.version("p4sgd")}
         return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
@@ -208,12 +213,12 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
         fields["config"] = WorkerConfig(**content["config"])
-        names = tuple(content["space"].pop("names"))
-        fields["space"] = FeatureSpace(names=names, **content["space"])
+        fields["space"] = space_from_json(content["space"])
         fields["remarks"] = tuple(content["remarks"])
         fields["labels"] = LabelCoding.from_json(content["labels"])
         fields["files"] = {name: FileFacts(**facts) for name, facts in content["files"].items()}
-        if sorted(content["options"]) != sorted(OPTIONS):
+        fields["options"] = _LATER | content["options"]
+        if sorted(fields["options"]) != sorted(OPTIONS):
             raise ValueError("options are missing")
         return Manifest(**fields), hashlib.sha256(text).hexdigest()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
