@@ -353,7 +353,7 @@ def prepare(
     UserError
         If data and options do not fit together.
     """
-    if data.table is not None and not data.table.plain:
+    if data.table is not None and any(column.values is not None for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
     task, start = get_loss(options.loss).task, start or Start()
     # Before the split, so that messages are about all samples.

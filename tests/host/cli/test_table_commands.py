@@ -4,6 +4,7 @@ import json
 import pickle
 
 import numpy as np
+import onnx
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from p4sgd import GLMClassifier, load_model
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth_table import make_table
+from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 NUMBERS, TEXTS = ["pclass", "age", "sibsp", "parch", "fare"], ["sex", "deck", "embarked"]
@@ -111,6 +113,9 @@ def test_what_is_told_of_a_model(files, tmp_path):
     model = load_model_file(folder / "model")
     assert tuple(estimator.feature_names_in_) == model.feature_names
     assert result["remarks"] == [] or "converged" in result["remarks"][0]
+    run("export", folder / "model", "--to", "onnx", "--out", tmp_path / "model.onnx")
+    kept = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert TableEncoding.from_json(kept["table"]) == model.encoding
     report = tmp_path / "report.html"
     run("train", folder / "titanic.csv", "--missing", "mean", "--epochs", 2, "--report", report)
     assert "sex=male" in report.read_text()
