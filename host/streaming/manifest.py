@@ -51,9 +51,6 @@ FORMAT_VERSION = 5
 
 _SCHEMA = "p4sgd-prepared"
 
-_LATER = {"missing": "error"}
-"""Options that older folders of this version lack, with what they did."""
-
 
 @dataclass(frozen=True)
 class SourceFacts:
@@ -217,8 +214,7 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
         fields["remarks"] = tuple(content["remarks"])
         fields["labels"] = LabelCoding.from_json(content["labels"])
         fields["files"] = {name: FileFacts(**facts) for name, facts in content["files"].items()}
-        fields["options"] = _LATER | content["options"]
-        if sorted(fields["options"]) != sorted(OPTIONS):
+        if sorted(content["options"]) != sorted(OPTIONS):
             raise ValueError("options are missing")
         return Manifest(**fields), hashlib.sha256(text).hexdigest()
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,5 +1,6 @@
 """Tables with texts and gaps: the features made of them, whatever the format, the blocks and the ranks."""
 
+import csv
 import itertools
 import json
 from fractions import Fraction
@@ -171,6 +172,35 @@ def test_the_same_as_scikit_learn(tmp_path_factory, data):
     filled = SimpleImputer(add_indicator=True).fit_transform(known)
     hot = OneHotEncoder(drop="if_binary", sparse_output=False).fit_transform(np.array(texts)[:, None])
     assert np.allclose(made.features, np.hstack([filled, hot]), rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    columns=st.integers(1, 3).flatmap(
+        lambda count: st.lists(
+            st.lists(st.text('ab1.,-+e "\né', max_size=4), min_size=count, max_size=count), min_size=1, max_size=8
+        )
+    ),
+    missing=st.sampled_from(["error", "mean", "indicator"]),
+)
+def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missing):
+    """Or the same cell is refused in all of them."""
+    folder = tmp_path_factory.mktemp("table")
+    names = [*(f"c{place}" for place in range(len(columns[0]))), "label"]
+    rows = [[*row, place % 2] for place, row in enumerate(columns)]
+    with open(folder / "data.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *rows])
+    stored = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    pq.write_table(stored, folder / "data.parquet")
+
+    def outcome(name):
+        try:
+            data = encoded(folder / name, missing, header=True if name == "data.csv" else None)
+        except UserError as error:
+            return str(error).split(", ")[-1].split(" or leave")[0]
+        return identify(data).sha256, data.feature_names, data.encoding
+
+    assert outcome("data.csv") == outcome("data.parquet")
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,6 +1,5 @@
 """Folders of tables with texts and gaps: the same as in memory, also after an interruption."""
 
-import json
 import os
 
 import numpy as np
@@ -17,7 +16,6 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
-from p4sgd.host.streaming.manifest import MANIFEST, load_manifest
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode_table, prepare
 from p4sgd.host.training.shares import deal
@@ -146,16 +144,6 @@ def test_mistakes_are_told(tmp_path, tiny):
     with pytest.raises(UserError, match=f"^{other}: --missing mean is for CSV and Parquet files"):
         build(other, tmp_path / "made", TrainingOptions(missing="mean"))
     assert contents(tmp_path).keys() == {"titanic.csv", "data.libsvm"}
-
-
-def test_folders_from_before_the_option(tmp_path, tiny):
-    path = write_data(tmp_path, "data.csv", *make_samples(1))
-    build(path, tmp_path / "made", TrainingOptions())
-    manifest = json.loads((tmp_path / "made" / MANIFEST).read_text())
-    assert manifest["options"].pop("missing") == "error"
-    assert "encoding" not in manifest["space"]
-    (tmp_path / "made" / MANIFEST).write_text(json.dumps(manifest))
-    assert load_manifest(tmp_path / "made")[0].options["missing"] == "error"
 
 
 def test_memory_is_that_of_the_most_features(tmp_path, monkeypatch):
