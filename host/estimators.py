@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_origin
@@ -18,15 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.data.table import CellError, Survey, Table, TableEncoding, UnknownTexts, is_text
 from p4sgd.host.devices import DEVICES
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
@@ -45,6 +48,9 @@ __all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
 
 _NAME = "X"
 """Name of the samples, for messages and the model file."""
+
+_NO_Y = "no_validation"
+"""What `validate_data` gets for y where there is none."""
 
 _LEFT_OUT = ("positive", "parallel", "seed")
 """Fields of `TrainingOptions` that estimators have not: y says what is 1, there is one process, and `random_state`."""
@@ -135,6 +141,38 @@ def _parameters_of(text: str, names: Mapping[str, object]) -> str:
     return "\n".join("\n".join(entry) for entry in entries if entry[0] in names)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Rows:
+    """Samples as rows of a table, (samples, columns), see `p4sgd.host.data.table.Table.rows`."""
+
+    rows: npt.NDArray[np.float64]
+    table: Table
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+
+def _as_table(X: Any) -> Any:
+    """A DataFrame, of whatever library, as a table of pyarrow; ``None`` if X is something else."""
+    if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
+        return None
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
+    except (pa.ArrowException, TypeError) as error:
+        raise ValueError(f"X: a column has neither numbers nor texts alone: {error}") from error
+
+
+def _has_texts(columns: Any) -> bool:
+    """Whether a table of pyarrow has columns of texts, or of booleans."""
+    from pyarrow import types
+
+    kinds = [kind.value_type if types.is_dictionary(kind) else kind for kind in columns.schema.types]
+    return any(is_text(kind) or types.is_boolean(kind) for kind in kinds)
+
+
 @contextlib.contextmanager
 def _value_errors() -> Iterator[None]:
     """Turn errors that the user can correct into what scikit-learn raises for them, with parameters for options."""
@@ -157,6 +195,7 @@ class _GLM(BaseEstimator):
     _classifies: ClassVar[bool]
 
     loss: str
+    missing: str
     device: str
     cluster: str | os.PathLike[str] | None
     config: str | None
@@ -171,6 +210,7 @@ class _GLM(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing != "error"
         return tags
 
     def _options(self, **others: Any) -> TrainingOptions:
@@ -260,22 +300,85 @@ class _GLM(BaseEstimator):
         return self
 
     def _data(self, X: Any, labels: Any = None, names: Sequence[str] = (), sample_weight: Any = None) -> Dataset:
-        """A data set of samples that scikit-learn has checked."""
+        """A data set of samples that `_validated` has checked."""
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
+        about: dict[str, Any] = {"feature_names": features}
         values = np.zeros(X.shape[0]) if labels is None else labels
-        about: dict[str, Any] = {"labelled": labels is not None, "feature_names": features, "sample_weights": weights}
         if values.ndim == 2:
             about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
+        if isinstance(X, _Rows):
+            encoding = self.model_.space.encoding if hasattr(self, "model_") else None
+            if encoding is None or X.table is not encoding.table:
+                X, about["table"] = X.rows, X.table
+            else:
+                X, about["feature_names"] = encoding.apply(X.rows), encoding.names
+                about["encoding"] = encoding
         with _value_errors():
-            return Dataset(X, values, _NAME, tuple(names), **about)
+            return Dataset(X, values, _NAME, tuple(names), labelled=labels is not None, sample_weights=weights, **about)
+
+    def _validated(self, X: Any, y: Any = _NO_Y, *, reset: bool, **how: Any) -> Any:
+        """Samples, and with y both, checked by scikit-learn; tables with texts or gaps become `_Rows`.
+
+        Raises
+        ------
+        ValueError
+            If they are not what the estimator can take, or was fitted to.
+        """
+        encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
+        columns, fills = _as_table(X), self.missing != "error"
+        if not (encoding is not None or (reset and (fills or (columns is not None and _has_texts(columns))))):
+            return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+        if columns is None:
+            if encoding is not None and any(column.values is not None for column in encoding.columns):
+                raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
+            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+            table = Table.of_numbers((), X.shape[1]) if encoding is None else encoding.table
+            if encoding is not None and encoding.missing == "error":
+                assert_all_finite(X, input_name="X")
+            assert_all_finite(np.where(np.isnan(X), 0.0, X), input_name="X")
+            made = _Rows(X, table)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            made = self._rows(columns, encoding)
+        if isinstance(y, str) and y == _NO_Y:
+            return made
+        y = _check_y(y, estimator=self, **how)
+        check_consistent_length(made.rows, y)
+        return made, y
+
+    def _rows(self, columns: Any, encoding: TableEncoding | None) -> _Rows:
+        """The rows of a DataFrame; without an encoding its columns are surveyed first."""
+        names, table = columns.column_names, None if encoding is None else encoding.table
+        gaps = (self.missing if encoding is None else encoding.missing) != "error"
+        batches = [batch.columns for batch in columns.to_batches()]
+
+        def told(cell: CellError) -> UserError:
+            return cell.told(f"{_NAME}, row {cell.row + 1}, column {names[cell.column]}")
+
+        unknown, parts, first = UnknownTexts(), [], 0
+        with _value_errors():
+            if table is None:
+                survey = Survey(names, len(names))
+                for arrays in batches:
+                    survey.add(arrays)
+                table = survey.finish(_NAME, gaps=gaps, tell=told)
+            for arrays in batches:
+                try:
+                    parts.append(table.rows(arrays, gaps=gaps, unknown=unknown))
+                except CellError as error:
+                    raise told(CellError(first + error.row, error.column, error.text)) from None
+                first += len(arrays[0])
+        for remark in unknown.remarks(SINGLE_PROCESS):
+            warnings.warn(remark, stacklevel=5)
+        return _Rows(np.concatenate(parts) if parts else np.empty((0, len(names))), table)
 
     def _samples(self, X: Any) -> Dataset:
         """Samples to predict on."""
         check_is_fitted(self, "model_")
-        data = self._data(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
+        data = self._data(self._validated(X, reset=False))
         # Names are compared already; those in a file may be spelt as texts.
         return dataclasses.replace(data, feature_names=())
 
@@ -286,9 +389,9 @@ class _GLM(BaseEstimator):
         seed = {"random_state": began["seed"]} if "seed" in began else {}
         self.set_params(**known | seed | {"loss": model.loss})
         self.model_, self._next_start = model, None
-        self.n_features_in_ = model.space.count
-        if model.space.names:
-            self.feature_names_in_ = np.array(model.space.names, dtype=object)
+        self.n_features_in_ = model.space.column_count
+        if model.space.column_names:
+            self.feature_names_in_ = np.array(model.space.column_names, dtype=object)
 
 
 def _classifies(loss: Loss) -> bool:
@@ -511,7 +614,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
         return self._partial_fit(data, coding)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", multi_output=True, reset=reset)
+        X, y = self._validated(X, y, reset=reset, multi_output=True)
         check_classification_targets(y)
         if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
             y = column_or_1d(y, warn=True)  # raises if there are several columns
@@ -743,8 +846,7 @@ class GLMRegressor(RegressorMixin, _GLM):
         return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
-        how: dict[str, Any] = {"y_numeric": True, "multi_output": True, "reset": reset}
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", **how)
+        X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
         return self._data(X, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:

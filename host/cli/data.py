@@ -83,8 +83,9 @@ def _progress(output: Output, name: str) -> Iterator[Callable[[int, int | None],
 
 def _shapes() -> Iterable[str]:
     from p4sgd.host.data.synth import SHAPES
+    from p4sgd.host.data.synth_table import TABLES
 
-    return SHAPES
+    return (*SHAPES, *TABLES)
 
 
 @click.command()
@@ -94,7 +95,7 @@ def _shapes() -> Iterable[str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     required=True,
-    help="File to write: .libsvm (text) or .npz (smaller and faster).",
+    help="File to write: .libsvm (text) or .npz (smaller and faster); of titanic .csv or .parquet.",
 )
 @overwrite_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random numbers.")
@@ -121,14 +122,27 @@ def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **c
     non-zero values. zipf is no known set: 1,000,000 samples of 20 out of 10,000,000 features, if not chosen otherwise.
 
     The labels, -1 or +1, come from a hidden linear model; 2 % of them are flipped. The same options give the same data.
+
+    titanic is a table with texts and gaps, of 1,309 passengers; the label survived is 0 or 1.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making {name}"):
         from p4sgd.host.data.synth import make_source, write_dataset
+        from p4sgd.host.data.synth_table import TABLES, make_table, write_table
         from p4sgd.host.run.checks import check_absent, check_apart
 
         check_absent(out, overwrite=overwrite)
         check_apart([out], [options_file()])
+        if name in TABLES:
+            for option in ("features", "nonzeros"):
+                if choices.pop(option) is not None:
+                    raise UserError(f"the columns of {name} are fixed: leave --{option} out")
+            table = make_table(name, **choices)
+            write_table(table, out)
+            document = {"name": name, "out": str(out), "samples": table.num_rows, "columns": table.num_columns - 1}
+            output.document(document)
+            output.say(f"{out}: {table.num_rows:,} samples, {table.num_columns - 1} columns and the label")
+            return
         made = make_source(name, **choices)
         write_dataset(made, out)
     output.document(
@@ -198,8 +212,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
             raise UserError(f"{out}: there is no folder {out.parent}")
         reading = take_reading(choices)
         check_reading(reading, [data])
-        source = open_source(data, **reading)
         options = TrainingOptions(**choices)
+        source = open_source(data, missing=options.missing, **reading)
         workers = None if config is None else CONFIGURATIONS[config]()
 
     with show_steps(output) as on_progress:

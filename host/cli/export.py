@@ -8,6 +8,7 @@ import click
 
 from p4sgd.host.cli.options import NameFrom, common_options, options_file, overwrite_option
 from p4sgd.host.cli.output import Output
+from p4sgd.host.errors import listed
 from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from p4sgd.host.training.model_file import Model, ModelSet
 
 __all__ = ["export"]
+
+
+_SHOWN = 5
+"""Most features that a remark names."""
 
 
 def _onnx(model: "Model | ModelSet") -> bytes:
@@ -48,6 +53,9 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, as_json: bool, qu
     them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression, SGDClassifier, LinearSVC,
     LinearRegression, PoissonRegressor or GammaRegressor for pickle.load or joblib.load. Load a pickle only if you know
     who wrote it.
+
+    Of a model of a table with texts or gaps only the linear part is written: it takes the features that p4sgd makes of
+    the table, whose names p4sgd inspect shows.
     """
     output = Output(as_json=as_json, quiet=quiet)
     check_apart([out], [model, options_file()])
@@ -55,8 +63,15 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, as_json: bool, qu
     with output.working("exporting"):
         from p4sgd.host.training.model_file import load_model
 
-        content = _KINDS[kind](load_model(model))
+        loaded = load_model(model)
+        content = _KINDS[kind](loaded)
         with new_file(out, len(content)) as file:
             file.write(content)
+    if loaded.space.encoding is not None:
+        output.remark(
+            f"the model takes {loaded.space.count} features made of {loaded.space.column_count} columns of a table, in "
+            f"the order of their names ({listed(loaded.space.names, _SHOWN)}); {kind} gets them as they are, not the "
+            f"table"
+        )
     output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})
     output.say(f"{model} for {kind} in {out}, {len(content):,} bytes")

@@ -73,6 +73,7 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
             "named": bool(space.names),
             "zero_based": space.zero_based,
             "hash_bits": space.hash_bits,
+            "table": None if space.encoding is None else space.encoding.to_json(),
             "planes": form.stored,
             "precision": form.precision,
             "signed": form.signed,
@@ -101,6 +102,14 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
         output.table([*([kind] if several else []), "feature", "coefficient", "scaled"], cells, texts=1 + several)
 
 
+_MISSING = {
+    "error": "refused",
+    "mean": "filled with the mean of the column; of texts, none of the known ones",
+    "indicator": "filled with the mean of the column and told by a feature; of texts, one of their own",
+}
+"""What a table of the model shows for each way to fill gaps."""
+
+
 def _model(model: "Model | ModelSet") -> Iterator[tuple[str, str]]:
     """What a model is: rows of a table."""
     from p4sgd.host.losses import Task, get_loss
@@ -123,9 +132,13 @@ def _model(model: "Model | ModelSet") -> Iterator[tuple[str, str]]:
         kind = f"hashed to 2^{space.hash_bits} columns"
     else:
         kind = "by name" if space.names else f"numbered from {0 if space.zero_based else 1}"
+    if space.encoding is not None:
+        kind = f"made of {space.column_count} columns of a table"
     used = sum(int((row.coefficients != 0).sum()) for row in model.rows)
     of = "" if len(model.rows) == 1 else f" of {len(model.rows) * space.count:,}"
     yield "features", f"{space.count:,}, {kind}; {used:,}{of} have a coefficient other than 0"
+    if space.encoding is not None:
+        yield "missing values", _MISSING[space.encoding.missing]
     if len(model.rows) == 1:
         yield "intercept", f"{first.linear()[1]:.6g}"
     bits = f"{form.precision} bit{'s' * (form.precision > 1)}"

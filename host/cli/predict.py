@@ -121,6 +121,8 @@ def _read(
         reading = {**reading, "label_column": targets}
     check_reading(reading, [data])
     samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
+    for remark in samples.remarks:
+        output.remark(f"{data}: {remark}")
     bits = model.space.hash_bits
     if bits and not reading.get("hash_bits") and find_format(data, reading.get("file_format"))[0] == "libsvm":
         output.remark(

@@ -76,6 +76,12 @@ def _scalings() -> Iterable[str]:
     return KINDS
 
 
+def _fillings() -> Iterable[str]:
+    from p4sgd.host.data.table import FILLINGS
+
+    return FILLINGS
+
+
 def _names(constant: str) -> Callable[[], Iterable[str]]:
     """Returns, when called, the names in a constant of `p4sgd.host.training.options`."""
 
@@ -166,6 +172,13 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Scaling of each feature: standard by mean and deviation, robust by median and quantiles, minmax to the "
         "range 0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
         "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
+    ),
+    "missing": _option(
+        "--missing",
+        type=NameFrom("filling of missing values", _fillings),
+        help="What is done about missing values of a CSV or Parquet file: error refuses them; mean takes the mean of "
+        "the column's training samples, and of a column of texts none of its texts; indicator does that and adds a "
+        "feature that is 1 where a value was missing.",
     ),
     "precondition": _option(
         "--precondition",

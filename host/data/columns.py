@@ -37,8 +37,8 @@ class ReadOptions:
         refused; columns in another order are reordered. In a LIBSVM file missing features are zeros and further
         features are ignored.
     header
-        CSV: whether the first line has names. With ``None`` it does if it names a label or if no feature in it is a
-        number; if that leaves doubt, the file is refused.
+        CSV: whether the first line has names. With ``None`` it does if it names a label or the columns of ``like``, or
+        if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
     delimiter
         CSV: the character between fields; ``None`` selects the most frequent of comma, semicolon and tab in the first
         line.
@@ -48,6 +48,8 @@ class ReadOptions:
     hash_bits
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
+    missing
+        CSV, Parquet: one of `p4sgd.host.data.table.FILLINGS`; if ``like`` is given, what that says.
     communicator
         The ranks that read the source together, each its share of the samples.
     weight_column
@@ -62,9 +64,17 @@ class ReadOptions:
     delimiter: str | None = None
     zero_based: bool | None = None
     hash_bits: int | None = None
+    missing: str = "error"
     communicator: Communicator = SINGLE_PROCESS
     weight_column: str | int | None = None
     target_columns: tuple[str | int, ...] = ()
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether values of a table may be missing."""
+        if self.like is None:
+            return self.missing != "error"
+        return self.like.encoding is not None and self.like.encoding.missing != "error"
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Columns:
         Headers of all columns, if there are any.
     weight
         Column index of the weights of samples; ``None`` if there are none or labels are not needed.
+    targets
+        How many of the last features are further labels.
     """
 
     count: int
@@ -90,11 +102,17 @@ class Columns:
     label: int | None
     names: tuple[str, ...] | None
     weight: int | None = None
+    targets: int = 0
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Headers of the features, empty if there are none."""
+        """Headers of the features, further labels included; empty if there are none."""
         return () if self.names is None else tuple(self.names[place] for place in self.features)
+
+    @property
+    def numbered(self) -> list[tuple[int, str]]:
+        """Number from 1 and header of each feature; the header is empty if there are none."""
+        return [(place + 1, "" if self.names is None else self.names[place]) for place in self.features]
 
     def __getitem__(self, place: int) -> str:
         return _describe(place, self.names)
@@ -151,25 +169,27 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         raise UserError(f"{source}: there is only a label column, no features")
     if options.like is not None:
         beside = "" if label is None else f" beside the label ({_describe(label, kept)})"
-        if kept is not None and options.like.names:
-            features = _in_order(features, kept, options.like.names, source, beside)
-        elif len(features) != options.like.count:
-            raise UserError(f"{source}: there are {len(features)} features{beside}, {options.like.count} are needed")
+        if kept is not None and options.like.column_names:
+            features = _in_order(features, kept, options.like.column_names, source, beside)
+        elif len(features) != options.like.column_count:
+            raise UserError(
+                f"{source}: there are {len(features)} features{beside}, {options.like.column_count} are needed"
+            )
     if not options.labels_needed:
         return Columns(count, features, None, kept, None)
-    return Columns(count, (*features, *targets), label, kept, weight)
+    return Columns(count, (*features, *targets), label, kept, weight, len(targets))
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
     """Index of the label among some columns."""
-    known = frozenset(() if options.like is None else options.like.names)
+    known = frozenset(() if options.like is None else options.like.column_names)
     others = [] if names is None else [place for place in places if names[place] not in known]
     named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
         return named[0]
     if known and len(others) == 1:
         return others[0]
-    if not options.labels_needed and options.like is not None and len(places) == options.like.count:
+    if not options.labels_needed and options.like is not None and len(places) == options.like.column_count:
         return None
     return places[-1]
 

@@ -17,6 +17,8 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from p4sgd.host.data.table import Table, TableEncoding
+
 __all__ = [
     "Dataset",
     "DistributedDataset",
@@ -53,12 +55,25 @@ class FeatureSpace:
     hash_bits
         If names or indices are hashed: ``count`` is 2^hash_bits, and the reader of the format says which column a
         feature belongs to.
+    encoding
+        If the source is a table with texts or gaps: how features are made of its columns.
     """
 
     count: int
     names: tuple[str, ...] = ()
     zero_based: bool | None = None
     hash_bits: int | None = None
+    encoding: "TableEncoding | None" = None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Headers of the columns that the features are made of, if the source has any."""
+        return self.names if self.encoding is None else self.encoding.table.names
+
+    @property
+    def column_count(self) -> int:
+        """Number of these columns."""
+        return self.count if self.encoding is None else len(self.encoding.columns)
 
     def name(self, column: int) -> str:
         """What a feature is called, by its place from 0: its name in the source, or its number there."""
@@ -121,8 +136,13 @@ class Dataset:
         If the labels in the source are texts: text of label i, in alphabetical order.
     labelled
         Whether there are labels.
-    feature_names, zero_based, hash_bits
+    feature_names, zero_based, hash_bits, encoding
         See `FeatureSpace`.
+    table
+        If the features are still the columns of a table: what these hold. `p4sgd.host.data.table.encode` makes features
+        of them.
+    remarks
+        What the user should know about the source.
     row_order
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
@@ -145,6 +165,9 @@ class Dataset:
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
     hash_bits: int | None = None
+    encoding: "TableEncoding | None" = None
+    table: "Table | None" = None
+    remarks: tuple[str, ...] = ()
     row_order: order.Order | None = None
     sample_weights: npt.NDArray[np.float64] | None = None
     target_names: tuple[str, ...] = ()
@@ -183,7 +206,7 @@ class Dataset:
     @property
     def space(self) -> FeatureSpace:
         """The features of the samples."""
-        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based, self.hash_bits)
+        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based, self.hash_bits, self.encoding)
 
     @property
     def stored(self) -> int:

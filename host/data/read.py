@@ -1,6 +1,5 @@
 """Data sets by name: files of all formats, read as a whole or in blocks, and scikit-learn's built-in data sets."""
 
-import dataclasses
 import difflib
 import importlib
 import importlib.util
@@ -36,7 +35,7 @@ BUILTIN = {
     "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
     "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
     "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
-    "iris": "150 flowers, 4 features, labels 0 to 2; iris:1 is label 1 against the rest",
+    "iris": "150 flowers, 4 features, labels 0 (setosa), 1 (versicolor), 2 (virginica); iris:1 is 1 against the rest",
     "wine": "178 wines, 13 features, labels 0 to 2; wine:0 is label 0 against the rest",
 }
 """Built-in data sets by name, with descriptions."""
@@ -159,10 +158,14 @@ def read_dataset(
     delimiter: str | None = None,
     zero_based: bool | None = None,
     hash_bits: int | None = None,
+    missing: str = "error",
     communicator: Communicator = SINGLE_PROCESS,
     weight_column: str | int | None = None,
 ) -> Dataset:
     """Read a data set.
+
+    A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
+    `p4sgd.host.data.table.encode` makes features, unless ``like`` knows how.
 
     Parameters
     ----------
@@ -172,8 +175,8 @@ def read_dataset(
         also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
-    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator, \
-    weight_column
+    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, missing, \
+    communicator, weight_column
         See `p4sgd.host.data.columns.ReadOptions`. Several label columns are several targets.
 
     Raises
@@ -193,36 +196,12 @@ def read_dataset(
         delimiter,
         zero_based,
         hash_bits,
+        missing,
         communicator,
         weight_column,
         tuple(further),
     )
-    data = _open(source, file_format, options).read()
-    return _take_targets(data, [first, *further]) if further and labels_needed else data
-
-
-def _take_targets(data: Dataset, columns: Sequence[str | int | None]) -> Dataset:
-    """Move the last features, read from further label columns, to the labels."""
-    further = len(columns) - 1
-    if data.label_names:
-        raise UserError(f"{data.name}: the labels of {columns[0]} are texts, those of several targets must be numbers")
-    own = np.asarray(data.features[:, -further:], np.float64)
-    labels = np.column_stack([data.labels, np.concatenate(data.communicator.all_gather(own))])
-    return dataclasses.replace(
-        data,
-        features=np.ascontiguousarray(data.features[:, :-further]),
-        labels=labels,
-        feature_names=data.feature_names[:-further],
-        target_names=tuple(f"column {each}" if _is_number(each) else str(each) for each in columns),
-    )
-
-
-def _is_number(column: str | int | None) -> bool:
-    try:
-        int(column or "")
-    except ValueError:
-        return False
-    return True
+    return _open(source, file_format, options).read()
 
 
 def check_options(options: ReadOptions) -> None:
@@ -276,6 +255,7 @@ def _hint(name: str) -> str:
     """Hint for a name that is not that of a file."""
     from p4sgd.host.data.fetch import ORIGINALS
     from p4sgd.host.data.synth import SHAPES
+    from p4sgd.host.data.synth_table import TABLES
 
     if is_builtin(name):
         return f"; without --format {name} is a data set that comes with scikit-learn"
@@ -283,6 +263,8 @@ def _hint(name: str) -> str:
     if name in SHAPES:
         fewer = " --samples 1000000" if SHAPES[name].samples > 1_000_000 else ""
         ways.append(f"p4sgd data synth {name}{fewer} --out {name}.npz makes one of its shape")
+    if name in TABLES:
+        ways.append(f"p4sgd data synth {name} --out {name}.csv makes a table like it")
     if ways:
         return f"; {', '.join(ways)}"
     close = difflib.get_close_matches(name, BUILTIN, n=1)
@@ -330,13 +312,14 @@ def open_source(
     delimiter: str | None = None,
     zero_based: bool | None = None,
     hash_bits: int | None = None,
+    missing: str = "error",
     weight_column: str | int | None = None,
 ) -> Source:
     """Open a data set with labels, of which only the first bytes are read.
 
     Parameters
     ----------
-    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, weight_column
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, missing, weight_column
         See `p4sgd.host.data.read_dataset`.
 
     Raises
@@ -355,6 +338,7 @@ def open_source(
         delimiter=delimiter,
         zero_based=zero_based,
         hash_bits=hash_bits,
+        missing=missing,
         weight_column=weight_column,
     )
     return _open(source, file_format, options)

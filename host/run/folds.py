@@ -1,7 +1,7 @@
 """Cross-validation: a training run for each of several folds, on the samples outside of it, measured on those in it.
 
-Whatever is fitted to data (scaling, whitening, mean and deviation of the targets, the learning rate) is fitted to the
-samples that a run trains on.
+Whatever is fitted to data (features of a table, scaling, whitening, mean and deviation of the targets, the learning
+rate) is fitted to the samples that a run trains on.
 """
 
 import dataclasses
@@ -144,9 +144,9 @@ def cross_validate(
     KeyboardInterrupt
         On Ctrl-C.
     """
-    data = plan.data
-    if not isinstance(data, Dataset):
-        raise UserError(f"{data.name}: was prepared as a whole: --folds needs the data themselves")
+    data = plan.rows  # of a table every fold makes features of its own
+    if data is None:
+        raise UserError(f"{plan.data.name}: was prepared as a whole: --folds needs the data themselves")
     done, told = [], set[str]()
 
     def tell(text: str) -> None:

@@ -44,7 +44,7 @@ from p4sgd.host.training.checkpoint import (
 )
 from p4sgd.host.training.model_file import Model, ModelSet, is_model_file, load_model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_memory, suits_sparse_workers
+from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
@@ -72,6 +72,9 @@ class TrainingPlan:
         Configuration of the workers; ``None`` if the device says it itself.
     data
         The training data, read, or a prepared folder, opened.
+    rows
+        The training data as they were read: a table with texts or gaps has its columns in place of features; ``None``
+        for a prepared folder.
     test
         The test data, if any.
     cluster
@@ -90,6 +93,7 @@ class TrainingPlan:
     fixed: Mapping[str, str]
     config: WorkerConfig | None
     data: Dataset | PreparedFolder = field(repr=False)
+    rows: Dataset | None = field(repr=False)
     test: Dataset | None = field(repr=False)
     cluster: Cluster | None = field(repr=False)
     checkpoint: CheckpointFile | None = field(repr=False)
@@ -189,7 +193,14 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     images = check_new_images(request.images, options.workers)
     outputs = [request.out, request.report, request.checkpoint, *images]
     check_apart(outputs, [request.source, request.test, request.options_file])
-    data = _read_training_data(request, ranks, saved, model) if folder is None else _check_resumed(folder, saved)
+    rows = None
+    if folder is None:
+        rows = _read_training_data(request, options, ranks, model)
+        data: Dataset | PreparedFolder = encode_table(rows, options)
+    else:
+        data = folder
+    if saved is not None:  # now, because test data are read to match these, and a simulator takes long
+        saved.check_data(identify(data) if isinstance(data, Dataset) else data.identity)
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
@@ -224,6 +235,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         fixed=fixed,
         config=config,
         data=data,
+        rows=rows,
         test=test,
         cluster=cluster,
         checkpoint=None if request.checkpoint is None else CheckpointFile(request.checkpoint, request.origin()),
@@ -306,25 +318,20 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
 
 
 def _read_training_data(
-    request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None, model: Model | ModelSet | None
+    request: TrainingRequest, options: TrainingOptions, ranks: Communicator, model: Model | ModelSet | None
 ) -> Dataset:
-    """Read the training data.
-
-    For a resumed run they must be those of the checkpoint, and for one that starts from a model have its features.
-    """
+    """Read the training data; for a run that starts from a model they must have its features."""
     if request.data is None:
         raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
     if isinstance(request.data, Dataset):
         data = request.data
     else:
         like = None if model is None else model.space
-        data = read_dataset(request.data, like=like, communicator=ranks, **request.reading)
+        data = read_dataset(request.data, like=like, missing=options.missing, communicator=ranks, **request.reading)
     if model is not None:
         _check_features(data, model, str(request.init))
     if request.samples is not None and request.samples < data.samples:
         data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
-    if saved is not None:
-        saved.check_data(identify(data))  # now, because test data are read to match these, and a simulator takes long
     return data
 
 
@@ -337,12 +344,6 @@ def _check_features(data: Dataset, model: Model | ModelSet, name: str) -> None:
         )
     if given.names and known.names and given.names != known.names:
         raise UserError(f"{data.name}: the features are not those of {name}, in that order: train anew without --init")
-
-
-def _check_resumed(folder: PreparedFolder, saved: Checkpoint | None) -> PreparedFolder:
-    if saved is not None:
-        saved.check_data(folder.identity)
-    return folder
 
 
 def _configs(config: WorkerConfig, workers: int, sparse: int) -> list[WorkerConfig]:

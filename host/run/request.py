@@ -27,6 +27,7 @@ _FIXED_BY_MODEL = (
     "precision",
     "planes",
     "scaling",
+    "missing",
     "precondition",
     "damping",
     "bias",

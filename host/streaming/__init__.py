@@ -10,6 +10,7 @@ OPTIONS = (
     "precision",
     "planes",
     "scaling",
+    "missing",
     "precondition",
     "damping",
     "bias",

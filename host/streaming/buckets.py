@@ -9,7 +9,7 @@ arrays that can be mapped.
 import io
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -91,6 +91,8 @@ class Buckets:
         self._record = np.dtype([("destination", "<i8"), ("values", self._dtype, (features,))])
         self.sizes: dict[int, int] = {}
         """Size of each existing file in bytes, by bucket."""
+        self.encode: Callable[[Any], Features] | None = None
+        """What makes features of the columns of a table when rows are loaded."""
 
     def restore(self, sizes: Sequence[tuple[int, int]]) -> None:
         """Truncate the files to earlier sizes, and delete those that did not exist then.
@@ -141,7 +143,8 @@ class Buckets:
         if not path.exists() or path.stat().st_size != self.sizes[bucket]:
             raise self._lost(path)
         with open(path, "rb") as file:
-            return (self._load_sparse if self._sparse else self._load_dense)(file, bucket * self._rows, count)
+            rows = (self._load_sparse if self._sparse else self._load_dense)(file, bucket * self._rows, count)
+        return rows if self.encode is None else self.encode(rows)
 
     def drop(self, bucket: int) -> None:
         """Delete the file of a bucket."""

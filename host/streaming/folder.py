@@ -306,6 +306,7 @@ class PreparedFolder:
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
             hash_bits=self.space.hash_bits,
+            encoding=self.space.encoding,
         )
 
     def _weights(self, name: str) -> FloatArray | None:

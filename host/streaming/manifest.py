@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.table import space_from_json, space_to_json
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.streaming import OPTIONS
@@ -150,7 +151,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON data, which preserves floats exactly."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config", "space")}
+        nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config")}
+        nested["space"] = space_to_json(self.space)
         files = {name: dataclasses.asdict(facts) for name, facts in self.files.items()}
         head = {"schema": _SCHEMA, "version": FORMAT_VERSION, "p4sgd": importlib.metadata.version("p4sgd")}
         return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
@@ -208,8 +210,7 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
         fields["config"] = WorkerConfig(**content["config"])
-        names = tuple(content["space"].pop("names"))
-        fields["space"] = FeatureSpace(names=names, **content["space"])
+        fields["space"] = space_from_json(content["space"])
         fields["remarks"] = tuple(content["remarks"])
         fields["labels"] = LabelCoding.from_json(content["labels"])
         fields["files"] = {name: FileFacts(**facts) for name, facts in content["files"].items()}

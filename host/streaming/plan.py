@@ -56,11 +56,11 @@ def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.
     assert block is not None, "a source refuses to be empty"
     values, names = _join_labels(labels, source.name)
     dtype = block.features.dtype.newbyteorder("<").str
-    return (
-        FirstPass(samples, source.space, names, stored, block.sparse, dtype, sha256),
-        values,
-        _join_weights(weights, labels),
-    )
+    table = source.table
+    if table is not None and table.plain and source.options.missing == "error":
+        table = None
+    found = FirstPass(samples, source.space, names, stored, block.sparse, dtype, sha256, table, source.remarks)
+    return found, values, _join_weights(weights, labels)
 
 
 def _join_weights(

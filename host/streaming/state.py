@@ -18,7 +18,8 @@ import numpy.typing as npt
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import Scaling
-from p4sgd.host.data.statistics import Extremes
+from p4sgd.host.data.statistics import Extremes, is_sparse
+from p4sgd.host.data.table import Table, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import Moments
 from p4sgd.host.streaming import OPTIONS
@@ -47,6 +48,7 @@ class Step(Enum):
     IDENTIFY = ("identifying the data", "bytes")
     READ = ("reading labels", "bytes")
     SORT = ("sorting samples", "bytes")
+    ENCODE = ("encoding texts", "samples")
     SCALE = ("measuring features", "samples")
     CORRELATE = ("correlating features", "samples")
     PACK = ("packing samples", "samples")
@@ -67,6 +69,7 @@ def describe_request(
     """Describe data and options as JSON data. A file is identified by path, size and modification time."""
     reading = dataclasses.asdict(source.options)
     del reading["communicator"]  # says which processes read, not how
+    del reading["missing"]  # is among the options
     reading["ignore_columns"] = list(reading["ignore_columns"])  # as it comes back from JSON
     return {
         "file": _file(source),
@@ -170,6 +173,10 @@ class FirstPass:
         Type of the values: ``<f8`` or ``<f4``.
     sha256
         Checksum of the file; see `p4sgd.host.streaming.manifest.SourceFacts`.
+    table
+        What the columns hold if these are not the features yet, as with texts and gaps.
+    remarks
+        What the user should know about the file.
     """
 
     samples: int
@@ -179,6 +186,17 @@ class FirstPass:
     sparse: bool
     dtype: str
     sha256: str
+    table: Table | None = None
+    remarks: tuple[str, ...] = ()
+
+    def widest(self, missing: str) -> "FirstPass":
+        """The same with the most features, and stored values, that the columns of a table may become."""
+        if self.table is None:
+            return self
+        most = self.table.widest(missing)
+        sparse = is_sparse(most.stored, most.count // 2)
+        stored = self.samples * (most.stored if sparse else most.count)
+        return dataclasses.replace(self, space=FeatureSpace(most.count), stored=stored, sparse=sparse, table=None)
 
 
 @dataclass(eq=False)
@@ -197,6 +215,11 @@ class State:
         Extremes of the training samples in buckets.
     held_out
         Number of stored values of the held-out samples in buckets.
+    encoding
+        What features are made of the columns of a table; ``None`` until it is known. Then ``extremes`` and ``held_out``
+        are of features.
+    stored
+        Number of stored values of all samples as features of an encoding.
     column_sums
         See `p4sgd.host.data.statistics.Statistics.sums`, of the buckets that were summed; ``None`` before the first.
     summed
@@ -224,6 +247,8 @@ class State:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     extremes: Extremes | None = None
     held_out: int = 0
+    encoding: TableEncoding | None = None
+    stored: int = 0
     column_sums: IntArray | None = None
     summed: int = 0
     scaling: Scaling | None = None
@@ -257,12 +282,28 @@ class State:
             if self.scaling.heat is not None:
                 tensors["heat"] = self.scaling.heat
             scalars["scaling"] = {name: getattr(self.scaling, name) for name in _SCALING}
-        first_pass = None if self.first_pass is None else dataclasses.asdict(self.first_pass)
-        texts = {"survey": first_pass, "scalars": scalars}
+        found = self.first_pass
+        first_pass = None
+        if found is not None:
+            table = None if found.table is None else found.table.to_json()
+            first_pass = {**vars(found), "space": space_to_json(found.space), "table": table}
+        encoding = None if self.encoding is None else self.encoding.to_json()
+        texts = {"survey": first_pass, "scalars": scalars, "encoding": encoding}
         _KIND.save(folder / STATE, tensors, {name: json.dumps(value) for name, value in texts.items()})
 
 
-_SCALARS = ("placed", "sizes", "held_out", "summed", "correlated", "packed", "written", "mean_square", "validation")
+_SCALARS = (
+    "placed",
+    "sizes",
+    "held_out",
+    "stored",
+    "summed",
+    "correlated",
+    "packed",
+    "written",
+    "mean_square",
+    "validation",
+)
 
 _SCALING = ("kind", "signed", "reason", "crowded")
 
@@ -284,10 +325,18 @@ def load_state(folder: Path) -> State:
         state = State(**scalars)
         state.sizes = [(bucket, size) for bucket, size in scalars["sizes"]]
         if first_pass := json.loads(texts["survey"]):
-            space = FeatureSpace(**{**first_pass["space"], "names": tuple(first_pass["space"]["names"])})
+            table, space = first_pass.get("table"), space_from_json(first_pass["space"])
             state.first_pass = FirstPass(
-                **{**first_pass, "space": space, "label_names": tuple(first_pass["label_names"])}
+                **{
+                    **first_pass,
+                    "space": space,
+                    "label_names": tuple(first_pass["label_names"]),
+                    "table": None if table is None else Table.from_json(table),
+                    "remarks": tuple(first_pass.get("remarks", ())),
+                }
             )
+        encoding = json.loads(texts.get("encoding", "null"))
+        state.encoding = None if encoding is None else TableEncoding.from_json(encoding)
         if "low" in tensors:
             state.extremes = Extremes(tensors["low"].size)
             state.extremes.samples = samples

@@ -1,6 +1,7 @@
 """Steps of a preparation: read the data twice, sort them into buckets, pack the buckets into images."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,11 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.formats.source import TableSource
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, needs_sums
 from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
+from p4sgd.host.data.table import EncodingFit
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
@@ -48,6 +51,7 @@ from p4sgd.host.training.preparation import (
     feature_sums,
     grid_planes,
     mean_square,
+    missing_error,
     sampled,
     square_norms,
     suits_sparse_workers,
@@ -119,16 +123,18 @@ class Steps:
             If the folder cannot be written.
         """
         if not (self._work / MANIFEST).exists():
+            if self._options.missing != "error" and not isinstance(self._source, TableSource):
+                raise missing_error(self._source.name, self._options)
             found, labels, weights = self._read_labels()
-            features = found.space.count
-            config = self._config or self._suitable(found)
-            shards = deal(features, self._options, [config] * self._options.workers)
+            widest = found.widest(self._options.missing)
+            config = self._config or self._suitable(widest)
+            shards = self._deal(widest, config)
             plan = plan_buckets(
                 found,
                 labels,
                 self._options,
                 plans.bucket_rows(
-                    found,
+                    widest,
                     self._memory,
                     whitened=self._options.precondition != "none",
                     sparse_workers=config.sparse,
@@ -138,10 +144,15 @@ class Steps:
             )
             del labels, weights
             plans.check_density(found, plan.train_labels.size, self._options, self._source.name)
-            buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
+            columns, dtype = found.space.count, np.dtype(found.dtype)
+            buckets = Buckets(self._work / ROWS, columns, plan.rows, dtype, sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
             if self._state.placed < found.samples:
-                self._sort(found, plan, buckets, shards)
+                self._sort(found, widest, plan, buckets, shards)
+            if found.table is not None:
+                found = self._encode(found, plan, buckets)
+                config = self._config or self._suitable(found)
+                shards = self._deal(found, config)
             scaling = self._scaling(found, plan, buckets)
             if isinstance(scaling, Scaling) and scaling.heat is not None:
                 shards, _ = deal_by_heat(shards, scaling.heat, plan.train_labels.size, self._options)
@@ -151,6 +162,9 @@ class Steps:
     def _suitable(self, found: FirstPass) -> WorkerConfig:
         suits = suits_sparse_workers(found.stored, found.samples, found.space.count, self._options)
         return WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
+
+    def _deal(self, found: FirstPass, config: WorkerConfig) -> Sequence[Shard]:
+        return deal(found.space.count, self._options, [config] * self._options.workers)
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -173,13 +187,16 @@ class Steps:
         )
         return self._state.first_pass, labels, weights
 
-    def _sort(self, found: FirstPass, plan: BucketPlan, buckets: Buckets, shards: Sequence[Shard]) -> None:
+    def _sort(
+        self, found: FirstPass, widest: FirstPass, plan: BucketPlan, buckets: Buckets, shards: Sequence[Shard]
+    ) -> None:
         """Read all samples again, and append each to its bucket."""
         state = self._state
         if state.extremes is None:
             state.extremes = Extremes(found.space.count)
-            self._check_room(found, plan, shards)
+            self._check_room(found, widest, plan, shards)
         buckets.restore(state.sizes)
+        self._source.table = found.table
         first, since = 0, 0
         edge = plan.train_buckets * plan.rows
         for block in self._source.blocks(found.space):
@@ -193,9 +210,10 @@ class Steps:
             features = block.features[skipped:]
             destinations = plan.destinations[first - features.shape[0] : first]
             buckets.add(features, destinations)
-            held_out = destinations >= edge
-            state.extremes.add(features[~held_out])
-            state.held_out += stored_values(features[held_out])
+            if found.table is None:
+                held_out = destinations >= edge
+                state.extremes.add(features[~held_out])
+                state.held_out += stored_values(features[held_out])
             state.placed = first
             since += stored_values(features) * 8
             if since > _KEPT_BYTES:
@@ -211,6 +229,40 @@ class Steps:
         sync_folder(self._work / ROWS)
         self._state.sizes = sorted(buckets.sizes.items())
         self._save()
+
+    def _encode(self, found: FirstPass, plan: BucketPlan, buckets: Buckets) -> FirstPass:
+        """Have the buckets give features in place of the columns of a table; returns the findings about these.
+
+        It takes one more reading of the training samples, which say what features there are, and one of all samples.
+        """
+        state, table = self._state, found.table
+        assert table is not None
+        if state.encoding is None:
+            fit = EncodingFit(table, self._options.missing)
+            for bucket in range(plan.train_buckets):
+                fit.add(buckets.load(bucket, plan.samples_of(bucket)))
+            encoding = fit.finish()
+            extremes, stored, held_out, done = Extremes(encoding.count), 0, 0, 0
+            for bucket in range(plan.buckets):
+                features = encoding.apply(buckets.load(bucket, plan.samples_of(bucket)), table)
+                stored += stored_values(features)
+                if bucket < plan.train_buckets:
+                    extremes.add(features)
+                else:
+                    held_out += stored_values(features)
+                done += features.shape[0]
+                self._on_progress(Step.ENCODE, done, found.samples)
+            state.encoding, state.extremes, state.stored, state.held_out = encoding, extremes, stored, held_out
+            self._save()
+        encoding = state.encoding
+        buckets.encode = lambda rows: encoding.apply(rows, table)
+        return dataclasses.replace(
+            found,
+            space=encoding.space,
+            stored=state.stored,
+            sparse=encoding.sparse,
+            remarks=(*found.remarks, *encoding.remarks(plan.train_labels.size)),
+        )
 
     def _scaling(self, found: FirstPass, plan: BucketPlan, buckets: Buckets) -> Scaling | Whitening:
         """Scaling of the features; it may take one or two more readings of the buckets."""
@@ -348,7 +400,7 @@ class Steps:
             sparse=found.sparse,
             scaling=scaling.kind,
             reason=scaling.reason,
-            remarks=scaling.remarks(found.space.names),
+            remarks=(*found.remarks, *scaling.remarks(found.space.names)),
             signed=scaling.signed,
             labels=plan.coding,
             mean_square=state.mean_square,
@@ -361,14 +413,15 @@ class Steps:
     def _save(self) -> None:
         self._state.save(self._work)
 
-    def _check_room(self, found: FirstPass, plan: BucketPlan, shards: Sequence[Shard]) -> None:
+    def _check_room(self, found: FirstPass, widest: FirstPass, plan: BucketPlan, shards: Sequence[Shard]) -> None:
         """Refuse to begin if the disk is too small for the images and the buckets."""
         value = np.dtype(found.dtype).itemsize
         rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
-        held_out = rows * plan.validation_labels.size // found.samples
-        unknown = np.zeros(found.space.count)
-        stored = np.zeros(found.space.count, np.int64)
-        stored[0] = found.stored  # of which columns does not matter to the sum
+        features = widest.stored * (value + 4 * widest.sparse) + 24 * found.samples
+        held_out = features * plan.validation_labels.size // found.samples
+        unknown = np.zeros(widest.space.count)
+        stored = np.zeros(widest.space.count, np.int64)
+        stored[0] = widest.stored  # of which columns does not matter to the sum
         images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards, stored)
         needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free

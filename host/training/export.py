@@ -34,9 +34,9 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
     float64 (samples, classes) in their order, and ``activation``, float64 (samples,), or of more than two classes
-    (samples, classes); that of a regression is ``prediction``, float64 (samples,). The metadata ``loss``, ``classes``
-    and ``feature_names`` are JSON. Of several targets all outputs are (samples, targets), and the metadata has their
-    names as ``targets``.
+    (samples, classes); that of a regression is ``prediction``, float64 (samples,). Of several targets all outputs are
+    (samples, targets). The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the
+    last of them how features are made of the columns of a table (`p4sgd.host.data.table.TableEncoding`).
 
     Raises
     ------
@@ -124,6 +124,8 @@ def to_onnx(model: Model | ModelSet) -> bytes:
         **({"targets": coding.row_names} if isinstance(coding, TargetCoding) else {}),
         "feature_names": model.space.names,
     }
+    if model.space.encoding is not None:
+        texts["table"] = model.space.encoding.to_json()
     helper.set_model_props(made, {name: json.dumps(value) for name, value in texts.items()})
     content: bytes = made.SerializeToString()
     return content

@@ -37,6 +37,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
+from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening
@@ -81,7 +82,7 @@ class Model:
         The meaning of the labels.
     features
         Format of the features in training: planes and sign.
-    feature_names, zero_based, hash_bits
+    feature_names, zero_based, hash_bits, encoding
         The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
     mixing
         float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
@@ -104,6 +105,7 @@ class Model:
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
     hash_bits: int | None = None
+    encoding: TableEncoding | None = None
     mixing: npt.NDArray[np.float64] | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Model:
     @property
     def space(self) -> FeatureSpace:
         """The features of the training data, for reading other data to match."""
-        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits)
+        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits, self.encoding)
 
     @property
     def rows(self) -> "tuple[Model, ...]":
@@ -136,13 +138,14 @@ class Model:
         """The activation z of every sample: float64 (samples,).
 
         A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
-        know are ignored.
+        know are ignored. Rows of a table may still be columns.
 
         Raises
         ------
         UserError
             If a dense data set has another number of features, or if its features have other names.
         """
+        data = _with_features(self.encoding, data)
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
         if data.feature_names and self.feature_names and data.feature_names != self.feature_names:
@@ -233,6 +236,7 @@ class ModelSet:
 
     def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The activations of every sample, float64 (samples, rows); see `Model.decision_function`."""
+        data = _with_features(self.space.encoding, data)
         return np.column_stack([row.decision_function(data) for row in self.rows])
 
     def probabilities(self, z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
@@ -254,6 +258,11 @@ class ModelSet:
     def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The predictions of `LabelCoding.predictions` for every sample; see `Model.predict`."""
         return self.labels.predictions(self.decision_function(data))
+
+
+def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
+    """The data, with the features that a model has made of the columns of a table, if they are columns still."""
+    return data if encoding is None or data.table is None else encoding.features_of(data)
 
 
 def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -314,6 +323,8 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
     if model.scaling is not None:
         tensors |= scaling_tensors(model.scaling)
         metadata["scaling"] = json.dumps(scaling_facts(model.scaling))
+    if space.encoding is not None:
+        metadata["table"] = json.dumps(space.encoding.to_json())
     _KIND.save(path, tensors, metadata)
 
 
@@ -357,6 +368,7 @@ def _load_rows(
     training: Any,
 ) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
+    encoding = json.loads(metadata.get("table", "null"))
     shared: dict[str, Any] = {
         "slope": tensors["slope"].astype(np.float64, copy=False),
         "offset": tensors["offset"].astype(np.float64, copy=False),
@@ -366,6 +378,7 @@ def _load_rows(
         "feature_names": tuple(json.loads(metadata["feature_names"])),
         "zero_based": json.loads(metadata["zero_based"]),
         "hash_bits": json.loads(metadata.get("hash_bits", "null")),
+        "encoding": None if encoding is None else TableEncoding.from_json(encoding),
         "scaling": _scaling(tensors, metadata),
     }
     coefficients, weights = tensors["coefficients"], tensors["weights"]
@@ -427,3 +440,5 @@ def _check(model: Model) -> None:
         raise ValueError(f"zero_based is {model.zero_based}")
     if model.hash_bits is not None and features != 1 << model.hash_bits:
         raise ValueError(f"hash_bits is {model.hash_bits} for {features} features")
+    if model.encoding is not None and model.encoding.names != model.feature_names:
+        raise ValueError("the columns of the table do not make the features")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4sgd.host.data.scaling import CENTRED, KINDS
+from p4sgd.host.data.table import FILLINGS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
 from p4sgd.host.training.weights import class_weights_of
@@ -198,6 +199,10 @@ class TrainingOptions:
         Bit planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
     scaling
         Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
+    missing
+        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.table.FILLINGS`. ``error``
+        refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its texts;
+        ``indicator`` does that and adds a feature that is 1 where a value was missing.
     precondition
         How SGD is preconditioned: one of `PRECONDITIONS`. With ``block``, ``l2`` acts on the weights of whitened
         features, and ``l1`` is refused.
@@ -269,6 +274,7 @@ class TrainingOptions:
     precision: int = 8
     planes: int | None = None
     scaling: str = "auto"
+    missing: str = "error"
     precondition: str = "none"
     damping: float = 0.01
     bias: bool = True
@@ -306,6 +312,7 @@ class TrainingOptions:
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("parallel", self.parallel, PARALLELS)
         _one_of("scaling", self.scaling, KINDS)
+        _one_of("filling of missing values", self.missing, FILLINGS)
         _one_of("precondition", self.precondition, PRECONDITIONS)
         _one_of("shares", self.shares, SHARES)
         if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):

@@ -15,10 +15,11 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, column_of, fit_coding
-from p4sgd.host.data.order import shuffle
+from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
+from p4sgd.host.data.table import encode
 from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -41,11 +42,13 @@ __all__ = [
     "PreparedData",
     "check_centred",
     "check_memory",
+    "encode_table",
     "feature_sums",
     "grid_planes",
     "hardware_means",
     "hardware_values",
     "mean_square",
+    "missing_error",
     "prepare",
     "sampled",
     "square_norms",
@@ -249,6 +252,7 @@ class Prepared:
             zero_based=self.space.zero_based,
             hash_bits=self.space.hash_bits,
             scaling=self.fitted,
+            encoding=self.space.encoding,
         )
 
 
@@ -304,6 +308,35 @@ class PreparedData(Protocol):
         ...
 
 
+def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
+    """A data set with features, made of the columns of a table if it has those.
+
+    What a model makes of texts and gaps depends on the samples that `prepare` will train on, not on those held out.
+
+    Raises
+    ------
+    UserError
+        If options are for tables and this is none, or if no samples are left to train on.
+    """
+    if data.table is None:
+        if options.missing != "error" and data.encoding is None:
+            raise missing_error(data.name, options)
+        return data
+    trained = np.ones(data.samples, np.bool_)
+    if options.validation_fraction > 0:
+        stratified = get_loss(options.loss).task is Task.CLASSIFICATION and not data.target_names
+        _, held_out = split(
+            data.labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=data.name
+        )
+        trained[held_out] = False
+    return encode(data, trained, options.missing)
+
+
+def missing_error(name: str, options: TrainingOptions) -> UserError:
+    """The error of filling gaps in what is no table."""
+    return UserError(f"{name}: --missing {options.missing} is for CSV and Parquet files: leave it out")
+
+
 def prepare(
     data: Dataset,
     options: TrainingOptions,
@@ -344,6 +377,8 @@ def prepare(
     UserError
         If data and options do not fit together.
     """
+    if data.table is not None and any(column.values is not None for column in data.table.columns):
+        raise ValueError(f"{data.name} has texts: encode_table makes features of them")
     task, start = get_loss(options.loss).task, start or Start()
     # Before the split, so that messages are about all samples.
     coding = start.coding or fit_coding(task, data, options.positive)
@@ -364,9 +399,9 @@ def prepare(
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
     heat = scaling.heat if isinstance(scaling, Scaling) else None
-    split = None
+    divided = None
     if heat is not None:
-        shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
+        shards, divided = deal_by_heat(shards, heat, data.samples, options, network=network)
     labels, first_row = coding.labels_of(data), coding.rows[0]
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
@@ -412,7 +447,7 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=(*scaling.remarks(data.feature_names), *split_remarks(split, data.feature_count)),
+        remarks=(*data.remarks, *scaling.remarks(data.feature_names), *split_remarks(divided, data.feature_count)),
         communicator=data.communicator,
         whitening_times=whitening_times,
         heat=heat,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Start"]
 
-_FIXED = ("stored", "scaling", "precondition", "damping", "bias")
+_FIXED = ("stored", "scaling", "missing", "precondition", "damping", "bias")
 """Facts about options that the scaling and the number of weights depend on."""
 
 

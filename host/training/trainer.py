@@ -150,7 +150,7 @@ def train(
         configs = [worker.config for worker in device.workers]
         late = [max(configs, key=_size)] * (options.workers - workers)
         deal(data.space.count, options, [*configs, *late])
-    remarks: list[str] = []
+    remarks = [] if test is None else [f"{test.name}: {remark}" for remark in test.remarks]
     if workers < options.workers:
         remarks.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
     while True:

@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from p4sgd import GLMClassifier, GLMRegressor, load_model, save_model
 from p4sgd.host import estimators
 from p4sgd.host.cli.app import main
+from p4sgd.host.data.synth_table import make_table
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, model_file
 
@@ -721,3 +722,45 @@ def test_examples_of_the_documentation():
     found = doctest.testmod(estimators)
     assert found.attempted > 10
     assert found.failed == 0
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_estimators_go_on_part_by_part():
+    table = make_table("titanic")
+    X, y = table.drop(["survived"]), table["survived"].to_numpy()
+    estimator = GLMClassifier(missing="mean")
+    for first in range(0, 1200, 400):
+        part = slice(first, first + 400)
+        estimator.partial_fit(X.slice(first, 400), y[part], classes=[0, 1])
+    assert estimator.n_iter_ == 3
+    assert estimator.score(X, y) > 0.7
+    strange = X.slice(0, 2).set_column(1, "sex", [["neither", "male"]])
+    with pytest.warns(UserWarning, match="sex: 1 value that the model does not know, such as 'neither'"):
+        estimator.predict(strange)
+    with pytest.raises(ValueError, match="X must be a DataFrame with texts"):
+        estimator.predict(np.zeros((2, 8)))
+    with pytest.raises(ValueError, match=r"X, row 1, column age: the value is missing.*--missing mean"):
+        GLMClassifier().fit(X, y)
+
+
+def test_weights_of_samples_in_a_table():
+    table = make_table("titanic", samples=300)
+    X, y = table.drop(["survived"]), table["survived"].to_numpy()
+    weights = np.random.default_rng(0).integers(0, 3, 300)
+    plain = GLMClassifier(missing="mean", epochs=2).fit(X, y)
+    weighed = GLMClassifier(missing="mean", epochs=2).fit(X, y, sample_weight=weights)
+    assert weighed.model_.encoding == plain.model_.encoding
+    assert not (weighed.model_.weights == plain.model_.weights).all()
+
+
+def test_gaps_in_arrays():
+    x = np.array([[1, np.nan], [2, 3], [3, 4], [np.nan, 0]] * 20)
+    y = [0, 1, 1, 0] * 20
+    estimator = GLMClassifier(missing="indicator", epochs=3).fit(x, y)
+    assert estimator.coef_.shape == (1, 4)
+    assert estimator.model_.feature_names == ("feature 1", "feature 1=missing", "feature 2", "feature 2=missing")
+    assert (estimator.predict(x[:4]) == estimator.predict(np.array(x[:4], object))).all()
+    with pytest.raises(ValueError, match="contains infinity"):
+        estimator.predict([[1, np.inf]])

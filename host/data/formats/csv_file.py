@@ -1,13 +1,14 @@
 """CSV files: one sample per line, with or without a header.
 
-Features are numbers; labels are numbers or texts. pyarrow parses some megabytes of text at a time. If it rejects a
-block, a slower reader in Python continues from there. That reports line, column and kind of an error, or reads what
-pyarrow is too strict for, such as ``+1``.
+pyarrow parses some megabytes of text at a time. It reads numbers at once. If it rejects a block, because there are
+texts or gaps, all fields are read as texts, twice: to find out what the columns hold, and to make numbers of them. If
+it cannot even divide the lines into fields, Python's reader does, which says in what line the mistake is.
 """
 
 import contextlib
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,11 @@ import numpy.typing as npt
 
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TextSource
+from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
 from p4sgd.host.data.labels import MISSING, RawLabels, check_exact, number
-from p4sgd.host.errors import UserError, shortened
+from p4sgd.host.data.table import CellError, RowNumbers, Survey, Table, UnknownTexts, has_gaps, weights_of
+from p4sgd.host.errors import UserError
 
 __all__ = ["CsvSource"]
 
@@ -36,7 +38,10 @@ _MAX_FIELD = 1 << 30
 _NO_LABEL = "the label is missing: leave the line out"
 
 _Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]
-"""Features of some samples, (samples, features), and their labels and weights, if these are needed."""
+"""Features of some samples, (samples, columns of features), and their labels and weights, if these are needed."""
+
+_Texts: TypeAlias = tuple[list[Any], Any, Any]
+"""Fields of some lines as texts: a pyarrow array for each column of features, and for labels and weights, if needed."""
 
 
 @dataclass(frozen=True)
@@ -59,53 +64,73 @@ class _Form:
 
 
 class _RefusedError(Exception):
-    """pyarrow found something that the slow reader must check."""
+    """pyarrow found something that is no number, or a label that is missing."""
 
 
-class CsvSource(TextSource):
+class CsvSource(TableSource, TextSource):
     """A CSV file, compressed or not, as dense samples."""
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         form = _detect(self.path, self.options)
         named: bool | None = None
-        samples = 0
+        samples, numbers = 0, RowNumbers(form.columns.numbered)
         for features, labels, weights in self._parts(form):
             with self._label_mistakes(form):
                 block = self._block(features, labels, samples, weights, feature_names=form.columns.feature_names)
             if named is not None and named != bool(block.label_names):
                 self._find_label_mistake(form)
             named = bool(block.label_names)
+            numbers.add(features, samples)
             samples += block.samples
             yield block
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
+        self.remarks = numbers.remarks()
         self._space = FeatureSpace(len(form.columns.features), form.columns.feature_names)
 
     def _read(self) -> Dataset:
         form = _detect(self.path, self.options)
-        values, parts, weights = GrowingArray(np.float64), [], GrowingArray(np.float64)
-        for block, labels, own in self._parts(form):
-            values.append(block)
-            parts.append(labels)
-            if own is not None:
-                weights.append(own)
-        features = values.finish().reshape(-1, len(form.columns.features))
-        joined = None if form.columns.label is None else RawLabels.join(part for part in parts if part is not None)
+        ranks, table, unknown = self.options.communicator, self._known_table(form.columns), UnknownTexts()
+        found = None if table is not None and not table.plain else self._collect(form, self._fast(form))
+        if any(ranks.all_gather(found is None)):
+            table = table or self._survey(form)
+            found = self._collect(form, self._rows(form, table, unknown))
+        assert found is not None, "only the fast reader gives up"
         with self._label_mistakes(form):
-            weighing = None if form.columns.weight is None else weights.finish()
-            return self._join(features, joined, weighing, feature_names=form.columns.feature_names)
+            return self._join_rows(*found, form.columns, table or self._numbers(form.columns), unknown)
 
-    def _parts(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank, from the fast reader, and after a rejected block from the slow one."""
+    def _collect(self, form: _Form, parts: Iterator[_Part]) -> _Part | None:
+        """All samples of this rank; ``None`` if the fast reader gives up."""
         import pyarrow as pa
 
-        done = 0
-        with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
-            for part in self._fast(form):
-                yield part
-                done += part[0].shape[0]
-            return
-        for features, labels, weights in self._slow(form):
+        values, labels, weights = GrowingArray(np.float64), [], GrowingArray(np.float64)
+        try:
+            for block, some, own in parts:
+                values.append(block)
+                if some is not None:
+                    labels.append(some)
+                if own is not None:
+                    weights.append(own)
+        except (pa.ArrowInvalid, _RefusedError):
+            return None
+        features = values.finish().reshape(-1, len(form.columns.features))
+        joined = None if form.columns.label is None else RawLabels.join(labels)
+        return features, joined, None if form.columns.weight is None else weights.finish()
+
+    def _parts(self, form: _Form) -> Iterator[_Part]:
+        """The samples, from the fast reader, and after a rejected block from the one that reads texts."""
+        import pyarrow as pa
+
+        done, table = 0, self._known_table(form.columns)
+        if table is None or table.plain:
+            with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
+                for part in self._fast(form):
+                    yield part
+                    done += part[0].shape[0]
+                self.table = self._numbers(form.columns)
+                return
+        self.table = table or self._survey(form)
+        for features, labels, weights in self._rows(form, self.table):
             known = min(done, features.shape[0])
             done -= known
             if known < features.shape[0]:
@@ -118,21 +143,46 @@ class CsvSource(TextSource):
         Raises
         ------
         pyarrow.ArrowInvalid, _RefusedError
-            If `_slow` must read the file.
+            If they are not all numbers, or `_texts` must look for a mistake.
+        """
+        import pyarrow as pa
+
+        columns = form.columns
+        features, label = [str(place) for place in columns.features], columns.label
+        for batch in self._parsed(form, pa.float64(), list(MISSING)):
+            if any(column.null_count for column in batch.columns):
+                raise _RefusedError
+            block = batch.select(features).to_tensor().to_numpy()
+            if not np.isfinite(block).all():
+                raise _RefusedError
+            weights = None if columns.weight is None else batch.column(str(columns.weight)).to_numpy()
+            if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
+                raise _RefusedError
+            yield block, None if label is None else RawLabels.from_column(batch.column(str(label))), weights
+
+    def _parsed(self, form: _Form, kind: Any, gaps: list[str]) -> Iterator[Any]:
+        """The samples of this rank as batches of pyarrow: features and weights of a type, labels as texts.
+
+        Columns are called by their places from 0, because headers may repeat.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            If the text is not like that.
         """
         import pyarrow as pa
         import pyarrow.csv as pa_csv
 
         columns = form.columns
-        names = [str(place) for place in range(columns.count)]  # headers may repeat
-        types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
+        names = [str(place) for place in range(columns.count)]
+        types: dict[str, Any] = {names[place]: kind for place in columns.features}
         if columns.label is not None:
             types[names[columns.label]] = pa.string()
         if columns.weight is not None:
-            types[names[columns.weight]] = pa.float64()
+            types[names[columns.weight]] = kind
         parsing = pa_csv.ParseOptions(delimiter=form.delimiter)
         conversion = pa_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
+            column_types=types, include_columns=list(types), null_values=gaps, strings_can_be_null=bool(gaps)
         )
         with self._open(form) as file:
             # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a
@@ -141,58 +191,96 @@ class CsvSource(TextSource):
                 if not text.strip(b"\r\n"):
                     continue  # pyarrow rejects blocks without lines
                 reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
-                table = pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion)
-                for batch in table.to_batches():
-                    if any(column.null_count for column in batch.columns):
-                        raise _RefusedError
-                    block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
-                    if not np.isfinite(block).all():
-                        raise _RefusedError
-                    label, weight = columns.label, columns.weight
-                    weights = None if weight is None else batch.column(names[weight]).to_numpy()
-                    if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
-                        raise _RefusedError
-                    yield block, None if label is None else RawLabels.from_column(batch.column(names[label])), weights
+                yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
 
-    def _slow(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank, read in Python.
+    def _survey(self, form: _Form) -> Table:
+        """What the columns hold.
+
+        Raises
+        ------
+        UserError
+            As `p4sgd.host.data.table.Survey.finish`.
+        """
+        survey = Survey(form.columns.feature_names, len(form.columns.features))
+        for arrays, _, _ in self._texts(form):
+            survey.add(arrays)
+        options = self.options
+        table = survey.finish(
+            self.name, gaps=options.takes_gaps, tell=lambda cell: self._told(form, cell), ranks=options.communicator
+        )
+        if self._guessed is not None and not table.plain:  # any text with commas in it would do
+            raise UserError(f"{self.name}: has texts: --format {self._guessed} takes them for those of a table")
+        return table
+
+    def _rows(self, form: _Form, table: Table, unknown: UnknownTexts | None = None) -> Iterator[_Part]:
+        """The samples of this rank, from texts.
 
         Raises
         ------
         UserError
             For the first error; the message names line and column.
         """
-        columns = form.columns
-        places, label = columns.features, columns.label
-        rows: list[list[float]] = []
-        texts: list[str] = []
-        weights: list[float] = []
+        first = 0
+        for arrays, label, weight in self._texts(form):
+            try:
+                rows = table.rows(arrays, gaps=self.options.takes_gaps, unknown=unknown)
+            except CellError as error:
+                raise self._told(form, CellError(first + error.row, error.column, error.text)) from None
+            if label is not None and has_gaps(label):
+                self._find_label_mistake(form)
+            try:
+                weights = None if weight is None else weights_of(weight)
+            except CellError as error:
+                cell = CellError(first + error.row, error.column, error.text)
+                raise self._told(form, cell, form.columns.weight) from None
+            yield rows, None if label is None else RawLabels.from_column(label), weights
+            first += rows.shape[0]
 
-        def part() -> _Part:
-            labels = None if label is None else RawLabels.from_texts(texts)
-            return np.array(rows), labels, None if columns.weight is None else np.array(weights)
+    def _texts(self, form: _Form) -> Iterator[_Texts]:
+        """The fields of this rank's lines, from pyarrow, or from where it fails, from Python's reader.
 
-        for line, fields in self._records(form):
+        Raises
+        ------
+        UserError
+            If a line has too many or too few fields, or is no text.
+        """
+        import pyarrow as pa
+
+        columns, done = form.columns, 0
+        others = (columns.label, columns.weight)
+        with contextlib.suppress(pa.ArrowInvalid):
+            for batch in self._parsed(form, pa.string(), []):
+                arrays = [batch.column(str(place)) for place in columns.features]
+                label, weight = (None if place is None else batch.column(str(place)) for place in others)
+                yield arrays, label, weight
+                done += batch.num_rows
+            return
+
+        def part(rows: list[list[str]]) -> _Texts:
+            def column(place: int) -> Any:
+                return pa.array([fields[place] for fields in rows], pa.string())
+
+            label, weight = (None if place is None else column(place) for place in others)
+            return list(map(column, columns.features)), label, weight
+
+        rows: list[list[str]] = []
+        for line, fields in itertools.islice(self._records(form), done, None):
             if len(fields) != columns.count:
                 raise UserError(
                     f"{self.path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
                 )
-            rows.append([_value(fields[place], f"{self.path}, line {line}, {columns[place]}") for place in places])
-            if label is not None:
-                text = fields[label].strip()
-                if text in MISSING:
-                    raise UserError(f"{self.path}, line {line}, {columns[label]}: {_NO_LABEL}")
-                texts.append(text)
-            if columns.weight is not None:
-                place = f"{self.path}, line {line}, {columns[columns.weight]}"
-                weights.append(_value(fields[columns.weight], place))
-                if weights[-1] < 0:
-                    raise UserError(f"{place}: the weight is {weights[-1]:g}: it must be at least 0")
-            if len(rows) * len(places) >= BLOCK_VALUES:
-                yield part()
-                rows, texts, weights = [], [], []
+            rows.append(fields)
+            if len(rows) * columns.count >= BLOCK_VALUES:
+                yield part(rows)
+                rows = []
         if rows:
-            yield part()
+            yield part(rows)
+
+    def _told(self, form: _Form, cell: CellError, weight: int | None = None) -> UserError:
+        """The error of a cell of the features, or of the column with the weights, with its line."""
+        line, _ = next(itertools.islice(self._records(form), cell.row, None))
+        place = form.columns.features[cell.column] if weight is None else weight
+        return cell.told(f"{self.path}, line {line}, {form.columns[place]}", "line", weight=weight is not None)
 
     def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
         """Line number and fields of each sample of this rank."""
@@ -253,7 +341,7 @@ class CsvSource(TextSource):
 
 
 def _detect(path: Path, options: ReadOptions) -> _Form:
-    """Find the structure of a file from its first line that is not blank.
+    """Find the structure of a file from its first two lines that are not blank.
 
     Raises
     ------
@@ -268,6 +356,7 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
             skipped += 1
         else:
             raise UserError(f"{path}: the file is empty")
+        following = next((line for line in file if line.strip(b" \t\r\n")), b"")
     if b"\0" in raw:
         raise UserError(f"{path}, line {skipped + 1}: holds a zero byte: this is no CSV file in UTF-8")
     try:
@@ -286,7 +375,12 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
         raise UserError(f"{place}: {error}") from None
     if reader.line_num > 1:
         raise UserError(f"{place}: a quoted field does not end in this line: leave line breaks out of names")
-    header = _has_names(fields, options) if options.header is None else options.header
+    header = options.header
+    if header is None:
+        below: list[str] = []
+        with contextlib.suppress(csv.Error):
+            below = next(csv.reader([following.decode(errors="replace"), ""], delimiter=delimiter))
+        header = _has_names(fields, below, options)
     if header is None:
         raise UserError(f"{place}: may hold names or a sample: say --header or --no-header")
     names = fields if header else None
@@ -296,8 +390,11 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     return _Form(delimiter, columns, skipped + int(header))
 
 
-def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
-    """Whether a first line is a header; ``None`` if it may also be a sample."""
+def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:
+    """Whether a first line is a header, with another one below it; ``None`` if it may also be a sample."""
+    known = () if options.like is None else options.like.column_names
+    if known and set(known) <= set(fields):
+        return True
     others = set()  # columns that were chosen by number and hold no features
     weight = () if options.weight_column is None else (options.weight_column,)
     for choice in (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns):
@@ -313,27 +410,12 @@ def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     words = [field for field in features if number(field) is None and field not in MISSING]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
     counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
+    if not numbers and (words or labels):
+        # Where all is text, a line of names is like any other.
+        told = labels - {"y"} or not below or any(number(field.strip()) is not None for field in below)
+        return True if told else None
     if not numbers:
-        return bool(words or labels)
+        return False
     if labels - {"y"} or (labels and features == counted[: len(features)]):  # y may mean yes
         return True
     return None if words or labels or fields == counted else False
-
-
-def _value(field: str, place: str) -> float:
-    text = field.strip()
-    if text in MISSING:
-        shown = f" ({text})" if text else ""
-        raise UserError(f"{place}: the value is missing{shown}: fill it in or leave the line out")
-    value = number(text)
-    if value is None:
-        comma = "," in text and number(text.replace(",", ".")) is not None
-        remedy = (
-            "write a decimal point"
-            if comma
-            else "correct it, give --label-column if this column is the label, or leave it out with --ignore-column"
-        )
-        raise UserError(f"{place}: {shortened(text)} is not a number: {remedy}")
-    if not np.isfinite(value):
-        raise UserError(f"{place}: the value is {text}: it must be finite")
-    return value

@@ -43,7 +43,12 @@ class NpySource(RowSource):
         matrix = _map_matrix(self.path)
         columns = choose_columns(matrix.shape[1], None, self.options, self.name)
         share = share_of(self.options.communicator, matrix.shape[0])
-        return check_finite(self._join(*_split(matrix[share.start : share.stop], columns)), share.start)
+        features, labels, weights = _split(matrix[share.start : share.stop], columns)
+        targets = None
+        if columns.targets:
+            targets = np.asarray(features[:, -columns.targets :], np.float64)
+            features = features[:, : -columns.targets]
+        return check_finite(self._join(features, labels, weights, targets), share.start)
 
 
 def _split(

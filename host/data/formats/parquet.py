@@ -1,7 +1,7 @@
 """Parquet files: one sample per row, one feature per column.
 
-Columns in which pandas stores an index are left out. Feature columns hold numbers or booleans; the label column may
-also hold texts.
+Columns in which pandas stores an index are left out. Columns hold numbers, booleans or texts, which may be encoded as
+dictionaries.
 """
 
 import re
@@ -15,50 +15,119 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
-from p4sgd.host.data.dataset import Dataset, FeatureSpace, find_not_finite
-from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
 from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.table import CellError, Column, RowNumbers, Survey, Table, UnknownTexts, is_text, weights_of
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 __all__ = ["ParquetSource"]
 
 
-class ParquetSource(RowSource):
+class ParquetSource(TableSource, RowSource):
     """A Parquet file as dense samples. Reading takes memory for decoded columns of a row group, besides the samples."""
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        with _open(self.path, self.options) as table:
-            names = table.columns.feature_names
-            first = 0
-            for features, labels, weights in _parts(table, range(table.samples)):
-                yield self._block(features, labels, first, weights, feature_names=names)
-                first += features.shape[0]
-                self._done = first / table.samples
+        with _open(self.path, self.options) as file:
+            self.table = self._table(file, range(file.samples))
+            first, numbers = 0, RowNumbers(file.columns.numbered)
+            for rows, labels, weights in self._parts(file, self.table, range(file.samples)):
+                yield self._block(rows, labels, first, weights, feature_names=file.columns.feature_names)
+                numbers.add(rows, first)
+                first += rows.shape[0]
+                self._done = first / file.samples
             if first == 0:
                 raise UserError(f"{self.name}: there are no samples")
-            self._space = FeatureSpace(len(table.columns.features), names)
+            self.remarks = numbers.remarks()
+            self._space = FeatureSpace(len(file.columns.features), file.columns.feature_names)
 
     def _read(self) -> Dataset:
-        with _open(self.path, self.options) as table:
-            share = share_of(self.options.communicator, table.samples)
-            features = np.empty((len(share), len(table.columns.features)))
+        with _open(self.path, self.options) as file:
+            share = share_of(self.options.communicator, file.samples)
+            table, unknown = self._table(file, share), UnknownTexts()
+            rows = np.empty((len(share), len(file.columns.features)))
             parts: list[RawLabels] = []
-            weights = None if table.columns.weight is None else np.empty(len(share))
+            weights = None if file.columns.weight is None else np.empty(len(share))
             first = 0
-            for block, labels, own in _parts(table, share):
-                features[first : first + block.shape[0]] = block
+            for block, labels, own in self._parts(file, table, share, unknown):
+                rows[first : first + block.shape[0]] = block
                 if weights is not None:
                     weights[first : first + block.shape[0]] = own
                 first += block.shape[0]
                 if labels is not None:
                     parts.append(labels)
-            joined = None if table.columns.label is None else RawLabels.join(parts)
-            return self._join(features, joined, weights, feature_names=table.columns.feature_names)
+            joined = None if file.columns.label is None else RawLabels.join(parts)
+            return self._join_rows(rows, joined, weights, file.columns, table, unknown)
+
+    def _table(self, file: "_File", share: range) -> Table:
+        """What the columns hold. Only if there may be texts or gaps they have to be read for that.
+
+        Raises
+        ------
+        UserError
+            As `p4sgd.host.data.table.Survey.finish`.
+        """
+        from pyarrow import types
+
+        known = self._known_table(file.columns)
+        if known is not None:
+            return known
+        kinds = [file.kind(place) for place in file.columns.features]
+        if not self.options.takes_gaps and not any(map(is_text, kinds)):
+            names = [name for _, name in file.columns.numbered]
+            made = (Column(name, truth=types.is_boolean(kind)) for name, kind in zip(names, kinds, strict=True))
+            return Table(tuple(made))
+        survey = Survey(file.columns.feature_names, len(kinds))
+        for _, batch in _batches(file, share):
+            survey.add(file.arrays(batch))
+
+        def tell(cell: CellError) -> UserError:
+            return self._told(file, CellError(share.start + cell.row, cell.column, cell.text))
+
+        options = self.options
+        return survey.finish(self.name, gaps=options.takes_gaps, tell=tell, ranks=options.communicator)
+
+    def _told(self, file: "_File", cell: CellError, weight: int | None = None) -> UserError:
+        """The error of a cell of the features, or of the column with the weights, whose row is that of the file."""
+        place = file.columns.features[cell.column] if weight is None else weight
+        return cell.told(f"{self.path}, row {cell.row + 1}, {file.columns[place]}", weight=weight is not None)
+
+    def _parts(
+        self, file: "_File", table: Table, share: range, unknown: UnknownTexts | None = None
+    ) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]]:
+        """Some rows, block by block, and labels and weights if these are needed.
+
+        Raises
+        ------
+        UserError
+            For the first value that its column cannot have; the message names row and column.
+        """
+        columns = file.columns
+        for first, batch in _batches(file, share):
+            try:
+                rows = table.rows(file.arrays(batch), gaps=self.options.takes_gaps, unknown=unknown)
+            except CellError as error:
+                raise self._told(file, CellError(first + error.row, error.column, error.text)) from None
+            labels = None if columns.label is None else batch.column(file.kept[columns.label])
+            if labels is not None and columns.label is not None and labels.null_count:
+                row = first + int(np.flatnonzero(labels.is_null().to_numpy(zero_copy_only=False))[0])
+                raise UserError(
+                    f"{self.path}, row {row + 1}, {columns[columns.label]}: the value is missing: fill it in or leave "
+                    f"the row out"
+                )
+            weights = None
+            try:
+                if columns.weight is not None:
+                    weights = weights_of(batch.column(file.kept[columns.weight]))
+            except CellError as error:
+                cell = CellError(first + error.row, error.column, error.text)
+                raise self._told(file, cell, columns.weight) from None
+            yield rows, None if labels is None else _raw_labels(labels), weights
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class _File:
     """An open file.
 
     Parameters
@@ -83,15 +152,23 @@ class _Table:
         """Number of samples."""
         return int(self.file.metadata.num_rows)
 
+    def kind(self, place: int) -> Any:
+        """The type of a column, without dictionary encoding."""
+        return _plain_type(self.file.schema_arrow.field(self.kept[place]).type)
+
+    def arrays(self, batch: Any) -> list[Any]:
+        """The features in a batch of rows."""
+        return [batch.column(self.kept[place]) for place in self.columns.features]
+
 
 @contextmanager
-def _open(path: Path, options: ReadOptions) -> Iterator[_Table]:
+def _open(path: Path, options: ReadOptions) -> Iterator[_File]:
     """Open a file and choose its columns.
 
     Raises
     ------
     UserError
-        If it cannot be read, also within the ``with`` block, or does not hold numbers.
+        If it cannot be read, also within the ``with`` block, or holds neither numbers nor texts.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -101,11 +178,15 @@ def _open(path: Path, options: ReadOptions) -> Iterator[_Table]:
             kept = _without_index(file.schema_arrow)
             names = [file.schema_arrow.field(place).name for place in kept]
             columns = choose_columns(len(names), names, options, str(path))
-            for place in _used(columns):
-                kind = file.schema_arrow.field(kept[place]).type
-                if not _suits(kind, label=place == columns.label):
-                    raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            yield _Table(path, file, kept, columns)
+            file_of = _File(path, file, kept, columns)
+            others = (place for place in (columns.label, columns.weight) if place is not None)
+            for place in (*columns.features, *others):
+                if not _suits(file_of.kind(place)):
+                    raise UserError(
+                        f"{path}, {columns[place]}: holds {file_of.kind(place)}, neither numbers nor texts: leave it "
+                        f"out with --ignore-column"
+                    )
+            yield file_of
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow raises it for damaged files too
@@ -126,59 +207,14 @@ def _without_index(schema: Any) -> list[int]:
     ]
 
 
-def _used(columns: Columns) -> list[int]:
-    return [*columns.features, *(place for place in (columns.label, columns.weight) if place is not None)]
-
-
-def _suits(kind: Any, *, label: bool) -> bool:
+def _suits(kind: Any) -> bool:
     from pyarrow import types
 
-    kind = _plain_type(kind)
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
-    text = types.is_string(kind) or types.is_large_string(kind)
-    return numeric or (label and text)
+    return numeric or is_text(kind)
 
 
-def _parts(
-    table: _Table, rows: range
-) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]]:
-    """Some rows, block by block: features, and labels and weights if these are needed.
-
-    Raises
-    ------
-    UserError
-        If a value is missing or not finite, or a weight negative; the message names row and column.
-    """
-    path, columns, kept = table.path, table.columns, table.kept
-    for first, batch in _batches(table, rows):
-        for place in _used(columns):
-            column = batch.column(kept[place])
-            if column.null_count:
-                row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                raise UserError(
-                    f"{path}, row {row + 1}, {columns[place]}: the value is missing: fill it in or leave the row out"
-                )
-        block = np.empty((batch.num_rows, len(columns.features)))
-        for feature, place in enumerate(columns.features):
-            block[:, feature] = _numbers(batch.column(kept[place]))
-        strange = find_not_finite(block)
-        if strange is not None:
-            row, feature = strange
-            where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
-            raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
-        labels = None if columns.label is None else _raw_labels(batch.column(kept[columns.label]))
-        weights = None
-        if columns.weight is not None:
-            weights = _numbers(batch.column(kept[columns.weight]))
-            strange_rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-            if strange_rows.size:
-                row = int(strange_rows[0])
-                where = f"{path}, row {first + row + 1}, {columns[columns.weight]}"
-                raise UserError(f"{where}: the weight is {weights[row]:g}: it must be finite and at least 0")
-        yield block, labels, weights
-
-
-def _batches(table: _Table, rows: range) -> Iterator[tuple[int, Any]]:
+def _batches(table: _File, rows: range) -> Iterator[tuple[int, Any]]:
     """Some rows in batches, each with the index of its first row. Row groups without any of these rows are not read."""
     step = max(1, BLOCK_VALUES // table.columns.count)
     first = 0

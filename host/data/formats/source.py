@@ -1,7 +1,7 @@
 """Base classes of the readers of data files, which read in blocks or as a whole."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,14 +9,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.table import Column, RowNumbers, Table, UnknownTexts
 from p4sgd.host.data.weights import check_weights
 from p4sgd.host.errors import UserError
 
-__all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TextSource", "check_finite"]
+__all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TableSource", "TextSource", "check_finite"]
 
 BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
@@ -43,6 +44,10 @@ class Source(ABC):
         self.options = options
         self._guessed = guessed
         self._space: FeatureSpace | None = None
+        self.table: Table | None = None
+        """What the columns of a table hold; known once all blocks have been read, or set from an earlier pass."""
+        self.remarks: tuple[str, ...] = ()
+        """What the user should know about the data, once all blocks have been read."""
 
     @property
     def name(self) -> str:
@@ -68,13 +73,14 @@ class Source(ABC):
     def blocks(self, space: FeatureSpace | None = None) -> Iterator[Dataset]:
         """All samples in the order of the file, as a sequence of small data sets.
 
-        Every block numbers labels that are texts by itself.
+        Every block numbers labels that are texts by itself. The features of a table are its columns, see
+        `p4sgd.host.data.table.Table.rows`.
 
         Parameters
         ----------
         space
             Value of `space` after an earlier pass. Without it the blocks of a LIBSVM file have the features seen so
-            far, with indices as in the file.
+            far, with indices as in the file, and in those of a table columns may be numbers that turn out as texts.
 
         Raises
         ------
@@ -126,9 +132,10 @@ class Source(ABC):
         features: Features,
         labels: RawLabels | None,
         weights: npt.NDArray[np.float64] | None = None,
+        targets: npt.NDArray[np.float64] | None = None,
         **about: Any,
     ) -> Dataset:
-        """The data set of all ranks, from the samples that this one has read."""
+        """The data set of all ranks, from the samples that this one has read; ``targets`` are further labels."""
         ranks = self.options.communicator
         if any(ranks.all_gather(weights is not None)):
             own = np.ones(features.shape[0]) if weights is None else weights
@@ -139,6 +146,14 @@ class Source(ABC):
         values, names = RawLabels.join(ranks.all_gather(labels)).encode(self.name)
         if values.ndim == 2:
             about |= {"target_names": tuple(f"target {place + 1}" for place in range(values.shape[1]))}
+        elif targets is not None:
+            columns = [self.options.label_column, *self.options.target_columns]
+            if names:
+                raise UserError(
+                    f"{self.name}: the labels of {columns[0]} are texts, those of several targets must be numbers"
+                )
+            values = np.column_stack([values, np.concatenate(ranks.all_gather(targets))])
+            about["target_names"] = tuple(f"column {each}" if _is_number(each) else str(each) for each in columns)
         return join_shares(features, values, self.name, ranks, label_names=names, **about)
 
     @contextmanager
@@ -158,6 +173,77 @@ class Source(ABC):
                     f"{error} (it looks like {self._guessed}; if it is not, say so with --format)"
                 ) from error
             raise
+
+
+class TableSource(Source):
+    """A file that is a table."""
+
+    def _known_table(self, columns: Columns) -> Table | None:
+        """What the columns hold, if that does not depend on their rows."""
+        like = self.options.like
+        if self.table is not None or like is None:
+            return self.table
+        numbers = self._numbers(columns)
+        if like.encoding is None:
+            return numbers
+        return Table((*like.encoding.columns, *numbers.columns[len(columns.features) - columns.targets :]))
+
+    def _numbers(self, columns: Columns) -> Table:
+        return Table.of_numbers(columns.feature_names, len(columns.features))
+
+    def _join_rows(
+        self,
+        rows: npt.NDArray[np.float64],
+        labels: RawLabels | None,
+        weights: npt.NDArray[np.float64] | None,
+        columns: Columns,
+        table: Table,
+        unknown: UnknownTexts,
+    ) -> Dataset:
+        """The data set of all ranks, from the rows of the table that this one has read."""
+        ranks, like = self.options.communicator, self.options.like
+        targets, names = None, columns.feature_names
+        if columns.targets:
+            targets, rows = np.split(rows, [-columns.targets], axis=1)[::-1]
+            table, own = Table(table.columns[: -columns.targets]), table.columns[-columns.targets :]
+            names = names[: -columns.targets]
+            self._check_targets(targets, own, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
+        if like is None:
+            numbers = RowNumbers(columns.numbered[: rows.shape[1]])
+            numbers.add(rows, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
+            remarks = numbers.remarks(ranks)
+            about: dict[str, Any] = {"feature_names": names, "table": table, "remarks": remarks}
+            return self._join(rows, labels, weights, targets, **about)
+        if like.encoding is None:
+            return self._join(rows, labels, weights, targets, feature_names=names)
+        return self._join(
+            like.encoding.apply(rows),
+            labels,
+            weights,
+            targets,
+            feature_names=like.names,
+            encoding=like.encoding,
+            remarks=unknown.remarks(ranks),
+        )
+
+    def _check_targets(self, targets: npt.NDArray[np.float64], columns: Sequence[Column], first: int) -> None:
+        """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
+        for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
+            if column.values is not None:
+                raise UserError(
+                    f"{self.name}: the labels of {name} are texts, those of several targets must be numbers"
+                )
+            if not np.isfinite(values).all():
+                sample = first + int(np.isnan(values).argmax()) + 1
+                raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out")
+
+
+def _is_number(column: str | int | None) -> bool:
+    try:
+        int(column or "")
+    except ValueError:
+        return False
+    return True
 
 
 class TextSource(Source):

@@ -180,6 +180,7 @@ def test_every_training_option_is_an_option():
         "--precision": 3,
         "--planes": 5,
         "--scaling": "maxabs",
+        "--missing": "error",
         "--precondition": "none",
         "--damping": 0.01,
         "--positive": "1",

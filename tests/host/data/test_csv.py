@@ -6,6 +6,7 @@ import threading
 from contextlib import nullcontext as nothing
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ def write(tmp_path, text, name="data.csv"):
     return path
 
 
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("reader", ["numbers", "texts", "python"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -46,14 +47,15 @@ def write(tmp_path, text, name="data.csv"):
         "0,1,label\n" + ROWS,
     ],
 )
-def test_forms(tmp_path, monkeypatch, text, fast):
-    def refuse(source, form):
-        raise csv_file._RefusedError
+def test_forms(tmp_path, monkeypatch, text, reader):
+    def refuse(source, form, *_):
+        raise pa.ArrowInvalid
+        yield
 
-    if not fast:
-        monkeypatch.setattr(csv_file.CsvSource, "_fast", refuse)
+    if reader == "numbers":
+        monkeypatch.delattr(csv_file.CsvSource, "_texts")
     else:
-        monkeypatch.delattr(csv_file.CsvSource, "_slow")
+        monkeypatch.setattr(csv_file.CsvSource, "_fast" if reader == "texts" else "_parsed", refuse)
     data = read_dataset(write(tmp_path, text))
     assert data.features.tolist() == FEATURES
     assert data.features.dtype == np.float64
@@ -251,7 +253,7 @@ def test_delimiter_is_forced(tmp_path):
 
 
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
-    monkeypatch.delattr(csv_file.CsvSource, "_slow")
+    monkeypatch.delattr(csv_file.CsvSource, "_texts")
     rng = np.random.default_rng(0)
     values = rng.integers(-1000, 1000, (3000, 500))
     labels = rng.integers(0, 2, 3000)

@@ -1,0 +1,516 @@
+"""Tables with texts and gaps: the features made of them, whatever the format, the blocks and the ranks."""
+
+import csv
+import itertools
+import json
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+from support.data_files import use_small_blocks
+from support.ranks import run_ranks
+
+from p4sgd.host.data import FeatureSpace, read_dataset, table
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.identity import identify
+from p4sgd.host.data.read import open_source
+from p4sgd.host.data.synth_table import make_table, write_table
+from p4sgd.host.data.table import (
+    Column,
+    EncodingFit,
+    Survey,
+    Table,
+    TableEncoding,
+    UnknownTexts,
+    encode,
+    space_from_json,
+    space_to_json,
+)
+from p4sgd.host.errors import UserError
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.preparation import encode_table, prepare
+
+HEADER = "size,colour,weight,label\n"
+ROWS = "1,red,0.5,0\n2,blue,1.5,1\n3,red,2,0\n4,green,1,1\n"
+FEATURES = [[1, 0, 0, 1, 0.5], [2, 1, 0, 0, 1.5], [3, 0, 0, 1, 2], [4, 0, 1, 0, 1]]
+NAMES = ("size", "colour=blue", "colour=green", "colour=red", "weight")
+
+
+def write(tmp_path, text, name="data.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def everything(data):
+    return np.ones(data.samples, bool)
+
+
+def encoded(source, missing="error", **reading):
+    data = read_dataset(source, missing=missing, **reading)
+    return encode(data, everything(data), missing)
+
+
+def dense(data):
+    return data.features if isinstance(data.features, np.ndarray) else data.features.toarray()
+
+
+def titanic(tmp_path, name="titanic.csv", **choices):
+    path = tmp_path / name
+    write_table(make_table("titanic", **choices), path)
+    return path
+
+
+def test_texts_become_columns_of_0_and_1(tmp_path):
+    data = encoded(write(tmp_path, HEADER + ROWS))
+    assert data.features.tolist() == FEATURES
+    assert data.feature_names == NAMES
+    assert data.labels.tolist() == [0, 1, 0, 1]
+    assert data.space.column_names == ("size", "colour", "weight")
+
+
+def test_of_two_texts_the_second_has_the_only_column(tmp_path):
+    data = encoded(write(tmp_path, "sex,only,age,y\nmale,x,1,0\nfemale,x,2,1\nmale,x,3,1\n"))
+    assert data.feature_names == ("sex=male", "only=x", "age")
+    assert data.features.tolist() == [[1, 1, 1], [0, 1, 2], [1, 1, 3]]
+
+
+def test_without_a_header(tmp_path):
+    data = encoded(write(tmp_path, "1,red,0\n2,blue,1\n3,red,1\n"), header=False)
+    assert data.feature_names == ("feature 1", "feature 2=red")
+    same = read_dataset(write(tmp_path, "7,red\n", "other.csv"), header=False, labels_needed=False, like=data.space)
+    assert same.features.tolist() == [[7, 1]]
+
+
+@pytest.mark.parametrize("spelling", ["true,false", "True,False", "TRUE,FALSE"])
+def test_booleans_are_numbers(tmp_path, spelling):
+    yes, no = spelling.split(",")
+    path = write(tmp_path, f"a,b,y\n1,{yes},0\n2,{no},1\n3,,0\n")
+    data = encoded(path, "mean")
+    assert data.feature_names == ("a", "b")
+    assert data.features[:, 1].tolist() == [1, 0, 0.5]
+    stored = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": [True, False, None], "y": [0, 1, 0]}), stored)
+    assert identify(encoded(stored, "mean")) == identify(data)
+    assert read_dataset(stored, like=data.space).features.tolist() == data.features.tolist()
+    assert read_dataset(path, like=encoded(stored, "mean").space).features.tolist() == data.features.tolist()
+
+
+def test_gaps_are_filled_with_the_mean_or_become_columns(tmp_path):
+    path = write(tmp_path, "a,b,c,d,y\n1,x,5,p,0\n,y,6,?,1\nNA,,7,q,0\n5, x ,6,,1\n")
+    mean = encoded(path, "mean")
+    assert mean.feature_names == ("a", "b=y", "c", "d=q")
+    assert mean.features.tolist() == [[1, 0, 5, 0], [3, 1, 6, 0], [3, 0, 7, 1], [5, 0, 6, 0]]
+    both = encoded(path, "indicator")
+    assert both.feature_names == ("a", "a=missing", "b=x", "b=y", "b=missing", "c", "d=p", "d=q", "d=missing")
+    assert both.features[:, :5].tolist() == [[1, 0, 1, 0, 0], [3, 1, 0, 1, 0], [3, 1, 0, 0, 1], [5, 0, 1, 0, 0]]
+    assert both.features[:, 6:].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
+    full = write(tmp_path, "a,b,c,d,y\n2,x,,p,0\n", "full.csv")
+    assert read_dataset(full, like=both.space).features.tolist() == [[2, 0, 1, 0, 0, 6, 1, 0, 0]]
+    with pytest.raises(
+        UserError, match=f"^{path}, line 3, column 1 .a.: the value is missing: fill it in .*--missing m"
+    ):
+        read_dataset(path)
+
+
+def test_a_column_without_any_value(tmp_path):
+    path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
+    assert encoded(path, "mean").features.tolist() == [[1, 0], [2, 0]]
+    assert encoded(path, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
+
+
+def test_numbers_in_quotes_and_line_breaks_in_texts(tmp_path):
+    data = encoded(write(tmp_path, 'a,b,y\n"1","x\n1",0\n2,"p, q",1\n+3,"p, q",1\n'))
+    assert data.features.tolist() == [[1, 1], [2, 0], [3, 0]]
+    assert data.feature_names == ("a", "b=x\n1")
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_what_only_held_out_samples_have_is_unknown(tmp_path, missing):
+    """Neither their texts nor their numbers nor their gaps shape the features."""
+    path = write(tmp_path, "a,b,y\n1,x,0\n3,y,1\n,z,0\n100,,1\n5,x,0\n6,q,1\n")
+    data = read_dataset(path, missing=missing)
+    trained = np.array([True, True, False, False, True, True])
+    made = encode(data, trained, missing)
+    assert made.feature_names == ("a", "b=q", "b=x", "b=y")
+    assert made.features.tolist()[2:4] == [[3.75, 0, 0, 0], [100, 0, 0, 0]]
+    other = encode(data.take(np.flatnonzero(trained)), np.ones(4, bool), missing)
+    assert other.encoding == made.encoding
+
+
+def test_the_samples_held_out_are_those_of_training(tmp_path):
+    path = titanic(tmp_path)
+    data = read_dataset(path, missing="mean")
+    options = TrainingOptions(missing="mean", validation_fraction=0.3, seed=5)
+    rest, _ = data.split(0.3, seed=5, stratified=True)
+    ages = rest.features[:, 2]
+    encoding = encode_table(data, options).encoding
+    assert encoding.columns[2].mean == pytest.approx(np.nanmean(ages), rel=1e-15)
+    assert encoding.columns[2].mean != pytest.approx(np.nanmean(data.features[:, 2]), rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_same_as_scikit_learn(tmp_path_factory, data):
+    """Numbers with gaps, and texts without: what `SimpleImputer` and `OneHotEncoder` make of them."""
+    rows = data.draw(st.integers(2, 12))
+    numbers = st.one_of(st.none(), st.floats(-1e6, 1e6).map(lambda x: round(x, 3)))
+    x = data.draw(st.lists(numbers, min_size=rows, max_size=rows).filter(lambda each: any(v is not None for v in each)))
+    texts = data.draw(st.lists(st.sampled_from(["a", "b", "C c", "é"]), min_size=rows, max_size=rows))
+    columns = {"x": pa.array(x, pa.float64()), "t": texts, "label": list(range(rows))}
+    path = tmp_path_factory.mktemp("table") / "data.parquet"
+    pq.write_table(pa.table(columns), path)
+    made = encoded(path, "indicator")
+    known = np.array([[np.nan if value is None else value] for value in x])
+    filled = SimpleImputer(add_indicator=True).fit_transform(known)
+    hot = OneHotEncoder(drop="if_binary", sparse_output=False).fit_transform(np.array(texts)[:, None])
+    assert np.allclose(made.features, np.hstack([filled, hot]), rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    columns=st.integers(1, 3).flatmap(
+        lambda count: st.lists(
+            st.lists(st.text('ab1.,-+e "\né', max_size=4), min_size=count, max_size=count), min_size=1, max_size=8
+        )
+    ),
+    missing=st.sampled_from(["error", "mean", "indicator"]),
+)
+def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missing):
+    """Or the same cell is refused in all of them."""
+    folder = tmp_path_factory.mktemp("table")
+    names = [*(f"c{place}" for place in range(len(columns[0]))), "label"]
+    rows = [[*row, place % 2] for place, row in enumerate(columns)]
+    with open(folder / "data.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *rows])
+    stored = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    pq.write_table(stored, folder / "data.parquet")
+
+    def outcome(name):
+        try:
+            data = encoded(folder / name, missing, header=True if name == "data.csv" else None)
+        except UserError as error:
+            return str(error).split(", ")[-1].split(" or leave")[0]
+        return identify(data).sha256, data.feature_names, data.encoding
+
+    assert outcome("data.csv") == outcome("data.parquet")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30),
+    parts=st.lists(st.integers(0, 30), max_size=3),
+)
+def test_means_are_exact_however_rows_are_divided(values, parts):
+    rows = np.array(values)[:, None]
+    edges = sorted({0, *(min(part, len(values)) for part in parts), len(values)})
+    fit = EncodingFit(Table((Column("x"),)), "mean")
+    for first, last in itertools.pairwise(edges):
+        fit.add(rows[first:last])
+    assert fit.finish().columns[0].mean == float(sum(map(Fraction, values)) / len(values))
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
+    path, stored = titanic(tmp_path, samples=200), titanic(tmp_path, "titanic.parquet", samples=200)
+    whole = encoded(path, missing)
+    assert identify(whole) == identify(encoded(stored, missing))
+    use_small_blocks(monkeypatch)
+    for source in (path, stored):
+        small = encoded(source, missing)
+        assert identify(small) == identify(whole)
+        blocks = open_source(source, missing=missing)
+        list(blocks.blocks())
+        rows = [block.features for block in blocks.blocks(blocks.space)]
+        made = whole.encoding.apply(np.concatenate(rows), blocks.table)
+        assert np.array_equal(made, whole.features)
+
+        def read(ranks, source=source):
+            data = read_dataset(source, missing=missing, communicator=ranks)
+            trained = np.arange(data.samples) % 3 > 0
+            return identify(encode(data, trained, missing)), encode(data, trained, missing).encoding
+
+        assert all(each == run_ranks(1, read)[0] for each in run_ranks(3, read))
+
+
+def test_a_model_reads_other_tables(tmp_path):
+    data = encoded(write(tmp_path, HEADER + ROWS))
+    path = write(tmp_path, "weight,label,colour,size\n1,1,red,2\n2,0,pink,3\n3,0,pink,4\n", "other.csv")
+    other = read_dataset(path, like=data.space)
+    assert other.features.tolist() == [[2, 0, 0, 1, 1], [3, 0, 0, 0, 2], [4, 0, 0, 0, 3]]
+    assert other.space == data.space
+    (remark,) = other.remarks
+    assert (
+        remark == "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
+    )
+    assert not read_dataset(path, like=data.space, labels_needed=False).labelled
+    told = run_ranks(2, lambda ranks: read_dataset(path, like=data.space, communicator=ranks).remarks)
+    assert told == [other.remarks] * 2
+    numbers = write(tmp_path, "weight,label,colour,size\n1,1,7,2\n", "numbers.csv")
+    assert read_dataset(numbers, like=data.space).features.tolist() == [[2, 0, 0, 0, 1]]
+    stored = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"size": [1], "colour": [7], "weight": [2.0], "y": [0]}), stored)
+    assert read_dataset(stored, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("1,red,0.5,0\ntwo,red,1,0\n", "line 3, column 1 .size.: 'two' is not a number: correct it"),
+        (
+            "1,,0.5,0\n",
+            "line 2, column 2 .colour.: the value is missing: fill it in or leave the line out, or train with",
+        ),
+        ("1,red,1e999,0\n", "line 2, column 3 .weight.: the value is 1e999: it must be finite"),
+        ("1,red,1,NA\n", "line 2, column 4 .label.: the label is missing"),
+        ("1,red\n", "line 2: has 2 fields, line 1 has 4"),
+    ],
+)
+def test_mistakes_in_a_table_for_a_model(tmp_path, rows, message):
+    data = encoded(write(tmp_path, HEADER + ROWS))
+    path = write(tmp_path, HEADER + rows, "other.csv")
+    with pytest.raises(UserError, match=f"^{path}, {message}"):
+        read_dataset(path, like=data.space)
+
+
+def test_texts_where_a_model_has_numbers(tmp_path):
+    path = write(tmp_path, HEADER + ROWS)
+    with pytest.raises(UserError, match=f"^{path}, line 2, column 2 .colour.: 'red' is not a number"):
+        read_dataset(path, like=FeatureSpace(3, ("size", "colour", "weight")))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_text_among_numbers_is_a_mistake(tmp_path, suffix, monkeypatch):
+    use_small_blocks(monkeypatch)
+    texts = [*map(str, range(150)), "none yet", *map(str, range(150))]
+    path = tmp_path / f"data.{suffix}"
+    columns = pa.table({"a": texts, "y": [0, 1] * 150 + [1]})
+    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(columns, path)
+    place = "line 152" if suffix == "csv" else "row 151"
+    with pytest.raises(UserError, match=f"^{path}, {place}, column 1 .a.: 'none yet' is not a number: correct it"):
+        read_dataset(path)
+
+    told = {}
+
+    def read(ranks):
+        try:
+            read_dataset(path, communicator=ranks)
+        except UserError as error:
+            told[ranks.rank] = str(error)
+            raise
+
+    with pytest.raises(UserError):
+        run_ranks(3, read)
+    assert [place in each for each in told.values()] == [True]
+
+
+def test_numbers_are_texts_where_most_values_are_texts(tmp_path, monkeypatch):
+    use_small_blocks(monkeypatch)
+    lines = ["7"] * 40 + ["A1"] * 50
+    data = encoded(write(tmp_path, "a,b,y\n" + "".join(f"{each},1,{place % 2}\n" for place, each in enumerate(lines))))
+    assert data.feature_names == ("a=A1", "b")
+    source = open_source(tmp_path / "data.csv")
+    list(source.blocks())
+    assert source.table.columns[0] == Column("a", ("7", "A1"))
+
+
+def test_names_are_told_from_texts(tmp_path):
+    """By the numbers below them, by the name of a label, or by what a model knows."""
+    path = write(tmp_path, "cap,smell,edible\nflat,none,yes\nround,foul,no\n")
+    with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
+        read_dataset(path)
+    data = encoded(path, header=True)
+    assert data.feature_names == ("cap=round", "smell=none")
+    assert read_dataset(path, like=data.space).labels.tolist() == [1, 0]
+    assert read_dataset(path, header=False).samples == 3
+    assert encoded(write(tmp_path, "cap,smell,class\nflat,none,yes\n")).samples == 1
+    assert encoded(write(tmp_path, "cap,smell,edible\nflat,none,1\n")).samples == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_weights_beside_texts(tmp_path, monkeypatch, suffix):
+    path = tmp_path / f"data.{suffix}"
+    columns = {"a": ["x", "y", None] * 30, "w": [0.5, 2, 0] * 30, "b": [1, None, 3] * 30, "label": [0, 1, 1] * 30}
+    pa_table = pa.table(columns)
+    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa_table, path)
+    whole = encoded(path, "indicator", weight_column="w")
+    assert whole.feature_names == ("a=x", "a=y", "a=missing", "b", "b=missing")
+    assert whole.sample_weights.tolist() == columns["w"]
+    use_small_blocks(monkeypatch)
+    source = open_source(path, missing="indicator", weight_column="w")
+    assert np.concatenate([block.sample_weights for block in source.blocks()]).tolist() == columns["w"]
+    told = run_ranks(3, lambda ranks: encoded(path, "indicator", weight_column="w", communicator=ranks).sample_weights)
+    assert all(each.tolist() == columns["w"] for each in told)
+    columns["w"][31] = -1.0
+    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa.table(columns), path)
+    place = "line 33" if suffix == "csv" else "row 32"
+    with pytest.raises(UserError, match=f"^{path}, {place}, column 2 .w.: the weight is -1: it must be at least 0"):
+        read_dataset(path, missing="mean", weight_column="w")
+    columns["w"][31] = None
+    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa.table(columns), path)
+    with pytest.raises(UserError, match=f"^{path}, {place}, column 2 .w.: the value is missing: .* out$"):
+        read_dataset(path, missing="mean", weight_column="w")
+
+
+def test_a_file_that_only_looks_like_a_table(tmp_path):
+    path = write(tmp_path, HEADER + ROWS, "data.txt")
+    with pytest.raises(
+        UserError, match=r"data.txt: has texts: --format csv takes them .*looks like csv; if it is not, "
+    ):
+        read_dataset(path)
+    assert encoded(path, file_format="csv").feature_names == NAMES
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_texts_in_parquet(tmp_path, kind):
+    path = tmp_path / "data.parquet"
+    texts = pa.array(["x", None, "z", " x"]).cast(kind)
+    pq.write_table(pa.table({"a": texts, "b": [1, 2, 3, 4], "label": [0, 1, 0, 1]}), path)
+    assert encoded(path, "indicator").features[:, 0:3].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    assert encoded(path, "mean").feature_names == ("a=z", "b")
+
+
+def test_too_many_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "MOST_TEXTS", 5)
+    path = write(tmp_path, "id,a,y\n" + "".join(f"p{place},{place},{place % 2}\n" for place in range(6)))
+    with pytest.raises(
+        UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with --ignore-column id"
+    ):
+        read_dataset(path)
+    assert encoded(path, ignore_columns=["id"]).feature_names == ("a",)
+    with pytest.raises(UserError, match="id has more than 5 different texts"):
+        run_ranks(2, lambda ranks: read_dataset(path, communicator=ranks))
+
+
+def test_texts_without_end_take_no_memory():
+    survey = Survey(("name",), 1)
+    for first in range(0, 50_000, 5_000):
+        survey.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])])
+    assert survey._found[0].values is None
+    assert survey._found[0].texts == 50_000
+
+
+def test_wide_tables_are_sparse(tmp_path):
+    """Whichever rows they have; the values are those of the dense ones."""
+    rng = np.random.default_rng(1)
+    towns = rng.integers(0, 300, 2000)
+    lines = [f"{place % 9 or ''},town {town},{place % 2}\n" for place, town in enumerate(towns)]
+    data = encoded(write(tmp_path, "a,town,y\n" + "".join(lines)), "mean")
+    assert data.sparse
+    assert data.features.has_canonical_format
+    values = data.features.toarray()
+    assert np.array_equal(values[:, 1:].argmax(axis=1), [sorted(set(map(str, towns))).index(str(t)) for t in towns])
+    assert (values[:, 1:].sum(axis=1) == 1).all()
+    assert np.allclose(values[:9, 0], [values[1:9, 0].mean(), *range(1, 9)], atol=0.01)
+
+
+def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
+    def remarks(header, first, count=12, **reading):
+        lines = [f"{place},{place * place},{place % 2}\n" for place in range(first, first + count)]
+        path = write(tmp_path, header + "\n" + "".join(lines))
+        return read_dataset(path, header=True, **reading).remarks
+
+    (told,) = remarks("Unnamed: 0,b,label", 0)
+    assert told == (
+        "column 1 (Unnamed: 0) has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out"
+    )
+    for header, first in (("index,b,label", 1), (",b,label", 0), ("PassengerId,b,label", 1)):
+        assert len(remarks(header, first)) == 1
+    assert remarks("year,b,label", 1) == remarks("id,b,label", 5) == remarks("id,b,label", 1, 4) == ()
+    assert remarks("id,b,label", 1, ignore_columns=["1"]) == ()
+    remarks("id,b,label", 1, 40)
+    told = run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks)
+    assert [len(each) for each in told] == [1, 1, 1]
+    source = open_source(tmp_path / "data.csv")
+    list(source.blocks())
+    assert source.remarks == told[0]
+
+
+def test_columns_of_names_are_told(tmp_path):
+    lines = [f"Person {place},{place},{place % 2}\n" for place in range(40)]
+    (told,) = encoded(write(tmp_path, "name,a,y\n" + "".join(lines))).remarks
+    assert told.startswith("name: nearly every sample has another text")
+    assert told.endswith("--ignore-column leaves it out")
+
+
+def test_numbers_alone_are_no_table(tmp_path):
+    data = encoded(write(tmp_path, "a,b,y\n1,2,0\n3,4,1\n"))
+    assert (data.table, data.encoding) == (None, None)
+    assert data.space == FeatureSpace(2, ("a", "b"))
+    filled = encoded(tmp_path / "data.csv", "mean")
+    assert filled.features.tolist() == data.features.tolist()
+    other = write(tmp_path, "a,b,y\n,7,0\n", "other.csv")
+    assert read_dataset(other, like=filled.space).features.tolist() == [[2, 7]]
+
+
+def test_fillings_are_for_tables(tmp_path):
+    options = TrainingOptions(missing="mean")
+    with pytest.raises(UserError, match=r"^iris: --missing mean is for CSV and Parquet files: leave it out"):
+        encode_table(read_dataset("iris"), options)
+    with pytest.raises(
+        UserError, match="there is no filling of missing values 'median': choose one of error, mean, ind"
+    ):
+        TrainingOptions(missing="median")
+    data = read_dataset(write(tmp_path, HEADER + ROWS))
+    with pytest.raises(ValueError, match="has texts: encode_table makes features of them"):
+        prepare(data, TrainingOptions(), [])
+
+
+def test_what_is_kept_comes_back(tmp_path):
+    for missing in ("mean", "indicator"):
+        space = encoded(titanic(tmp_path), missing).space
+        assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
+    assert "encoding" not in space_to_json(FeatureSpace(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"missing": "nothing"},
+        {"columns": [{"name": "a", "values": ["b", "a"], "truth": False, "mean": None, "gaps": False}]},
+        {"columns": [{"name": "a", "values": None, "truth": False, "mean": None, "gaps": False}]},
+        {"columns": [{"name": "a", "values": None, "truth": False, "mean": float("inf"), "gaps": False}]},
+        {"columns": [{"name": "a"}]},
+        {"columns": 5},
+    ],
+)
+def test_damage_is_seen(change):
+    good = {"columns": Table((Column("a", None, False, 1.0),)).to_json(), "missing": "mean"}
+    assert TableEncoding.from_json(good).count == 1
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        TableEncoding.from_json(good | change)
+
+
+def test_unknown_texts_are_counted():
+    known = Table((Column("a", ("x", "y")),))
+    unknown = UnknownTexts()
+    rows = known.rows([pa.array(["x", "z", None, "z", " y", "w"])], gaps=True, unknown=unknown)
+    assert rows[:, 0].tolist()[:2] == [0, -1]
+    assert unknown.found == {"a": (3, "z")}
+
+
+def test_the_made_table(tmp_path):
+    made = make_table("titanic")
+    assert (made.num_rows, made.column_names[-1]) == (1309, "survived")
+    assert make_table("titanic").equals(made)
+    assert not make_table("titanic", seed=1).equals(made)
+    assert make_table("titanic", scale=0.5).num_rows == 654
+    gaps = {name: round(made[name].null_count / made.num_rows, 2) for name in ("age", "deck", "embarked")}
+    assert gaps == {"age": 0.19, "deck": 0.78, "embarked": 0.0}
+    with pytest.raises(UserError, match="cannot write a table in this format"):
+        write_table(made, tmp_path / "titanic.npz")
+
+
+def test_datasets_keep_what_they_are_made_of(tmp_path):
+    data = encoded(titanic(tmp_path), "mean")
+    part, rest = data.split(0.5, seed=0, stratified=True)
+    for each in (data.take(np.arange(3)), data.reordered(np.arange(data.samples)[::-1]), part, rest):
+        assert isinstance(each, Dataset)
+        assert (each.encoding, each.remarks, each.space) == (data.encoding, data.remarks, data.space)
