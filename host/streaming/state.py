@@ -70,6 +70,7 @@ def describe_request(
     reading = dataclasses.asdict(source.options)
     del reading["communicator"]  # says which processes read, not how
     del reading["missing"]  # is among the options
+    del reading["target_columns"]  # there are none
     reading["ignore_columns"] = list(reading["ignore_columns"])  # as it comes back from JSON
     return {
         "file": _file(source),
