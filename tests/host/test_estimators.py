@@ -524,6 +524,17 @@ def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss):
     assert regressor.score(X, y) > 0.3
 
 
+def test_several_targets_of_a_loss_with_weights_of_its_own():
+    """Weights of samples are others for each target."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 5))
+    Y = rng.poisson(np.exp(X[:, :2])) * rng.gamma(2.0, size=(100, 2))
+    both = GLMRegressor(loss="tweedie", tweedie_power=1.4, epochs=3).fit(X, Y)
+    for row, y in zip(both.model_.rows, Y.T, strict=True):
+        alone = GLMRegressor(loss="tweedie", tweedie_power=1.4, epochs=3).fit(X, y)
+        assert row.weights.tolist() == alone.model_.weights.tolist()
+
+
 def test_probabilities_only_of_losses_that_give_them():
     X, y = load_breast_cancer(return_X_y=True)
     classifier = GLMClassifier(epochs=1, loss="hinge").fit(X, y)
