@@ -19,6 +19,7 @@ from p4sgd.host.training import ResultSet, TrainingOptions, train
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.export import to_onnx, to_sklearn
 from p4sgd.host.training.model_file import ModelSet, load_model, save_model
+from p4sgd.host.training.preparation import encode_table
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
@@ -158,6 +159,28 @@ def test_columns_of_a_table_are_targets(table):
     assert read_dataset("t.npz").target_names == ("target 1", "target 2", "target 3")
     with pytest.raises(UserError, match=r"column 6 \(low\): is a label already, or ignored: name it once"):
         read_dataset("t.csv", label_column=["low", "low"])
+
+
+def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
+    path = tmp_path / "texts.csv"
+    rows = ["a,colour,y,z", "1,red,3,-1", ",blue,4,-2", "3,red,5,-3", "4,green,6,-4"]
+
+    def write(*lines):
+        path.write_text("\n".join(lines) + "\n")
+        return {"source": path, "label_column": ["y", "z"], "missing": "mean"}
+
+    data = read_dataset(**write(*rows))
+    assert data.labels.tolist() == [[3, -1], [4, -2], [5, -3], [6, -4]]
+    encoded = encode_table(data, TrainingOptions(missing="mean"))
+    assert encoded.feature_names == ("a", "colour=blue", "colour=green", "colour=red")
+    assert encoded.features[1].tolist() == pytest.approx([8 / 3, 1, 0, 0])
+    again = read_dataset(path, label_column=["y", "z"], like=encoded.space)
+    assert again.features.tolist() == encoded.features.tolist()
+    assert again.labels.tolist() == data.labels.tolist()
+    with pytest.raises(UserError, match="the labels of z are texts, those of several targets must be numbers"):
+        read_dataset(**write(rows[0], "1,red,3,high", "2,blue,4,low"))
+    with pytest.raises(UserError, match="the label z of sample 2 is missing: leave that sample out"):
+        read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
 def test_the_command_line(table):
