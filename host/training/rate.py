@@ -75,9 +75,10 @@ def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> 
             candidates.append((abs(math.ldexp(mantissa, -exponent) / eta - 1), exponent, mantissa))
     if not candidates:
         low, high = batch * math.ldexp(1, -exponents[-1]), largest_rate(batch, features)
+        whole = float(batch).is_integer()
+        of = f"a batch of {batch:g}" if whole else f"batches whose samples weigh {batch:.3g}, the heaviest of them 1"
         raise UserError(
-            f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} "
-            f"for a batch of {batch:g}"
+            f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} for {of}"
         )
     _, exponent, mantissa = min(candidates)
     return Rate(mantissa, exponent, learning_rate, batch * math.ldexp(mantissa, -exponent))
