@@ -27,7 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.scaling import KINDS
-from p4sgd.host.data.table import CellError, Survey, Table, TableEncoding, UnknownTexts, is_text
+from p4sgd.host.data.table import FILLINGS, CellError, Survey, Table, TableEncoding, UnknownTexts, is_text
 from p4sgd.host.devices import DEVICES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
@@ -184,7 +184,7 @@ def _value_errors() -> Iterator[None]:
 
 def _told(text: str) -> str:
     """A message or a remark with the names of parameters."""
-    choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, DEVICES, CONFIGURATIONS)
+    choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, FILLINGS, DEVICES, CONFIGURATIONS)
     defaults = {name: field.default for name, field in _FIELDS.items()} | _OTHERS | {"overwrite": False}
     return with_parameters(text, defaults, set().union(*choices))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import Task
+from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.training.model_file import Model, ModelSet
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def to_sklearn(model: Model | ModelSet) -> Any:
             elif model.loss == "gamma":
                 estimator = linear_model.GammaRegressor()
             else:
-                power = model.rows[0].loss_parameters["tweedie_power"]
+                power = get_loss(model.loss, model.rows[0].loss_parameters).parameters["tweedie_power"]
                 estimator = linear_model.TweedieRegressor(power=power, link="log")
             estimator.fit(csr_array((2, model.space.count)), [1.0, 1.0])  # which keeps more than coefficients
         else:

@@ -752,7 +752,7 @@ def test_estimators_go_on_part_by_part():
         estimator.predict(strange)
     with pytest.raises(ValueError, match="X must be a DataFrame with texts"):
         estimator.predict(np.zeros((2, 8)))
-    with pytest.raises(ValueError, match=r"X, row 1, column age: the value is missing.*--missing mean"):
+    with pytest.raises(ValueError, match=r"X, row 1, column age: the value is missing.*missing='mean'"):
         GLMClassifier().fit(X, y)
 
 
