@@ -179,7 +179,7 @@ class Dataset:
         check_labels(self.labels, self.name)
         if self.sample_weights is not None:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
-            if self.sample_weights.shape != self.labels.shape:
+            if self.sample_weights.shape != self.labels.shape[:1]:
                 shape = self.sample_weights.shape
                 raise UserError(f"{self.name}: there are {self.samples} samples, but weights of shape {shape}")
             check_weights(self.sample_weights, self.name)

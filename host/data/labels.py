@@ -514,11 +514,15 @@ class TargetCoding:
                 f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
                 f"{listed(self.row_names, _SHOWN)}: name each with --label-column"
             )
-        order = list(range(given))
+        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
+        return np.column_stack(columns)
+
+    def columns(self, data: Labelled) -> list[Labelled]:
+        """The samples with the labels of each row: by name if a data set has these names, else in order."""
+        order = list(range(len(self.rows)))
         if set(data.target_names) == set(self.row_names):
             order = [data.target_names.index(name) for name in self.row_names]
-        columns = [row.labels_of(column_of(data, place)) for row, place in zip(self.rows, order, strict=True)]
-        return np.column_stack(columns)
+        return [column_of(data, place) for place in order]
 
     def predictions(self, z: FloatArray) -> FloatArray:
         """Predictions of every target from activations: float64 (samples, targets)."""

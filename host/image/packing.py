@@ -203,8 +203,6 @@ def plan_images(
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
     if not 1 <= stored <= 8:
         raise UserError(f"stored planes must be 1 to 8, not {stored}")
-    if importances is not None:  # no label of a sample that does not count should saturate its residual
-        labels = np.where(importances > 0, labels, 0)
     padded_samples = -(-labels.size // batch) * batch
     padded_labels = pad_samples(labels, padded_samples)
     padded_importances = None if importances is None else pad_samples(importances, padded_samples)

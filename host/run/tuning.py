@@ -19,7 +19,7 @@ import numpy.typing as npt
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.identity import DataIdentity, identify
-from p4sgd.host.data.weights import average
+from p4sgd.host.data.weights import average, relative
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
@@ -265,7 +265,10 @@ class _PreparedOnce:
     @property
     def validation_weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the held-out samples in the last run."""
-        return None if self._prepared is None else self._prepared.validation_weights
+        prepared = self._prepared
+        if prepared is None or prepared.weigh_row is None or prepared.validation is None:
+            return None if prepared is None else prepared.validation_weights
+        return relative(prepared.validation.sample_weights, prepared.validation.name)
 
     def load(
         self,

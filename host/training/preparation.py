@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
-from p4sgd.host.data.labels import LabelCoding, TargetCoding, column_of, fit_coding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
@@ -462,7 +462,7 @@ def _weights_of(
     parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
 ) -> tuple[FloatArray | None, FloatArray | None]:
     """What training and held-out samples weigh for a row."""
-    columns = [column_of(part, row) for part in parts] if isinstance(coding, TargetCoding) else parts
+    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
     weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
     return weights, held_out[0] if held_out else None
 

@@ -229,10 +229,12 @@ def train(
         prepared = dataclasses.replace(prepared, images=training.prepared.images, shards=training.prepared.shards)
         session = training.session
     labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
-    # Weights of classes are a row's own where they are balanced.
     weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
     known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
-    weights |= {name: relative(each.sample_weights, each.name) for name, each in known.items() if each is not None}
+    for name, each in known.items():
+        # Where weights of classes are each row's own, those of the samples alone are left to all rows.
+        if each is not None and (name == "test" or prepared.weigh_row is not None):
+            weights[name] = relative(each.sample_weights, each.name)
     result = _joined(results, prepared, labels, weights)
     for remark in result.remarks:
         if on_remark is not None and remark not in told:

@@ -59,6 +59,8 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
         given = {label.strip(): weight for label, _, weight in pairs}
         if len(given) < len(pairs):
             raise UserError("class-weight names a label twice: leave one of its weights out")
+    if not isinstance(given, Mapping):
+        raise UserError(f"class-weight must be {BALANCED} or weights by label, not {given!r}")
     weights = {}
     for label, weight in given.items():
         plain = label.item() if isinstance(label, np.generic) else label
@@ -93,11 +95,13 @@ def check_class_weight(
     """
     if chosen is None or isinstance(chosen, str):
         return
-    known = np.union1d(data.labels, coding.classes if coding.positive is None else ())
+    there, names = np.unique(data.labels), data.label_names
+    known = [str(name_of_label(label, names)) for label in there]
+    if isinstance(coding, LabelCoding) and coding.classes and coding.positive is None:
+        known += [name for name in coding.meanings if name not in known]  # of the model that training starts from
     for text in chosen:
-        label = find_label(text, data.label_names)
-        if label is None or label not in known:
-            shown = listed([str(name_of_label(each, data.label_names)) for each in known], _SHOWN)
+        if text not in known and find_label(text, names) not in there:
+            shown = listed(known, _SHOWN)
             raise UserError(f"{data.name}: class-weight names the label {text}, which no sample has; there are {shown}")
 
 
@@ -143,7 +147,9 @@ def weigh(
         for part in parts:
             factor = np.ones(part.labels.size)
             for text, weight in chosen.items():
-                factor[part.labels == find_label(text, part.label_names)] = weight
+                label = find_label(text, part.label_names)
+                if label is not None:  # else it is a class that only others have
+                    factor[part.labels == label] = weight
             factors.append(factor)
     return [
         relative(factor if weights is None else weights * factor, part.name)
@@ -172,10 +178,13 @@ def hardware_labels(
     `LABEL` and `IMPORTANCE` integers, int64 (samples,); no `IMPORTANCE` integers, ``None``, if all are equal.
     """
     integers = coding.integers(labels, loss)
-    if not loss.weighs:
-        return integers, importances(weights)
-    own = loss.importance(coding.real(labels))
-    return integers, importances(relative(own if weights is None else own * weights, name))
+    if loss.weighs:
+        own = loss.importance(coding.real(labels))
+        weights = relative(own if weights is None else own * weights, name)
+    rounded = importances(weights)
+    if rounded is not None:  # no label of a sample that does not count should saturate its residual
+        integers = np.where(rounded > 0, integers, 0)
+    return integers, rounded
 
 
 def rounding_remark(weights: FloatArray | None) -> str | None:

@@ -1,5 +1,6 @@
 """Several targets of a table: each row of the model is that of a run on its column alone, bit for bit."""
 
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -74,6 +75,24 @@ def test_a_row_is_the_model_of_its_column(loss, tmp_path):
     assert loaded.labels == result.model.labels
     assert [row.loss_parameters for row in loaded.rows] == [row.loss_parameters for row in result.model.rows]
     assert (loaded.predict(test) == result.model.predict(test)).all()
+
+
+@pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.3}])
+def test_rows_are_those_of_each_column_with_weights_of_samples(more):
+    data = targets(samples=120)
+    weights = np.random.default_rng(2).exponential(size=data.samples)
+    weights[::9] = 0
+    labels = data.labels.copy()
+    labels[::9] = 1e6  # which would saturate residuals, if they counted
+    data = dataclasses.replace(data, labels=labels, sample_weights=weights)
+    together = run(data, loss="squared", **more)
+    for place, row in enumerate(together.rows):
+        alone = run(dataclasses.replace(column(data, place), sample_weights=weights), loss="squared", **more)
+        assert row.model.weights.tolist() == alone.model.weights.tolist()
+        assert row.model.intercept == alone.model.intercept
+        assert [(each.flags, each.metrics) for each in row.history] == [
+            (each.flags, each.metrics) for each in alone.history
+        ]
 
 
 def test_metrics_are_means_over_targets():
