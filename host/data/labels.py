@@ -262,6 +262,11 @@ class LabelCoding:
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
             raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
+        weights = relative(data.sample_weights, data.name)
+        if np.unique(_that_count(labels, weights)[0]).size == 1:
+            raise UserError(
+                f"{data.name}: all samples but those of one class have the weight 0: a classifier needs two"
+            )
         if positive is not None:
             chosen = find_label(positive, names)
             if chosen is None or chosen not in found:

@@ -26,7 +26,7 @@ from p4sgd.host.training.metrics import fit_intercept, measure
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
 from p4sgd.host.training.shares import deal
-from p4sgd.host.training.weights import class_weights_of, rounding_remark
+from p4sgd.host.training.weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.sim import golden
@@ -110,6 +110,22 @@ def test_weights_of_classes_are_weights_of_their_samples(chosen, weighted):
     one, two = run(data, class_weight=chosen), run(spelt)
     assert one.model.weights.tolist() == two.model.weights.tolist()
     assert one.metrics["train_loss"] == pytest.approx(two.metrics["train_loss"])
+
+
+def test_samples_of_one_class_that_count():
+    data = dataset()
+    with pytest.raises(UserError, match="all samples but those of one class have the weight 0"):
+        run(dataclasses.replace(data, sample_weights=data.labels))
+
+
+def test_classes_of_the_model_that_training_starts_from_may_have_weights():
+    """Also those that no sample has, of other texts."""
+    samples = Dataset(np.eye(4), [0, 1, 0, 1], "d", ("a", "c"))
+    check_class_weight({"b": 2.0}, samples, LabelCoding(Task.CLASSIFICATION, (0, 1, 2), names=("a", "b", "c")))
+    with pytest.raises(UserError, match="class-weight names the label e, which no sample has; there are a, c, b"):
+        check_class_weight({"e": 2.0}, samples, LabelCoding(Task.CLASSIFICATION, (0, 1, 2), names=("a", "b", "c")))
+    (weights,) = weigh([samples], LabelCoding(Task.CLASSIFICATION, (0, 1), names=("a", "c")), {"b": 2.0, "c": 0.5})
+    assert weights.tolist() == [1, 0.5, 1, 0.5]
 
 
 def test_weights_of_classes_of_one_against_the_rest():
@@ -246,6 +262,7 @@ def test_scores_are_scikit_learn_s():
         ("1=2,1=3", "class-weight names a label twice"),
         ("1=x", "class-weight of 1 is x: it must be a number"),
         ("1=-2", "class-weight of 1 is -2: it must be finite and at least 0"),
+        (5, "class-weight must be balanced or weights by label, not 5"),
         ({1: float("inf")}, "class-weight of 1 is inf: it must be finite and at least 0"),
         ({0: 0, 1: 0}, "made: the weights of all samples are 0"),
     ],
