@@ -27,7 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.scaling import KINDS
-from p4sgd.host.data.table import FILLINGS, CellError, Survey, Table, TableEncoding, UnknownTexts, is_text
+from p4sgd.host.data.table import FILLINGS, CellError, Survey, Table, TableEncoding, UnknownTexts, is_text, suits
 from p4sgd.host.devices import DEVICES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
@@ -169,8 +169,14 @@ def _has_texts(columns: Any) -> bool:
     """Whether a table of pyarrow has columns of texts, or of booleans."""
     from pyarrow import types
 
-    kinds = [kind.value_type if types.is_dictionary(kind) else kind for kind in columns.schema.types]
-    return any(is_text(kind) or types.is_boolean(kind) for kind in kinds)
+    return any(is_text(kind) or types.is_boolean(kind) for kind in _kinds(columns))
+
+
+def _kinds(columns: Any) -> list[Any]:
+    """The types of the columns of a table of pyarrow, without dictionary encoding."""
+    from pyarrow import types
+
+    return [kind.value_type if types.is_dictionary(kind) else kind for kind in columns.schema.types]
 
 
 @contextlib.contextmanager
@@ -283,6 +289,9 @@ class _GLM(BaseEstimator):
             return None
         with _value_errors():
             start: Start = self._next_start or Start.of_model(self.model_, "the model")
+        if isinstance(start.coding, LabelCoding) and start.coding.positive is not None:
+            # A model of one class against the rest has the classes 0 and 1, and so have the labels.
+            start = dataclasses.replace(start, coding=dataclasses.replace(start.coding, positive=None, names=()))
         return start if partial else start.anew()
 
     def _fit(self, data: Dataset) -> Self:
@@ -353,6 +362,9 @@ class _GLM(BaseEstimator):
         """The rows of a DataFrame; without an encoding its columns are surveyed first."""
         names, table = columns.column_names, None if encoding is None else encoding.table
         gaps = (self.missing if encoding is None else encoding.missing) != "error"
+        for name, kind in zip(names, _kinds(columns), strict=True):
+            if not suits(kind):
+                raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
         batches = [batch.columns for batch in columns.to_batches()]
 
         def told(cell: CellError) -> UserError:
@@ -724,7 +736,7 @@ class GLMRegressor(RegressorMixin, _GLM):
     ----------
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
         Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
-        losses ``poisson`` and ``gamma``.
+        losses ``poisson``, ``gamma`` and ``tweedie``.
     intercept_ : float or ndarray of shape (n_targets,)
         The intercept, in the same unit.
     n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
@@ -765,7 +777,7 @@ class GLMRegressor(RegressorMixin, _GLM):
         return self.model_.linear()[1]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R², or with the losses ``poisson`` and ``gamma`` D², the fraction of the deviance that is explained.
+        """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained.
 
         Of several targets it is the mean.
 

@@ -40,6 +40,7 @@ __all__ = [
     "is_text",
     "space_from_json",
     "space_to_json",
+    "suits",
     "weights_of",
 ]
 
@@ -401,6 +402,14 @@ def is_text(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def suits(kind: Any) -> bool:
+    """Whether a column of this type of pyarrow, without dictionary encoding, holds numbers, booleans or texts."""
+    from pyarrow import types
+
+    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
+    return numeric or is_text(kind)
 
 
 # -- what a table holds ------------------------------------------------------------------------------------------------

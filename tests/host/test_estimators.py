@@ -775,3 +775,24 @@ def test_gaps_in_arrays():
     assert (estimator.predict(x[:4]) == estimator.predict(np.array(x[:4], object))).all()
     with pytest.raises(ValueError, match="contains infinity"):
         estimator.predict([[1, np.inf]])
+
+
+def test_going_on_from_one_class_against_the_rest(tmp_path):
+    """The labels are then 0 and 1, as those that the model predicts."""
+    X, y = load_digits(return_X_y=True)
+    saved = tmp_path / "threes.model"
+    result = CliRunner().invoke(main, ["train", "digits", "--positive", "3", "--epochs", "3", "--out", str(saved)])
+    assert result.exit_code == 0, result.output
+    classifier = load_model(str(saved))
+    before = classifier.score(X, (y == 3).astype(int))
+    for _ in range(3):
+        classifier.partial_fit(X, (y == 3).astype(int))
+    assert classifier.score(X, (y == 3).astype(int)) >= before > 0.95
+
+
+def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
+    pa = pytest.importorskip("pyarrow")
+    for values in (pa.array([0, 1, 2], pa.timestamp("us")), pa.array([[1], [2], []]), pa.array([b"a", b"b", b"c"])):
+        table = pa.table({"colour": ["red", "blue", "red"], "when": values})
+        with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out"):
+            GLMRegressor().fit(table, [1.0, 2.0, 3.0])

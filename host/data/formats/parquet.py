@@ -18,7 +18,7 @@ from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
 from p4sgd.host.data.labels import RawLabels
-from p4sgd.host.data.table import CellError, Column, RowNumbers, Survey, Table, UnknownTexts, is_text, weights_of
+from p4sgd.host.data.table import CellError, Column, RowNumbers, Survey, Table, UnknownTexts, is_text, suits, weights_of
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
@@ -181,7 +181,7 @@ def _open(path: Path, options: ReadOptions) -> Iterator[_File]:
             file_of = _File(path, file, kept, columns)
             others = (place for place in (columns.label, columns.weight) if place is not None)
             for place in (*columns.features, *others):
-                if not _suits(file_of.kind(place)):
+                if not suits(file_of.kind(place)):
                     raise UserError(
                         f"{path}, {columns[place]}: holds {file_of.kind(place)}, neither numbers nor texts: leave it "
                         f"out with --ignore-column"
@@ -207,13 +207,6 @@ def _without_index(schema: Any) -> list[int]:
     ]
 
 
-def _suits(kind: Any) -> bool:
-    from pyarrow import types
-
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
-    return numeric or is_text(kind)
-
-
 def _batches(table: _File, rows: range) -> Iterator[tuple[int, Any]]:
     """Some rows in batches, each with the index of its first row. Row groups without any of these rows are not read."""
     step = max(1, BLOCK_VALUES // table.columns.count)
@@ -233,8 +226,8 @@ def _raw_labels(column: Any) -> RawLabels:
     import pyarrow as pa
 
     column = _plain(column)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return RawLabels.from_column(column)
+    if is_text(column.type):
+        return RawLabels.from_column(column.cast(pa.large_string()))
     return RawLabels(column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column))
 
 
