@@ -184,8 +184,8 @@ class DataParallelModel(SparseModel):
         super().__init__(features, weights, settings, limits, exempt)
         self._ranks = ranks
         self._own = ranks.micro_batches(settings.micro_batches)
-        self._hot = np.arange(min(ranks.hot, features.count), dtype=np.uint32)
-        self._lists = ranks.lists(features, settings.micro_batches, self._hot.size)
+        self._shared = np.arange(min(ranks.hot, features.count), dtype=np.uint32)
+        self._lists = ranks.lists(features, settings.micro_batches, self._shared.size)
         self._seen = np.zeros(features.count, np.int32)
         """Weights as the forward pass reads them, of the columns that this rank needs."""
         self._moved = np.zeros(features.count, np.int32)
@@ -193,7 +193,7 @@ class DataParallelModel(SparseModel):
         total = int(ranks.agree(np.array([features.entries]))[0])
         at_once = _PART * features.samples * ranks.size // (settings.batch * max(1, total))
         if ranks.packets:
-            at_once = min(at_once, _PACKETS // (1 + self._hot.size // VALUES))
+            at_once = min(at_once, _PACKETS // (1 + self._shared.size // VALUES))
         self._at_once = max(1, at_once)
 
     def _first_cold(self) -> IntArray:
@@ -219,8 +219,8 @@ class DataParallelModel(SparseModel):
         """Do a mini-batch; returns whether a residual of this rank was saturated."""
         ranks, settings, number = self._ranks, self._settings, self._mini_batch
         wanted, wanted_counts, served, served_counts = self._lists.of(first // settings.batch)
-        hot, weights = np.empty(self._hot.size, np.int32), np.empty(served.size, np.int32)
-        large = _read(self._hot, number, self._penalty, self._state, hot)
+        hot, weights = np.empty(self._shared.size, np.int32), np.empty(served.size, np.int32)
+        large = _read(self._shared, number, self._penalty, self._state, hot)
         large |= _read(served, number, self._penalty, self._state, weights)
         self._seen[: hot.size] = hot
         self._seen[wanted] = self._send(weights, served_counts, wanted_counts)
@@ -230,7 +230,7 @@ class DataParallelModel(SparseModel):
         largest = int(np.abs(steps).max(initial=0))
         large |= largest * len(self._own) > _HALF // ranks.size
         _add_steps(columns, steps, self._moved)
-        rows = np.zeros(self._hot.size + VALUES, np.int64)
+        rows = np.zeros(self._shared.size + VALUES, np.int64)
         if large:
             rows[-VALUES] = 1
         else:
@@ -243,7 +243,7 @@ class DataParallelModel(SparseModel):
         if rows[-VALUES]:
             self._take_in_order(columns, steps)
         else:
-            self._apply(self._hot, rows[:-VALUES])
+            self._apply(self._shared, rows[:-VALUES])
             self._apply(served, self._send(moved, wanted_counts, served_counts).astype(np.int64))
         self._mini_batch += 1
         return saturated
@@ -280,7 +280,7 @@ class DataParallelModel(SparseModel):
         steps_of = self._ranks.exchange([steps.view(np.uint8)] * size, None)
         for part, values in zip(columns_of, steps_of, strict=True):
             theirs = part.view(np.uint32)
-            own = (theirs < self._hot.size) | (self._ranks.owner(theirs) == self._ranks.rank)
+            own = (theirs < self._shared.size) | (self._ranks.owner(theirs) == self._ranks.rank)
             self._apply(theirs[own], values.view(np.int64)[own])
 
     def _apply(self, columns: Columns, steps: IntArray) -> None:
