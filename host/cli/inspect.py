@@ -32,7 +32,7 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
     """Show what a model is and how it was trained.
 
     The largest coefficients are listed: of raw features, for a regression in the unit of the target (with
-    the losses poisson and gamma its logarithm). Their sizes depend
+    the losses poisson, gamma and tweedie its logarithm). Their sizes depend
     on the units of the features. The scaled ones, by which they are ordered, are of features scaled as in training.
     """
     import numpy as np

@@ -114,8 +114,9 @@ def tune(
 
     Trains a model with every combination on the emulator, with the learning rate that suits it, and measures it on
     held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the epochs to the best
-    one. * has the highest accuracy (of a regression R², or D² for poisson and gamma); ± is the standard error. → is
-    the fastest whose accuracy is less than a standard error below that, or a better one that takes up to 5 % longer;
+    one. * has the highest accuracy (of a regression R², or D² for poisson, gamma and tweedie); ± is the standard error.
+    → is the fastest whose accuracy is less than a standard error below that, or a better one that takes up to 5 %
+    longer;
     the command at the end trains it.
     """
     output = Output(as_json=as_json, quiet=quiet)
