@@ -784,10 +784,10 @@ def test_going_on_from_one_class_against_the_rest(tmp_path):
     result = CliRunner().invoke(main, ["train", "digits", "--positive", "3", "--epochs", "3", "--out", str(saved)])
     assert result.exit_code == 0, result.output
     classifier = load_model(str(saved))
-    before = classifier.score(X, (y == 3).astype(int))
+    assert classifier.score(X, (y == 3).astype(int)) > 0.97
     for _ in range(3):
         classifier.partial_fit(X, (y == 3).astype(int))
-    assert classifier.score(X, (y == 3).astype(int)) >= before > 0.95
+    assert classifier.score(X, (y == 3).astype(int)) > 0.97  # 0.9 if none were a three
 
 
 def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
