@@ -20,6 +20,7 @@ __all__ = [
     "hardware_labels",
     "own_weights",
     "rounding_remark",
+    "spell_class_weight",
     "weigh",
 ]
 
@@ -72,6 +73,11 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
         if not math.isfinite(weights[text]) or weights[text] < 0:
             raise UserError(f"class-weight of {text} is {weight}: it must be finite and at least 0")
     return weights
+
+
+def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
+    """Weights of classes as the command line has them."""
+    return chosen if isinstance(chosen, str) else ",".join(f"{label}={weight!r}" for label, weight in chosen.items())
 
 
 def check_class_weight(
