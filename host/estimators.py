@@ -153,9 +153,14 @@ class _Rows:
         return self.rows.shape
 
 
-def _as_table(X: Any) -> Any:
-    """A DataFrame, of whatever library, as a table of pyarrow; ``None`` if X is something else."""
+def _as_table(X: Any, *, numbers: bool) -> Any:
+    """A DataFrame, of whatever library, as a table of pyarrow.
+
+    ``None`` if X is something else, or without ``numbers`` a frame of pandas that has nothing else, and may be sparse.
+    """
     if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
+        return None
+    if not numbers and hasattr(X, "iloc") and all(dtype.kind in "iuf" for dtype in X.dtypes):
         return None
     import pyarrow as pa
 
@@ -215,8 +220,8 @@ class _GLM(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.missing != "error"
+        tags.input_tags.sparse = not tags.input_tags.allow_nan
         return tags
 
     def _options(self, **others: Any) -> TrainingOptions:
@@ -337,9 +342,12 @@ class _GLM(BaseEstimator):
             If they are not what the estimator can take, or was fitted to.
         """
         encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
-        columns, fills = _as_table(X), self.missing != "error"
-        if not (encoding is not None or (reset and (fills or (columns is not None and _has_texts(columns))))):
+        needed = encoding is not None or (reset and self.missing != "error")
+        columns = _as_table(X, numbers=needed) if needed or reset else None
+        if not needed and (columns is None or not _has_texts(columns)):
             return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if columns is None:
             if encoding is not None and any(column.values is not None for column in encoding.columns):
                 raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")

@@ -52,6 +52,8 @@ def test_checks_of_scikit_learn(estimator, check):
         GLMClassifier(loss="hinge", epochs=12, config="small"),
         GLMRegressor(),
         GLMRegressor(epochs=30, precondition="block"),
+        GLMClassifier(epochs=12, missing="mean"),
+        GLMRegressor(epochs=12, missing="indicator"),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
@@ -654,6 +656,17 @@ def test_frames(library, tmp_path):
     assert pipeline.fit(frame, y)[-1].feature_names_in_.tolist() == names
 
 
+def test_sparse_frames():
+    frames = pytest.importorskip("pandas")
+    X, y = load_digits(return_X_y=True)
+    frame = frames.DataFrame(X).astype(frames.SparseDtype(float, 0))
+    classifier = GLMClassifier(epochs=2).fit(frame, y % 2)
+    assert (
+        classifier.model_.weights == GLMClassifier(epochs=2).fit(scipy.sparse.csr_array(X), y % 2).model_.weights
+    ).all()
+    assert classifier.predict(frame[:9]).size == 9
+
+
 def test_names_of_columns_of_a_file_are_kept(tmp_path):
     X, y = load_diabetes(return_X_y=True)
     names = load_diabetes().feature_names
@@ -775,6 +788,8 @@ def test_gaps_in_arrays():
     assert (estimator.predict(x[:4]) == estimator.predict(np.array(x[:4], object))).all()
     with pytest.raises(ValueError, match="contains infinity"):
         estimator.predict([[1, np.inf]])
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        estimator.fit(x, None)
 
 
 def test_going_on_from_one_class_against_the_rest(tmp_path):
