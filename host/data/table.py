@@ -405,11 +405,14 @@ def is_text(kind: Any) -> bool:
 
 
 def suits(kind: Any) -> bool:
-    """Whether a column of this type of pyarrow, without dictionary encoding, holds numbers, booleans or texts."""
+    """Whether a column of this type of pyarrow, without dictionary encoding, holds numbers, booleans, texts or nothing.
+
+    Where all values are missing, as in a table with few rows, there is no telling what else it would hold.
+    """
     from pyarrow import types
 
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
-    return numeric or is_text(kind)
+    return numeric or is_text(kind) or types.is_null(kind)
 
 
 # -- what a table holds ------------------------------------------------------------------------------------------------

@@ -769,6 +769,16 @@ def test_estimators_go_on_part_by_part():
         GLMClassifier().fit(X, y)
 
 
+def test_a_row_with_gaps_is_predicted_as_among_others():
+    table = make_table("titanic")
+    X = table.drop(["survived"])
+    estimator = GLMClassifier(missing="indicator", epochs=2).fit(X, table["survived"].to_numpy())
+    expected = estimator.decision_function(X)
+    for row in range(12):
+        rows = type(X).from_pylist(X.slice(row, 1).to_pylist())  # a column without a value is of no type
+        assert estimator.decision_function(rows).tolist() == [expected[row]]
+
+
 def test_weights_of_samples_in_a_table():
     table = make_table("titanic", samples=300)
     X, y = table.drop(["survived"]), table["survived"].to_numpy()
