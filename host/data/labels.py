@@ -511,7 +511,18 @@ class TargetCoding:
         Raises
         ------
         UserError
-            If there are not as many, or as `LabelCoding.labels_of`.
+            As `columns` or `LabelCoding.labels_of`.
+        """
+        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
+        return np.column_stack(columns)
+
+    def columns(self, data: Labelled) -> list[Labelled]:
+        """The samples with the labels of each row: by name if a data set has these names, else in order.
+
+        Raises
+        ------
+        UserError
+            If there are not as many.
         """
         given = data.labels.shape[1] if data.labels.ndim == 2 else 1
         if given != len(self.rows):
@@ -519,11 +530,6 @@ class TargetCoding:
                 f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
                 f"{listed(self.row_names, _SHOWN)}: name each with --label-column"
             )
-        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
-        return np.column_stack(columns)
-
-    def columns(self, data: Labelled) -> list[Labelled]:
-        """The samples with the labels of each row: by name if a data set has these names, else in order."""
         order = list(range(len(self.rows)))
         if set(data.target_names) == set(self.row_names):
             order = [data.target_names.index(name) for name in self.row_names]

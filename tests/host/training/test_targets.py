@@ -236,6 +236,17 @@ def test_a_resumed_run_has_the_same_targets(table):
     assert (load_model(Path("m")).weights == load_model(Path("whole")).weights).all()
 
 
+def test_going_on_with_other_targets(table):
+    names = "low", "middle", "high"
+    p4sgd("train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 1, "--out", "m", "--quiet")
+    for chosen in ((*names[:2],), (*names[:1],)):
+        columns = [word for name in chosen for word in ("--label-column", name)]
+        ignored = [word for name in ("id", *names) if name not in chosen for word in ("--ignore-column", name)]
+        line = p4sgd("train", "t.csv", *columns, *ignored, "--init", "m", "--epochs", 1, status=2).stderr
+        plural = "s" * (len(chosen) > 1)
+        assert f"t.csv: has {len(chosen)} label column{plural}, the model has the targets low, middle, high" in line
+
+
 def test_what_takes_one_target_says_so(table):
     line = p4sgd("data", "prepare", "t.csv", "--out", "p", *COLUMNS, status=2).stderr
     assert "t.csv: several label columns cannot be prepared: train from the file, or prepare it for each" in line
