@@ -25,9 +25,12 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.cells import CellError, is_text, suits
+from p4sgd.host.data.encoding import FILLINGS, TableEncoding
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.scaling import KINDS
-from p4sgd.host.data.table import FILLINGS, CellError, Survey, Table, TableEncoding, UnknownTexts, is_text, suits
+from p4sgd.host.data.survey import Survey
+from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.devices import DEVICES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError

@@ -77,7 +77,7 @@ def _scalings() -> Iterable[str]:
 
 
 def _fillings() -> Iterable[str]:
-    from p4sgd.host.data.table import FILLINGS
+    from p4sgd.host.data.encoding import FILLINGS
 
     return FILLINGS
 

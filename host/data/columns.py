@@ -49,7 +49,7 @@ class ReadOptions:
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     missing
-        CSV, Parquet: one of `p4sgd.host.data.table.FILLINGS`; if ``like`` is given, what that says.
+        CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`; if ``like`` is given, what that says.
     communicator
         The ranks that read the source together, each its share of the samples.
     weight_column

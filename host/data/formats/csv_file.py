@@ -17,12 +17,14 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import CellError, has_gaps, weights_of
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
 from p4sgd.host.data.labels import MISSING, RawLabels, check_exact, number
-from p4sgd.host.data.table import CellError, RowNumbers, Survey, Table, UnknownTexts, has_gaps, weights_of
+from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.errors import UserError
 
 __all__ = ["CsvSource"]
@@ -199,7 +201,7 @@ class CsvSource(TableSource, TextSource):
         Raises
         ------
         UserError
-            As `p4sgd.host.data.table.Survey.finish`.
+            As `p4sgd.host.data.survey.Survey.finish`.
         """
         survey = Survey(form.columns.feature_names, len(form.columns.features))
         for arrays, _, _ in self._texts(form):

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import CellError, is_text, suits, weights_of
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
 from p4sgd.host.data.labels import RawLabels
-from p4sgd.host.data.table import CellError, Column, RowNumbers, Survey, Table, UnknownTexts, is_text, suits, weights_of
+from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
@@ -66,7 +68,7 @@ class ParquetSource(TableSource, RowSource):
         Raises
         ------
         UserError
-            As `p4sgd.host.data.table.Survey.finish`.
+            As `p4sgd.host.data.survey.Survey.finish`.
         """
         from pyarrow import types
 

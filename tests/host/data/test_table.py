@@ -17,22 +17,14 @@ from sklearn.preprocessing import OneHotEncoder
 from support.data_files import use_small_blocks
 from support.ranks import run_ranks
 
-from p4sgd.host.data import FeatureSpace, read_dataset, table
+from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.encoding import EncodingFit, TableEncoding, encode, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.synth_table import make_table, write_table
-from p4sgd.host.data.table import (
-    Column,
-    EncodingFit,
-    Survey,
-    Table,
-    TableEncoding,
-    UnknownTexts,
-    encode,
-    space_from_json,
-    space_to_json,
-)
+from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode_table, prepare
@@ -399,7 +391,7 @@ def test_texts_in_parquet(tmp_path, kind):
 
 
 def test_too_many_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "MOST_TEXTS", 5)
+    monkeypatch.setattr(survey, "MOST_TEXTS", 5)
     path = write(tmp_path, "id,a,y\n" + "".join(f"p{place},{place},{place % 2}\n" for place in range(6)))
     with pytest.raises(
         UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with --ignore-column id"
