@@ -202,6 +202,13 @@ def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
+def without(path, names):
+    """The text of a CSV file without some of its columns."""
+    header, *rows = (line.split(",") for line in path.read_text().splitlines())
+    kept = [place for place, name in enumerate(header) if name not in names]
+    return "".join(",".join(row[place] for place in kept) + "\n" for row in [header, *rows])
+
+
 def test_the_command_line(table):
     shown = p4sgd(
         "train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 6, "--out", "m", "--test", "t.csv"
@@ -220,6 +227,10 @@ def test_the_command_line(table):
     assert np.array(json.loads(done.stdout)["predictions"]) == pytest.approx(model.predict(table))
     lines = p4sgd("predict", "m", "t.csv", *COLUMNS).stdout.splitlines()
     assert [len(line.split(",")) for line in lines] == [3] * 90
+    assert p4sgd("predict", "m", "t.csv", "--ignore-column", "id").stdout.splitlines() == lines
+    for gone in (NAMES[:1], NAMES[1:]):
+        Path("some.csv").write_text(without(Path("t.csv"), [*gone, "id"]))
+        assert p4sgd("predict", "m", "some.csv").stdout.splitlines() == lines, "some of the targets may be missing"
     found = json.loads(p4sgd("evaluate", "m", "t.csv", "--ignore-column", "id", "--json").stdout)
     assert found["r2"] == pytest.approx(metrics.r2_score(table.labels, model.predict(table)))
     for command, words in (("evaluate", ["m", "t.csv", *COLUMNS]), ("inspect", ["m"])):
