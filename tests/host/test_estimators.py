@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import inspect
 import json
+import logging
 import pickle
 import sys
 
@@ -69,13 +70,13 @@ def test_checks_of_scikit_learn_with_other_parameters(estimator, check):
 @pytest.mark.parametrize(("kind", "task"), [(GLMClassifier, Task.CLASSIFICATION), (GLMRegressor, Task.REGRESSION)])
 def test_parameters_are_the_options_of_training(kind, task):
     options = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
-    for name in estimators._LEFT_OUT + (estimators._OF_CLASSES if task is Task.REGRESSION else ()):
+    for name in estimators.parameters.LEFT_OUT + (estimators.parameters.OF_CLASSES if task is Task.REGRESSION else ()):
         del options[name]
-    parameters = inspect.signature(kind).parameters
-    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
-    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    chosen = inspect.signature(kind).parameters
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in chosen.values())
+    defaults = {name: parameter.default for name, parameter in chosen.items()}
     assert LOSSES[defaults["loss"]].task is task
-    assert defaults == options | estimators._OTHERS | {"loss": defaults["loss"]}
+    assert defaults == options | estimators.parameters.OTHERS | {"loss": defaults["loss"]}
     assert kind().get_params() == defaults
     described = inspect.getdoc(kind).partition("Attributes\n")[0].splitlines()
     assert set(defaults) <= set(described)
@@ -470,7 +471,7 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
     ],
 )
 def test_messages_name_parameters(text, expected):
-    assert estimators._told(text) == expected
+    assert estimators.parameters.in_parameters(text) == expected
 
 
 # -- the rest of scikit-learn ------------------------------------------------------------------------------------------
@@ -715,10 +716,10 @@ def test_a_notebook_gets_plain_lines(monkeypatch):
 
 
 def test_a_compilation_is_told_when_verbose(capfd):
-    logger = estimators.logging.getLogger("p4sgd.sim.compiled")
+    logger = logging.getLogger("p4sgd.sim.compiled")
     before = logger.level, list(logger.handlers)
     for verbose in (0, 1):
-        with estimators._compilations_told(verbose):
+        with estimators.glm._compilations_told(verbose):
             logger.info("compiling loops")
         assert capfd.readouterr() == ("compiling loops\n" * verbose, "")
     assert (logger.level, logger.handlers) == before
@@ -732,7 +733,7 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr(estimators, "_line", line)
+    monkeypatch.setattr(estimators.glm, "_line", line)
     classifier = GLMClassifier(epochs=5, verbose=1)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(X, y)
@@ -743,9 +744,10 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
 
 
 def test_examples_of_the_documentation():
-    found = doctest.testmod(estimators)
-    assert found.attempted > 10
-    assert found.failed == 0
+    for module in (estimators.classifier, estimators.regressor):
+        found = doctest.testmod(module)
+        assert found.attempted > 4
+        assert found.failed == 0
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
