@@ -250,7 +250,7 @@ class TableEncoding:
         column, known = self.columns[place], self.columns[place].places
         gap = len(known) if column.gaps else -1
         lookup = np.array([*(known.get(text, -1) for text in table.columns[place].values or ()), gap, -1], np.int32)
-        return lookup - (len(column.kinds) == 2) * (lookup >= 0)
+        return lookup - (len(column.kinds) == 2)
 
     def remarks(self, samples: int) -> tuple[str, ...]:
         """What the user should know, of so many training samples."""
