@@ -443,6 +443,19 @@ def test_warm_start_goes_on_from_the_weights():
     assert cold.classes_.tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_warm_start_after_parts_fits_the_intercept_again(tmp_path, classes):
+    """As from a file with the same weights, which does not say that they come from partial_fit."""
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < classes], y[y < classes]
+    classifier = GLMClassifier(epochs=2, warm_start=True).partial_fit(X, y, classes=range(classes))
+    save_model(classifier, tmp_path / "model")
+    one = classifier.fit(X, y)
+    other = load_model(tmp_path / "model").set_params(epochs=2, warm_start=True).fit(X, y)
+    assert (one.model_.weights == other.model_.weights).all()
+    assert (one.intercept_ == other.intercept_).all()
+
+
 def test_a_file_is_replaced_on_request_only(tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
     first, second = (GLMClassifier(epochs=epochs).fit(X, y) for epochs in (1, 2))
