@@ -35,6 +35,9 @@ _BLOCK_BYTES = 1 << 22
 _MAX_FIELD = 1 << 30
 """Maximum length of a field, for Python's reader, whose default is lower."""
 
+_COUNTED = 3
+"""A first line with so many fields 0, 1, 2 … beside texts may be pandas' header; fewer are soon those of a sample."""
+
 _NO_LABEL = "the label is missing: leave the line out"
 
 _Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]
@@ -409,6 +412,7 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     numbers = [field for field in features if number(field) is not None]
     words = [field for field in features if number(field) is None and field not in MISSING]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
+    indexed = int(fields[0] == "")  # a column of row numbers, as pandas writes it
     counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
     if not numbers and (words or labels):
         # Where all is text, a line of names is like any other.
@@ -416,6 +420,10 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
         return True if told else None
     if not numbers:
         return False
-    if labels - {"y"} or (labels and features == counted[: len(features)]):  # y may mean yes
+    if labels - {"y"} or (labels and features[indexed:] == counted[: len(features) - indexed]):  # y may mean yes
         return True
-    return None if words or labels or fields == counted else False
+    enumerated = len(numbers) >= _COUNTED and all(
+        field == place or (number(field) is None and field not in MISSING)
+        for field, place in zip(fields[indexed:], counted, strict=False)
+    )
+    return None if words or labels or fields == counted or enumerated else False
