@@ -116,10 +116,10 @@ def _read(
     from p4sgd.host.data.labels import TargetCoding
     from p4sgd.host.data.read import find_format
 
-    targets = [name for name in model.labels.row_names if isinstance(model.labels, TargetCoding)]
-    if labels_needed and targets and not reading["label_column"] and model.space.names:
-        reading = {**reading, "label_column": targets}
     check_reading(reading, [data])
+    named = isinstance(model.labels, TargetCoding) and model.space.names and not reading["label_column"]
+    if named and Path(data).is_file() and find_format(data, reading["file_format"])[0] in ("csv", "parquet"):
+        reading = {**reading, "label_column": model.labels.row_names}
     samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
     for remark in samples.remarks:
         output.remark(f"{data}: {remark}")

@@ -352,3 +352,30 @@ def test_several_classes(tmp_path):
     assert re.search(r"classes +setosa, versicolor, virginica", shown)
     assert re.search(r"class +best epoch +intercept", shown)
     assert re.search(r"class +feature +coefficient +scaled", shown)
+
+
+def test_several_targets_in_their_file_and_without_it(tmp_path):
+    """Columns that the model predicts are no features, whether they are there or not; true and false are labels."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 2)).round(3)
+    big, both = x[:, 0] > 0, (x.sum(axis=1) > 0).astype(int)
+    data, features, model = tmp_path / "data.csv", tmp_path / "features.csv", tmp_path / "model"
+    for path, header, more in ((data, "a,b,big,both", True), (features, "a,b", False)):
+        rows = [[*row, *([big[place], both[place]] if more else [])] for place, row in enumerate(x.tolist())]
+        path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    run("train", data, "--label-column", "big", "--label-column", "both", "--epochs", 9, "--out", model)
+    predicted = run("predict", model, data).stdout
+    assert run("predict", model, features).stdout == predicted
+    np.savez(tmp_path / "data.npz", X=x, y=np.column_stack([big, both]))
+    assert run("predict", model, tmp_path / "data.npz").stdout == predicted
+    names = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert json.loads(run("evaluate", model, tmp_path / "data.npz", "--json").stdout)["accuracy"] == names["accuracy"]
+    shares = (
+        np.array([line.split(",") for line in predicted.splitlines()], int) == np.column_stack([big, both])
+    ).mean()
+    assert shares > 0.9
+    data.write_text(data.read_text().replace("True", "yes").replace("False", "no"))
+    done = run("train", data, "--label-column", "big", "--label-column", "both", status=2)
+    assert (
+        "data.csv: the labels of big are texts, those of several targets must be numbers: write 0 and 1" in done.stderr
+    )
