@@ -430,7 +430,8 @@ def _print_rows(output: Output, result: "ResultSet") -> None:
         for name, row in zip(result.names, result.rows, strict=True)
     ]
     titles = [COLUMNS[key] for key in measured]
-    output.table([result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"], rows)
+    columns = [result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"]
+    output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
 
 
 class _Display(contextlib.AbstractContextManager["_Display"]):
