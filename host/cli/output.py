@@ -27,6 +27,9 @@ SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
+_UNLIMITED = 100_000
+"""Width that no table reaches."""
+
 _READABLE_WIDTH = 120
 """Largest width of a table whose last column wraps."""
 
@@ -137,6 +140,10 @@ class Output:
             return
         self.results.print(_fitting(self.results, columns, list(rows), texts, spare), soft_wrap=True)
 
+    def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        """Whether `table` would print all of a table."""
+        return _width(_fitting(self.results, columns, rows, 1, ()), self.results) <= self.results.width
+
 
 class _Handler(logging.Handler):
     """Passes what is logged to a function."""
@@ -243,7 +250,7 @@ def _width(table: "Table", console: "Console") -> int:
     """Columns that a table takes where no row wraps."""
     from rich.measure import Measurement
 
-    return Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum
+    return Measurement.get(console, console.options.update(max_width=_UNLIMITED), table).maximum
 
 
 def finite(content: Any) -> Any:
