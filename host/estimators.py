@@ -31,7 +31,7 @@ from p4sgd.host.data.table import FILLINGS, CellError, Survey, Table, TableEncod
 from p4sgd.host.devices import DEVICES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task, get_loss
+from p4sgd.host.losses import ELSEWHERE, LOSSES, Loss, Probabilistic, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.run.checks import check_absent, check_replaces, with_parameters
 from p4sgd.host.run.execute import execute
@@ -185,7 +185,7 @@ def _value_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise ValueError(_told(str(error))) from error
+        raise ValueError(_told(str(error))) from None  # it says all that the other does
 
 
 def _told(text: str) -> str:
@@ -230,7 +230,7 @@ class _GLM(BaseEstimator):
         fields = {name: field for name, field in _FIELDS.items() if hasattr(self, name)}
         chosen = {name: _plain(name, getattr(self, name), field.type) for name, field in fields.items()}
         suitable = {name: _classifies(each) == self._classifies for name, each in LOSSES.items()}
-        if not suitable.get(chosen["loss"], True):
+        if not suitable.get(ELSEWHERE.get(chosen["loss"], chosen["loss"]), True):
             what = "classification" if self._classifies else "regression"
             known = ", ".join(name for name, suits in suitable.items() if suits)
             raise ValueError(f"the loss {self.loss} is not for {what}: choose one of {known}")
@@ -339,7 +339,14 @@ class _GLM(BaseEstimator):
         encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
         columns, fills = _as_table(X), self.missing != "error"
         if not (encoding is not None or (reset and (fills or (columns is not None and _has_texts(columns))))):
-            return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+            try:
+                return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+            except ValueError as error:
+                if not str(error).startswith("Input X contains NaN"):
+                    raise
+                raise ValueError(
+                    "Input X contains NaN: fill the gaps, or fit with missing='mean' or 'indicator'"
+                ) from None
         if columns is None:
             if encoding is not None and any(column.values is not None for column in encoding.columns):
                 raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
