@@ -99,7 +99,8 @@ class RawLabels:
     def from_column(cls, column: Any) -> Self:
         """Labels from a pyarrow array of strings."""
         encoded = column.dictionary_encode()
-        return cls(encoded.indices.to_numpy().astype(np.intp), encoded.dictionary.to_pylist())
+        # Not to_numpy, which imports pandas where that is installed, for a second.
+        return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:

@@ -20,7 +20,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.table import Table
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
 from p4sgd.host.estimators.parameters import FIELDS, classifies, default_of, in_parameters, plain_value, value_errors
-from p4sgd.host.losses import LOSSES
+from p4sgd.host.losses import ELSEWHERE, LOSSES
 from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
@@ -69,7 +69,7 @@ class GLM(BaseEstimator):
         fields = {name: field for name, field in FIELDS.items() if hasattr(self, name)}
         chosen = {name: plain_value(name, getattr(self, name), field.type) for name, field in fields.items()}
         suitable = {name: classifies(each) == self._classifies for name, each in LOSSES.items()}
-        if not suitable.get(chosen["loss"], True):
+        if not suitable.get(ELSEWHERE.get(chosen["loss"], chosen["loss"]), True):
             what = "classification" if self._classifies else "regression"
             known = ", ".join(name for name, suits in suitable.items() if suits)
             raise ValueError(f"the loss {self.loss} is not for {what}: choose one of {known}")
@@ -179,7 +179,14 @@ class GLM(BaseEstimator):
         needed = encoding is not None or (reset and self.missing != "error")
         columns = as_table(X, numbers=needed) if needed or reset else None
         if not needed and (columns is None or not has_texts(columns)):
-            return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+            try:
+                return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+            except ValueError as error:
+                if not str(error).startswith("Input X contains NaN"):
+                    raise
+                raise ValueError(
+                    "Input X contains NaN: fill the gaps, or fit with missing='mean' or 'indicator'"
+                ) from None
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if columns is None:

@@ -157,7 +157,7 @@ def value_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise ValueError(in_parameters(str(error))) from error
+        raise ValueError(in_parameters(str(error))) from None  # it says all that the other does
 
 
 def in_parameters(text: str) -> str:

@@ -65,7 +65,8 @@ class TrainingRequest:
     out
         Model file to write.
     overwrite
-        Whether it may replace a model. A run that is resumed may replace its own in any case.
+        Whether it may replace a model, and the checkpoint of the same run that has ended. A run that is resumed may
+        replace its own in any case.
     images
         Folder for the workers' memory images; ``None`` keeps them in memory.
     checkpoint

@@ -96,7 +96,9 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"planes": 2.0}, "planes must be int or None, not 2.0"),
         ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
         ({"loss": "squared"}, "the loss squared is not for classification: choose one of logistic, hinge"),
-        ({"loss": "cubic"}, "there is no loss 'cubic'"),
+        ({"loss": "cubic"}, "there is no loss 'cubic': choose"),
+        ({"loss": "log_loss"}, "there is no loss 'log_loss', which is logistic here: choose one of logistic"),
+        ({"loss": "squared_error"}, "the loss squared_error is not for classification: choose one of logistic, hinge"),
         ({"device": "abacus"}, "there is no device 'abacus'"),
         ({"device": "cluster"}, "^device='cluster' needs cluster=FILE.toml, which names"),
         ({"damping": 0.1}, "^damping has no effect without precondition='block': add that, or leave damping out$"),
@@ -114,6 +116,13 @@ def test_parameters_are_the_options_of_training(kind, task):
 def test_values_that_are_not_allowed(parameters, message):
     with pytest.raises(ValueError, match=message):
         GLMClassifier(**parameters).fit([[0.0], [1.0]] * 8, [0, 1] * 8)
+
+
+def test_gaps_are_refused_with_the_ways_out():
+    X = [[0.0], [np.nan]] * 8
+    with pytest.raises(ValueError, match=r"^Input X contains NaN: .* missing='mean' or 'indicator'$"):
+        GLMClassifier().fit(X, [0, 1] * 8)
+    assert GLMClassifier(missing="indicator").fit(X, [0, 1] * 8).score(X, [0, 1] * 8) == 1
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
