@@ -10,7 +10,7 @@ import numpy.typing as npt
 from p4sgd.host.data.labels import MISSING, number
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["TRUTH", "CellError", "Cells", "has_gaps", "is_text", "suits", "weights_of"]
+__all__ = ["TRUTH", "CellError", "Cells", "has_gaps", "is_text", "plain_type", "suits", "weights_of"]
 
 TRUTH = {"false": 0.0, "true": 1.0}
 """Texts of booleans, which are numbers, in lower case."""
@@ -143,6 +143,13 @@ def weights_of(array: Any) -> npt.NDArray[np.float64]:
 def has_gaps(array: Any) -> bool:
     """Whether a value of a pyarrow array is missing."""
     return bool(Cells(array).gaps.any())
+
+
+def plain_type(kind: Any) -> Any:
+    """A type of pyarrow without dictionary encoding."""
+    from pyarrow import types
+
+    return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def is_text(kind: Any) -> bool:

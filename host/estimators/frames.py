@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, is_text, suits
+from p4sgd.host.data.cells import CellError, is_text, plain_type, suits
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import Table, UnknownTexts
@@ -60,9 +60,7 @@ def has_texts(columns: Any) -> bool:
 
 def _kinds(columns: Any) -> list[Any]:
     """The types of the columns of a table of pyarrow, without dictionary encoding."""
-    from pyarrow import types
-
-    return [kind.value_type if types.is_dictionary(kind) else kind for kind in columns.schema.types]
+    return list(map(plain_type, columns.schema.types))
 
 
 def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:

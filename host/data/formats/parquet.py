@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, is_text, suits, weights_of
+from p4sgd.host.data.cells import CellError, is_text, plain_type, suits, weights_of
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
@@ -156,7 +156,7 @@ class _File:
 
     def kind(self, place: int) -> Any:
         """The type of a column, without dictionary encoding."""
-        return _plain_type(self.file.schema_arrow.field(self.kept[place]).type)
+        return plain_type(self.file.schema_arrow.field(self.kept[place]).type)
 
     def arrays(self, batch: Any) -> list[Any]:
         """The features in a batch of rows."""
@@ -227,28 +227,10 @@ def _batches(table: _File, rows: range) -> Iterator[tuple[int, Any]]:
 def _raw_labels(column: Any) -> RawLabels:
     import pyarrow as pa
 
-    column = _plain(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if is_text(column.type):
         return RawLabels.from_column(column.cast(pa.large_string()))
-    return RawLabels(column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column))
-
-
-def _plain_type(kind: Any) -> Any:
-    """The type of a column without dictionary encoding."""
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _plain(column: Any) -> Any:
-    """A column without dictionary encoding."""
-    import pyarrow as pa
-
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _numbers(column: Any) -> Any:
-    """A column as float64."""
-    import pyarrow as pa
-
-    return _plain(column).cast(pa.float64(), safe=False).to_numpy()
+    if not pa.types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    return RawLabels(column.to_numpy())
