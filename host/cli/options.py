@@ -45,11 +45,16 @@ class NameFrom(click.ParamType):
         What the values name, for messages: ``loss``.
     names
         Returns the values.
+    elsewhere
+        Returns what other programs call some of them, for the message about an unknown one.
     """
 
-    def __init__(self, what: str, names: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, what: str, names: Callable[[], Iterable[str]], elsewhere: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         self.name = what
         self._names = names
+        self._elsewhere = elsewhere
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The values, for ``--help``."""
@@ -59,7 +64,9 @@ class NameFrom(click.ParamType):
         """Refuse any other value and list the known ones."""
         known = list(self._names())
         if value not in known:
-            text = f"there is no {self.name} {value!r}: choose one of {', '.join(known)}"
+            names = self._elsewhere()
+            here = f", which is {names[value]} here" if value in names else ""
+            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)

@@ -56,7 +56,8 @@ def _launchers() -> Iterable[str]:
     "--checkpoint",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file.",
+    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of "
+    "the same run that has ended is replaced only with --overwrite.",
 )
 @click.option(
     "--resume",

@@ -70,6 +70,12 @@ def _losses() -> Iterable[str]:
     return LOSSES
 
 
+def _losses_elsewhere() -> Mapping[str, str]:
+    from p4sgd.host.losses import ELSEWHERE
+
+    return ELSEWHERE
+
+
 def _scalings() -> Iterable[str]:
     from p4sgd.host.data.scaling import KINDS
 
@@ -77,7 +83,7 @@ def _scalings() -> Iterable[str]:
 
 
 def _fillings() -> Iterable[str]:
-    from p4sgd.host.data.table import FILLINGS
+    from p4sgd.host.data.encoding import FILLINGS
 
     return FILLINGS
 
@@ -107,7 +113,7 @@ _LOSS_HELP = (
 )
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "loss": _option("--loss", type=NameFrom("loss", _losses), help=_LOSS_HELP),
+    "loss": _option("--loss", type=NameFrom("loss", _losses, _losses_elsewhere), help=_LOSS_HELP),
     "epsilon": _option(
         "--epsilon",
         type=float,
@@ -430,7 +436,8 @@ def _print_rows(output: Output, result: "ResultSet") -> None:
         for name, row in zip(result.names, result.rows, strict=True)
     ]
     titles = [COLUMNS[key] for key in measured]
-    output.table([result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"], rows)
+    columns = [result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"]
+    output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
 
 
 class _Display(contextlib.AbstractContextManager["_Display"]):

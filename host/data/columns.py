@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
+from p4sgd.host.data.labels import number
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
@@ -49,7 +50,7 @@ class ReadOptions:
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     missing
-        CSV, Parquet: one of `p4sgd.host.data.table.FILLINGS`; if ``like`` is given, what that says.
+        CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`; if ``like`` is given, what that says.
     communicator
         The ranks that read the source together, each its share of the samples.
     weight_column
@@ -123,8 +124,8 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
 
     By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
     are known (``like``), a column with one of their headers is not the label, and a single column left over is; if
-    labels are not needed and there are only as many columns as features, there is no label. Ignored columns do not
-    count.
+    labels are not needed and there are only as many columns as features, there is no label, and a label column that is
+    named may be missing. Ignored columns do not count.
 
     Parameters
     ----------
@@ -152,15 +153,18 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     left = [place for place in range(count) if place not in ignored and place != weight]
     if not left:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
+    named = [] if options.label_column is None else [options.label_column, *options.target_columns]
+    if kept is not None and not options.labels_needed:
+        named = [choice for choice in named if choice in kept or number(str(choice)) is not None]
+    labels = [_chosen(count, kept, choice, "--label-column", source) for choice in named]
+    label, targets = labels[0] if labels else None, labels[1:]
     if options.label_column is None:
         label = _find_label(left, kept, options)
-    else:
-        label = _chosen(count, kept, options.label_column, "--label-column", source)
+    elif label is not None:
         if label in ignored:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
         if label == weight:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot have the weights")
-    targets = tuple(_chosen(count, kept, choice, "--label-column", source) for choice in options.target_columns)
     for place in targets:
         if place in (label, weight) or place in ignored or targets.count(place) > 1:
             raise UserError(f"{source}, {_describe(place, kept)}: is a label already, or ignored: name it once")

@@ -228,6 +228,9 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
             if cluster is None:  # a cluster's workers may get other shares
                 dealt, _ = folder.deal(shards, options, network=DEVICES[device].has_network)
                 folder.check_images(dealt, request.images)
+    checkpoint = None
+    if request.checkpoint is not None:
+        checkpoint = CheckpointFile(request.checkpoint, request.origin(), overwrite=request.overwrite)
     return TrainingPlan(
         request=request,
         device=device,
@@ -238,7 +241,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         rows=rows,
         test=test,
         cluster=cluster,
-        checkpoint=None if request.checkpoint is None else CheckpointFile(request.checkpoint, request.origin()),
+        checkpoint=checkpoint,
         resume=saved,
         ranks=ranks,
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from p4sgd.host.data.encoding import FILLINGS
 from p4sgd.host.data.scaling import CENTRED, KINDS
-from p4sgd.host.data.table import FILLINGS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
 from p4sgd.host.training.weights import class_weights_of
@@ -200,9 +200,9 @@ class TrainingOptions:
     scaling
         Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
     missing
-        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.table.FILLINGS`. ``error``
-        refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its texts;
-        ``indicator`` does that and adds a feature that is 1 where a value was missing.
+        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.encoding.FILLINGS`.
+        ``error`` refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its
+        texts; ``indicator`` does that and adds a feature that is 1 where a value was missing.
     precondition
         How SGD is preconditioned: one of `PRECONDITIONS`. With ``block``, ``l2`` acts on the weights of whitened
         features, and ``l1`` is refused.

@@ -169,13 +169,7 @@ def train(
             resume.check(run)
         if checkpoint is not None:
             before = [] if resume is None else resume.states
-
-            def check_replaces() -> None:
-                text = checkpoint.check_replaces(run, before)
-                if text is not None and on_remark is not None:  # of this attempt, not of the run: it is not kept
-                    on_remark(text)
-
-            raise_on_all(ranks, check_replaces if ranks.rank == 0 else None)
+            raise_on_all(ranks, partial(checkpoint.check_replaces, run, before) if ranks.rank == 0 else None)
     network = has_network(device)
     how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
     if isinstance(data, Dataset):

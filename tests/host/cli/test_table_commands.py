@@ -18,8 +18,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from p4sgd import GLMClassifier, load_model
 from p4sgd.host.cli.app import main
+from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.synth_table import make_table
-from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 NUMBERS, TEXTS = ["pclass", "age", "sibsp", "parch", "fare"], ["sex", "deck", "embarked"]

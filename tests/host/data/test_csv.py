@@ -222,6 +222,7 @@ def test_without_labels(tmp_path):
         ("1,2,y", None, None),
         ("0,1,2", None, None),
         ('"0","1","2"', None, None),
+        ("0,1,M", None, False),
     ],
 )
 def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
@@ -235,6 +236,19 @@ def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
     else:
         with pytest.raises(UserError, match=r"line [23], .*(missing|but .* before)") if first != "1,2,3" else nothing():
             assert read_dataset(path, label_column=choice).samples == 3
+
+
+@pytest.mark.parametrize("first", ["0,1,2,kind", ",0,1,2,kind", ",0,1,2,3", ",0,1,2,y"])
+def test_headers_of_pandas_are_no_sample(tmp_path, first):
+    """Columns without names are called 0, 1, 2 …, after a column of row numbers without a name."""
+    rows = "".join(f"{'5,' if first[0] == ',' else ''}0.5,{row},2,{'ab'[row]}\n" for row in range(2))
+    path = write(tmp_path, f"{first}\n{rows}")
+    if first.endswith("y"):
+        assert read_dataset(path).samples == 2
+    else:
+        with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
+            read_dataset(path)
+        assert read_dataset(path, header=True).label_names == ("a", "b")
 
 
 def test_header_is_forced(tmp_path):

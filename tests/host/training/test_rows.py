@@ -199,6 +199,27 @@ def test_metrics_are_those_of_scikit_learn():
     assert np.shape(score(model, some)["confusion_matrix"]) == (4, 4)
 
 
+@pytest.mark.parametrize("chosen", [None, "balanced", {"1": 0.25, "2": 3.0}])
+def test_metrics_of_all_rows_are_weighted(chosen):
+    """By the samples' weights, and in training by those of classes, unless each row has its own."""
+    rng = np.random.default_rng(9)
+    data, test = (
+        dataclasses.replace(each, sample_weights=rng.random(each.samples))
+        for each in (dataset(seed=6), dataset(seed=7))
+    )
+    options = TrainingOptions(epochs=2, validation_fraction=0.3, class_weight=chosen)
+    result = train(data, options, open_device("emulator", CONFIG, 1), test=test)
+    rest, held_out = data.split(0.3, seed=0, stratified=True)
+    by_class = np.array([1, 0.25, 3, 1]) if isinstance(chosen, dict) else np.ones(4)
+    for name, part in (("train", rest), ("validation", held_out), ("test", test)):
+        z, labels = result.activations[name]
+        assert (labels == part.labels).all()
+        weights = part.sample_weights * (1 if name == "test" else by_class[labels.astype(int)])
+        expected = accuracy_score(labels, z.argmax(axis=1), sample_weight=weights)
+        assert result.metrics[f"{name}_accuracy"] == pytest.approx(expected)
+        assert expected != pytest.approx(accuracy_score(labels, z.argmax(axis=1)))
+
+
 def test_as_good_as_scikit_learn():
     X, y = load_digits(return_X_y=True)
     train_set, test_set = Dataset(X[:1200], y[:1200], "digits"), Dataset(X[1200:], y[1200:], "rest")

@@ -116,6 +116,17 @@ def test_samples_of_one_class_that_count():
     data = dataset()
     with pytest.raises(UserError, match="all samples but those of one class have the weight 0"):
         run(dataclasses.replace(data, sample_weights=data.labels))
+    alone = "made: class-weight is 0 for all samples but those of one class: a classifier needs two"
+    with pytest.raises(UserError, match=alone):
+        run(data, class_weight="0=0")
+    three = Dataset(data.features, np.arange(data.samples) % 3, "made")
+    for positive in (None, "1"):
+        with pytest.raises(UserError, match=alone):
+            run(three, class_weight="0=0,2=0", positive=positive)
+    with pytest.raises(UserError, match=alone):
+        run(three, class_weight="1=0", positive="1")
+    assert run(three, class_weight="2=0", positive="1").model.labels.positive == 1
+    assert len(run(three, class_weight="1=0").model.rows) == 3
 
 
 def test_classes_of_the_model_that_training_starts_from_may_have_weights():
