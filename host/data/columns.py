@@ -96,6 +96,8 @@ class Columns:
         Column index of the weights of samples; ``None`` if there are none or labels are not needed.
     targets
         How many of the last features are further labels.
+    guessed
+        Whether nothing but its place tells that the last column, which has a name, has the labels.
     """
 
     count: int
@@ -104,6 +106,14 @@ class Columns:
     names: tuple[str, ...] | None
     weight: int | None = None
     targets: int = 0
+    guessed: bool = False
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: which column was taken for the label, if that was a guess."""
+        if not self.guessed or self.label is None:
+            return ()
+        return (f"labels are those of the last column, {self[self.label]}: --label-column NAME takes another",)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -181,7 +191,10 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             )
     if not options.labels_needed:
         return Columns(count, features, None, kept, None)
-    return Columns(count, (*features, *targets), label, kept, weight, len(targets))
+    last = "" if kept is None or label != left[-1] else kept[label]
+    guessed = bool(last) and last.strip().lower() not in LABEL_NAMES
+    guessed = guessed and options.label_column is None and options.like is None
+    return Columns(count, (*features, *targets), label, kept, weight, len(targets), guessed)
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:

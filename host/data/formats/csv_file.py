@@ -90,7 +90,7 @@ class CsvSource(TableSource, TextSource):
             yield block
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
-        self.remarks = numbers.remarks()
+        self.remarks = (*form.columns.remarks, *numbers.remarks())
         self._space = FeatureSpace(len(form.columns.features), form.columns.feature_names)
 
     def _read(self) -> Dataset:

@@ -41,7 +41,7 @@ class ParquetSource(TableSource, RowSource):
                 self._done = first / file.samples
             if first == 0:
                 raise UserError(f"{self.name}: there are no samples")
-            self.remarks = numbers.remarks()
+            self.remarks = (*file.columns.remarks, *numbers.remarks())
             self._space = FeatureSpace(len(file.columns.features), file.columns.feature_names)
 
     def _read(self) -> Dataset:

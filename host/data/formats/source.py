@@ -212,7 +212,7 @@ class TableSource(Source):
         if like is None:
             numbers = RowNumbers(columns.numbered[: rows.shape[1]])
             numbers.add(rows, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
-            remarks = numbers.remarks(ranks)
+            remarks = (*columns.remarks, *numbers.remarks(ranks))
             about: dict[str, Any] = {"feature_names": names, "table": table, "remarks": remarks}
             return self._join(rows, labels, weights, targets, **about)
         if like.encoding is None:

@@ -251,6 +251,24 @@ def test_headers_of_pandas_are_no_sample(tmp_path, first):
         assert read_dataset(path, header=True).label_names == ("a", "b")
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("a,b,c\n1,2,3\n4,5,6\n", {}, True),
+        ("a,b,c\n1,2,3\n4,5,6\n", {"label_column": "c"}, False),
+        ("a,b,Label\n1,2,3\n4,5,6\n", {}, False),
+        ("y,b,c\n1,2,3\n4,5,6\n", {}, False),
+        ("1,2,3\n4,5,6\n", {}, False),
+        ("a,b,c\n1,x,3\n4,,6\n", {"missing": "mean"}, True),
+    ],
+)
+def test_a_label_column_that_is_guessed_is_told(tmp_path, text, options, told):
+    """The last column of a table with names may well be a feature, from which there is nothing to learn."""
+    path = write(tmp_path, text)
+    remark = "labels are those of the last column, column 3 (c): --label-column NAME takes another"
+    assert (remark in read_dataset(path, **options).remarks) == told
+
+
 def test_header_is_forced(tmp_path):
     path = write(tmp_path, "1,2,3\n4,5,6\n")
     assert read_dataset(path, header=True).samples == 1
