@@ -124,8 +124,8 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:1 (the flowers
-    with label 1, versicolor, against the rest), or a folder made by p4sgd data prepare. Columns of texts become
+    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:versicolor
+    (these flowers against the rest), or a folder made by p4sgd data prepare. Columns of texts become
     features of 0 and 1, such as sex=male; --missing fills gaps. With --resume, DATA is needed only if the data of the
     checkpoint have moved.
 
