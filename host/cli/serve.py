@@ -30,8 +30,8 @@ _MOST_SLOTS = 1 << 20
     multiple=True,
     required=True,
     metavar="LINK",
-    help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 for UDP at an address of this machine. "
-    "Repeat it for each port of the aggregator, port 0 first.",
+    help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 or udp:10.0.0.1:51200 for UDP at an address "
+    "of this machine, which serves any number of workers. Repeat it for each port of the aggregator, port 0 first.",
 )
 @click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
 @click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
@@ -130,7 +130,13 @@ def _stays(path: Path) -> bool:
 
 
 @click.command()
-@click.option("--interface", required=True, help="Network interface for packets, such as eth0.")
+@click.option(
+    "--interface",
+    required=True,
+    metavar="LINK",
+    help="For packets: eth0 for an Ethernet interface; udp:10.0.0.2, or udp:10.0.0.2:51201 with a port, 51200 to "
+    "51455, for UDP at an address of this machine.",
+)
 @click.option(
     "--control",
     required=True,
@@ -201,8 +207,6 @@ def worker(
 
     output = Output(quiet=quiet)
     address = ControlAddress.parse(control)
-    if interface.startswith("udp:"):
-        raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
     if math.isnan(speed):
         raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:

@@ -20,6 +20,11 @@ class Link(Protocol):
 
     lost: int
 
+    @property
+    def address(self) -> int | None:
+        """The 48-bit address that frames are sent from, whatever their source, and received at; None if it is any."""
+        ...
+
     def fileno(self) -> int:
         """File descriptor for :mod:`selectors`, readable when a frame is waiting."""
         ...
