@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from p4sgd.host.cli.options import common_options, configuration, quiet_option
+from p4sgd.host.cli.options import common_options, configuration, link_fault_option, quiet_option
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
 
@@ -179,6 +179,7 @@ def _stays(path: Path) -> bool:
     metavar="FRACTION",
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
+@link_fault_option
 @quiet_option
 def worker(
     interface: str,
@@ -188,6 +189,8 @@ def worker(
     device: str,
     memory_limit: int,
     speed: float,
+    fault: tuple[tuple[str, float], ...],
+    seed: int,
     quiet: bool,
 ) -> None:
     """Run a worker as a process, in place of a board.
@@ -197,7 +200,8 @@ def worker(
 
     SIGTERM or Ctrl-C ends it, with status 0.
     """
-    from p4sgd.host.links import open_link
+    from p4sgd.host.links import Link, open_link
+    from p4sgd.host.links.faulty import FaultyLink
     from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
@@ -220,7 +224,9 @@ def worker(
     if device == "rtl" and config.sparse:
         raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        link = stack.enter_context(contextlib.closing(open_link(interface)))
+        link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
+        if fault:
+            link = FaultyLink(link, dict(fault), seed)
         served: ServedWorker
         if device == "rtl":
             check_address(address)  # before the work
