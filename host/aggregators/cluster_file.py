@@ -5,7 +5,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import parse_udp_address, udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.token import read_token
 from p4sgd.host.xrt.board import PREFIX, BoardAddress, parse_device
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
@@ -176,11 +177,20 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The contents of a cluster file. Workers are in the order of shards."""
+    """The contents of a cluster file. Workers are in the order of shards.
+
+    Attributes
+    ----------
+    aggregator, workers, network
+        The tables of the file.
+    token
+        The token of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
+    """
 
     aggregator: AggregatorAddress
     workers: tuple[WorkerAddress, ...]
     network: NetworkOptions = NetworkOptions()
+    token: bytes | None = field(default=None, repr=False)
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -202,6 +212,7 @@ def read_cluster(path: Path) -> Cluster:
         aggregator=_aggregator(top.table("aggregator", required=True)),
         network=_network(top.table("network")),
         workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
+        token=top.token("token"),
     )
     top.refuse_others()
     # A board may have both a worker and the aggregator, but not two workers.
@@ -406,6 +417,14 @@ class _Table:
     def path(self, key: str) -> Path | None:
         value = self.text(key, required=False)
         return self._path.parent / value if value else None
+
+    def token(self, key: str) -> bytes | None:
+        """What is in the file of a token."""
+        path = self.path(key)
+        try:
+            return None if path is None else read_token(path)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
 
     def control(self, key: str) -> str:
         text = self.text(key, required=True)

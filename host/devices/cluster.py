@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.cluster_file import Cluster, NetworkOptions, WorkerAddress
+from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
@@ -156,7 +156,7 @@ class ClusterDevice:
             connections: dict[int, _Connection] = {}
             for index in range(ranks.rank, workers, ranks.size):
                 try:
-                    connection = _connect(index, cluster.workers[index], cluster.network)
+                    connection = _connect(index, cluster)
                 except UserError:
                     if ranks.size > 1 or not cluster.workers[index].late:
                         raise
@@ -280,7 +280,8 @@ class ClusterDevice:
             if address.board is not None:
                 continue
             try:
-                connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_RECONNECT_S)
+                control, token = ControlAddress.parse(address.control), self._cluster.token
+                connection = RemoteWorker(index, control, token, connect_s=_RECONNECT_S)
             except (UserError, GoneError):  # it is not there, or another program uses it
                 continue
             except P4sgdError as error:
@@ -323,12 +324,13 @@ def _end_jobs(membership: Membership) -> None:
         membership.end()
 
 
-def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Connection:
+def _connect(index: int, cluster: Cluster) -> _Connection:
+    address = cluster.workers[index]
     if address.interface:
         raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
-        return BoardWorker(index, address.board, rs_fec=network.rs_fec)
-    return RemoteWorker(index, ControlAddress.parse(address.control))
+        return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
+    return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token)
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -141,6 +141,10 @@ class SoftwareAggregatorServer:
         Most jobs at a time.
     owner
         User and group that own a Unix socket; None for this process's.
+    token
+        What controllers over TCP must have (`p4sgd.host.rpc.token`); None at loopback addresses.
+    tell
+        Called with a remark on controllers that do not have it.
 
     Attributes
     ----------
@@ -163,17 +167,20 @@ class SoftwareAggregatorServer:
         slots: int,
         jobs: int,
         owner: tuple[int, int] | None = None,
+        token: bytes | None = None,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         self.aggregator = Aggregator(slots, jobs=jobs)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
-            ControlListener(control, owner),
+            ControlListener(control, owner, token),
             "aggregator",
             self.requests.methods,
             most_clients=_MOST_CLIENTS,
             busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
             idle_s=_IDLE_S,
+            tell=tell,
         )
         for port, link in enumerate(self._links):
             self._control.watch(link, partial(self._take, port))

@@ -1,7 +1,7 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,9 +97,19 @@ class WorkerServer:
     memory_limit
         Most bytes that the worker's memories may keep, all together. A run under way may also hold what was overwritten
         since it began.
+    tell
+        Called with a remark on clients that do not have the listener's token.
     """
 
-    def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:
+    def __init__(
+        self,
+        worker: ServedWorker,
+        link: Link,
+        listener: ControlListener,
+        memory_limit: int,
+        *,
+        tell: Callable[[str], None] = lambda remark: None,
+    ) -> None:
         self._worker = worker
         self._link = link
         self._memory_limit = memory_limit
@@ -119,6 +129,7 @@ class WorkerServer:
             refusals=(EmulatorError, UserError, MemoryError, ValueError),
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
+            tell=tell,
         )
         self._control.watch(link, self._take_frames)
 

@@ -58,8 +58,8 @@ def emulated(config, send):
 
 
 @contextlib.contextmanager
-def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None):
-    """Serve a worker; gives the other end of its link."""
+def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None, told=None):
+    """Serve a worker; gives the other end of its link. Remarks are appended to ``told``."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
@@ -68,7 +68,7 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_a
     worker = make(config, link.send)
 
     def serve(listener):
-        server = WorkerServer(worker, link, listener, memory_limit)
+        server = WorkerServer(worker, link, listener, memory_limit, tell=[].append if told is None else told.append)
         server._control.watch(wake, stop)
         try:
             server.serve()
@@ -80,7 +80,7 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_a
     def stop():
         raise _StoppedError
 
-    thread = threading.Thread(target=serve, args=(ControlListener(ControlAddress.parse(address)),))
+    thread = threading.Thread(target=serve, args=(ControlListener(ControlAddress.parse(address), token=token),))
     thread.start()
     try:
         yield far

@@ -1,5 +1,7 @@
 """Faults of a link: shares of frames as asked for, the same for a seed, and only in the direction that was named."""
 
+from itertools import pairwise
+
 import pytest
 from support.bench import default_seed
 
@@ -78,7 +80,7 @@ def test_reordered_frames_are_overtaken_by_the_next():
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     arrived, _ = both_ways({"up_reordering": 0.1}, seed)
-    late = [index for index, (one, next_) in enumerate(zip(arrived, arrived[1:], strict=False)) if one > next_]
+    late = [index for index, (one, next_) in enumerate(pairwise(arrived)) if one > next_]
     assert sorted(arrived)[:-1] == FRAMES[: len(arrived) - 1], "but for the last, which may still be held"
     assert 1_500 < len(late) < 2_100
     for index in late:
@@ -88,7 +90,7 @@ def test_reordered_frames_are_overtaken_by_the_next():
 def test_bursts_of_losses():
     arrived, _ = both_ways({"up_burst_begin": 0.01, "up_burst_end": 0.1, "up_burst_loss": 0.99}, 1)
     numbers = [int.from_bytes(frame, "big") for frame in arrived]
-    gaps = [after - before for before, after in zip(numbers, numbers[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(numbers)]
     assert max(gaps) > 20
     assert 1_000 < len(FRAMES) - len(arrived) < 3_000, "a tenth or so of the time"
 
