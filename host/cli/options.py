@@ -353,7 +353,7 @@ def cluster_option(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
         help="With --device cluster: the file with the addresses of its workers and its aggregator (see "
-        "host/aggregators/README.md).",
+        "host/aggregators/README.md), by default that of the local cluster (p4sgd cluster up).",
     )(command)
 
 
