@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 from support.bench import default_seed
+from support.loopback import loopback
+
+from p4sgd.host.rpc.address import ControlAddress
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _LIMIT_S = 120
@@ -193,6 +196,48 @@ def test_mistakes(user, change, words, says):
     write_cluster(user.folder, **change)
     assert re.search(says, user.run("cluster", "up", "mine.toml", *words, status=2))
     assert user.processes() == []
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def test_control_over_tcp_with_a_token(user):
+    """As host/serve/README.md has it for several machines; a client with another token is refused."""
+    host = loopback(1)
+    for name in ("token", "other"):
+        (user.folder / name).write_text(f"{name} " * 8)
+        (user.folder / name).chmod(0o600)
+    words = [["switch", "serve"], *(["worker", "--config", "tiny"] for _ in range(2))]
+    controls = [f"tcp:127.0.0.1:{free_port()}" for _ in words]
+    addresses = [f"{host}", f"{host}:51201", f"{host}:51202"]
+    text = f'token = "token"\n[aggregator]\nkind = "socket"\ncontrol = "{controls[0]}"\nudp = "{addresses[0]}"\n'
+    for control, address in zip(controls[1:], addresses[1:], strict=True):
+        text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "{address}"\n'
+    (user.folder / "mine.toml").write_text(text)
+    (user.folder / "wrong.toml").write_text(text.replace('"token"', '"other"'))
+    cluster = (*CLUSTER, "--cluster", "mine.toml")
+    processes = []
+    try:
+        for each, control, address in zip(words, controls, addresses, strict=True):
+            options = ("--interface", f"udp:{address}", "--control", control, "--token", "token")
+            processes.append(user.start(*each, *options))
+        end = time.monotonic() + _LIMIT_S
+        for control in controls:
+            while True:
+                with contextlib.suppress(OSError), ControlAddress.parse(control).connect(1):
+                    break
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        assert user.weights(*TRAIN, *cluster) == user.weights(*TRAIN, "--workers", "2", "--config", "tiny")
+        said = user.run("train", *TRAIN, *CLUSTER, "--cluster", "wrong.toml", status=2)
+        assert f"worker 0 at {controls[1]} has another token: give both sides the same file" in said
+    finally:
+        for process in processes:
+            process.terminate()
+        said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
+    assert "a client was refused: this worker has another token" in said[1]
 
 
 def test_a_folder_that_others_may_look_into(user):
