@@ -22,6 +22,8 @@ from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.links.opening import UDP
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError
 from p4sgd.hw.spec.cmac import LinkState
@@ -330,7 +332,8 @@ def _connect(index: int, cluster: Cluster) -> _Connection:
         raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
         return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
-    return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token)
+    interface = UDP + udp_address_text(address.local_mac) if address.udp else "INTERFACE"
+    return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token, interface=interface)
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:

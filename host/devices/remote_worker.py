@@ -34,6 +34,8 @@ class RemoteWorker:
         Its control socket.
     token
         The token of a server over TCP.
+    interface
+        Its link, for messages.
     connect_s
         Longest time in which it must greet, in seconds.
 
@@ -46,10 +48,16 @@ class RemoteWorker:
     """
 
     def __init__(
-        self, index: int, address: ControlAddress, token: bytes | None = None, *, connect_s: float = _TIMEOUT_S
+        self,
+        index: int,
+        address: ControlAddress,
+        token: bytes | None = None,
+        *,
+        interface: str = "INTERFACE",
+        connect_s: float = _TIMEOUT_S,
     ) -> None:
         self._name = f"worker {index} at {address}"
-        command = f"p4sgd worker --interface INTERFACE --control {address}"
+        command = f"p4sgd worker --interface {interface} --control {address}"
         self._client = ControlClient(
             address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )

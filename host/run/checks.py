@@ -271,17 +271,17 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
     UserError
         If the device needs a file and there is none, or if it needs none and there is one.
     """
-    from p4sgd.host.serve.local_cluster import find_local_cluster
-
     if device != CLUSTER:
         if path is not None:
             raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
         return None
-    if path is None and (running := find_local_cluster()) is not None:
-        path = Path(running["file"])
-    if path is None:
+    if path is not None:
+        return path
+    from p4sgd.host.serve.local_cluster import find_local_cluster
+
+    if (running := find_local_cluster()) is None:
         raise UserError(
             f"--device {CLUSTER} needs --cluster FILE.toml, which names its workers and its aggregator, or a local "
             "cluster: p4sgd cluster up starts one"
         )
-    return path
+    return Path(running["file"])

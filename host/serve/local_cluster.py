@@ -1,50 +1,36 @@
-"""A cluster of processes on this machine, in UDP on loopback addresses: starting, watching and ending all of them.
+"""A cluster of processes on this machine, in UDP on loopback addresses: starting it, finding it and ending it.
 
-A supervisor starts switch and workers as its children. It ends when it is told to, over a control socket of its own, or
-when its starter is gone before all of them answer. The kernel kills the members of a supervisor that is killed. So a
-cluster is there as a whole, or not at all, and no file says that there is one when there is none.
+There is one if its supervisor (`p4sgd.host.serve.supervisor`) answers. That ends when it is told to, or when its
+starter is gone before all processes answer. So nothing is left of a start that was broken off, and no file says that
+there is a cluster when there is none.
 """
 
 import contextlib
-import ctypes
 import dataclasses
-import errno
-import functools
 import json
 import os
-import secrets
-import select
-import signal
-import socket
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from p4sgd.host.aggregators.cluster_file import Cluster, read_cluster
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.files import new_file
-from p4sgd.host.links.opening import UDP
-from p4sgd.host.links.udp import udp_address_text
-from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient, GoneError
-from p4sgd.host.rpc.server import ControlServer, Methods
-from p4sgd.hw.spec.config import CONFIGURATIONS
-from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
 from p4sgd.sim.cache import cache_directory
 
 __all__ = [
+    "STAY",
     "ClusterRequest",
     "end_local_cluster",
     "find_local_cluster",
     "local_cluster_file",
+    "make_folder",
+    "python_command",
     "start_local_cluster",
-    "supervise",
 ]
 
 
@@ -84,6 +70,12 @@ class ClusterRequest:
 
 _TIMEOUT_S = 10.0
 """Longest time without an answer of the supervisor."""
+
+_LOOK_S = 0.1
+"""Time between two looks whether it has ended."""
+
+STAY = b"s"
+"""What the starter sends when it has heard that all processes answer. If it hangs up before, it was killed."""
 
 _END_S = 60.0
 """Longest time to wait for the end of all processes."""
@@ -130,7 +122,7 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
     P4sgdError
         If one of the processes ends.
     """
-    folder = _make_folder()
+    folder = make_folder()
     if (running := find_local_cluster()) is not None:
         ended = ", ".join(f"{each['name']} {each['ended']}" for each in running["members"] if each["ended"])
         raise UserError(
@@ -138,7 +130,7 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
         )
     with (folder / "cluster.log").open("wb") as log:
         process = subprocess.Popen(
-            _python("from p4sgd.host.serve.local_cluster import supervise; supervise()"),
+            python_command("from p4sgd.host.serve.supervisor import supervise; supervise()"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -153,7 +145,7 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
         if "members" not in answer:
             error = UserError if answer.get("is_users") else P4sgdError
             raise error(answer.get("error") or f"the cluster has ended: {folder}/cluster.log says why")
-        process.stdin.write(_STAY)
+        process.stdin.write(STAY)
         process.stdin.close()
     except BaseException:
         with contextlib.suppress(OSError):
@@ -193,7 +185,14 @@ def _folder() -> Path:
     return runtime / "p4sgd" if runtime.is_absolute() and runtime.is_dir() else cache_directory() / "cluster"
 
 
-def _make_folder() -> Path:
+def make_folder() -> Path:
+    """The folder with socket, logs and file of the local cluster, which only its owner may look into.
+
+    Raises
+    ------
+    UserError
+        If there is something else.
+    """
     folder = _folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -215,272 +214,6 @@ def _connect() -> ControlClient | None:
         return None
 
 
-def _python(program: str, *words: str) -> list[str]:
+def python_command(program: str, *words: str) -> list[str]:
     """The command for a Python program; -P keeps modules in the current folder from being imported."""
     return [sys.executable, "-P", "-c", program, *words]
-
-
-# -- the supervisor ----------------------------------------------------------------------------------------------------
-
-
-_STAY = b"s"
-"""What the starter sends when it has heard that all processes answer. If it hangs up before, it was killed."""
-
-_LOOK_S = 0.1
-"""Time between two looks at the processes."""
-
-_READY_S = 300.0
-"""Longest time until all answer: the first start compiles the emulator's loops."""
-
-_PATIENCE_S = 10.0
-"""How long processes have to end by themselves."""
-
-
-@dataclass
-class _Member:
-    """A process of the cluster: its name and kind of server, where it is controlled, and its command's words."""
-
-    name: str
-    server: str
-    control: str
-    words: list[str]
-    log: Path
-    process: "subprocess.Popen[bytes] | None" = None
-    answers: bool = False
-
-    def start(self) -> None:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                _python("from p4sgd.host.cli import main; main()", *self.words),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
-            )
-
-    @property
-    def ended(self) -> str | None:
-        """How the process has ended, None if it runs."""
-        status = None if self.process is None else self.process.poll()
-        if status is None:
-            return None
-        if status < 0:
-            return f"was killed ({signal.Signals(-status).name})"
-        last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
-        return f"has ended with status {status}: {last or 'it said nothing'}"
-
-    def check_answer(self) -> bool:
-        """Whether it answers, now or before."""
-        if not self.answers:
-            with contextlib.suppress(UserError, GoneError):
-                address = ControlAddress.parse(self.control)
-                ControlClient(address, self.server, self.name, "p4sgd cluster up", timeout_s=_TIMEOUT_S).close()
-                self.answers = True
-        return self.answers
-
-
-_PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
-
-_libc = ctypes.CDLL(None)
-
-
-def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, even if the parent is killed."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
-
-
-class _Supervisor:
-    """Starts, watches and ends the processes of a cluster."""
-
-    def __init__(self, request: ClusterRequest) -> None:
-        self._folder = _make_folder()
-        self._is_over = False
-        self._may_stay = False
-        methods = Methods(status=self._status, end=self._end)
-        with contextlib.ExitStack() as opened:
-            # First of all, as it is the lock.
-            listener = ControlListener(ControlAddress(path=self._folder / "control"))
-            self._server = ControlServer(
-                listener, "cluster", methods, most_clients=8, busy="is in use by many programs: try again"
-            )
-            opened.callback(self._server.close)
-            self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)
-            self._members = _members(self._folder, self._file, read_cluster(self._file), request)
-            self._opened = opened.pop_all()
-
-    def run(self) -> None:
-        """Run the cluster until it is to end.
-
-        Raises
-        ------
-        P4sgdError
-            If a process ends or does not answer before all of them have answered.
-        """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, frame: self._stop())
-        with self._opened:
-            try:
-                for member in self._members:
-                    member.start()
-                limit = time.monotonic() + _READY_S
-                while not self._is_over and not self._all_answer(limit):
-                    self._server.turn(_LOOK_S)
-                    self._hear_starter()
-                if not self._is_over:
-                    print(json.dumps(self._status()), flush=True)
-                while not self._is_over:
-                    self._server.turn(_LOOK_S)
-                    self._hear_starter()
-            finally:
-                self._end_members()
-
-    def _all_answer(self, limit: float) -> bool:
-        for member in self._members:
-            if member.ended:
-                raise P4sgdError(f"{member.name} {member.ended}")
-            if not member.check_answer():
-                if time.monotonic() > limit:
-                    raise P4sgdError(f"{member.name} does not answer: {member.log} may say why")
-                return False
-        return True
-
-    def _hear_starter(self) -> None:
-        """End if the starter has hung up without having said that the cluster may stay."""
-        if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
-            self._may_stay = os.read(sys.stdin.fileno(), 1) == _STAY
-            self._is_over |= not self._may_stay
-
-    def _end_members(self) -> None:
-        running = [member.process for member in self._members if member.process is not None]
-        for process in running:
-            process.terminate()
-        end = time.monotonic() + _PATIENCE_S
-        while running := [process for process in running if process.poll() is None]:
-            if time.monotonic() > end:
-                for process in running:
-                    process.kill()
-            self._server.turn(_LOOK_S)
-
-    def _stop(self) -> None:
-        self._is_over = True
-
-    # -- requests ------------------------------------------------------------------------------------------------
-
-    def _status(self) -> dict[str, Any]:
-        return {
-            "file": str(self._file),
-            "folder": str(self._folder),
-            "members": [
-                {
-                    "name": member.name,
-                    "control": member.control,
-                    "pid": None if member.process is None else member.process.pid,
-                    "ended": member.ended,
-                }
-                for member in self._members
-            ],
-        }
-
-    def _end(self) -> dict[str, Any]:
-        self._stop()
-        return self._status()
-
-
-def supervise() -> None:
-    """The program of the supervisor: takes a request from standard input, and prints the state once all answer."""
-    try:
-        _Supervisor(ClusterRequest(**json.loads(sys.stdin.readline()))).run()
-    except (UserError, P4sgdError) as error:
-        print(json.dumps({"error": str(error), "is_users": isinstance(error, UserError)}), flush=True)
-
-
-# -- what it starts ----------------------------------------------------------------------------------------------------
-
-
-def _make_file(folder: Path, workers: int) -> Path:
-    """Write a cluster file with free addresses, to which no other cluster comes even while it is being started."""
-    switch, *others = _free_addresses(1 + workers)
-    lines = [
-        "# made by p4sgd cluster up",
-        "[aggregator]",
-        'kind = "socket"',
-        'control = "unix:switch"',
-        f'udp = "{switch}"',
-        "",
-        "[network]",
-        f"resend_us = {_RESEND_US}",
-    ]
-    for index, address in enumerate(others):
-        lines += ["", "[[workers]]", f'control = "unix:worker{index}"', f'udp = "{address}"', "port = 0"]
-    path = folder / "cluster.toml"
-    with new_file(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
-    return path
-
-
-_RESEND_US = 20_000
-"""Processes of one machine wait for a processor for longer than packets are under way."""
-
-_TRIES = 100
-
-
-def _free_addresses(count: int) -> list[str]:
-    """Free UDP addresses with one loopback address, which is drawn at random so that clusters do not share it."""
-    for _ in range(_TRIES):
-        host = IPv4Address((127 << 24) + 2 + secrets.randbelow((1 << 24) - 3))
-        ports = []
-        for port in PROGRAM_PORTS:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
-                try:
-                    tried.bind((str(host), port))
-                except OSError as error:
-                    if error.errno != errno.EADDRINUSE:
-                        raise UserError(f"loopback addresses such as {host} cannot be used: {error.strerror}") from None
-                    continue
-            if port != PORT:  # broadcasts come to that one
-                ports.append(port)
-            if len(ports) == count:
-                return [f"{host}:{port}" for port in ports]
-    raise UserError(f"there are no {count} free UDP ports from {PROGRAM_PORTS[0]} to {PROGRAM_PORTS[-1]}")
-
-
-def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest) -> list[_Member]:
-    """The processes of a cluster file, none of them started.
-
-    Raises
-    ------
-    UserError
-        If the file or the request is not for a cluster of processes of this machine.
-    """
-    workers = cluster.workers
-    if request.sparse > len(workers):
-        raise UserError(f"--sparse {request.sparse}: there are only {len(workers)} workers")
-    if cluster.aggregator.kind != "socket" or any(worker.board or worker.interface for worker in workers):
-        raise UserError(f'{path}: this is no cluster of processes: p4sgd cluster up starts those with kind = "socket"')
-    if not cluster.aggregator.udp:
-        raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")
-    for place, control in (("aggregator", cluster.aggregator.control), *_places(cluster)):
-        if ControlAddress.parse(control).path is None:
-            raise UserError(f"{path}: {place}.control: p4sgd cluster up starts processes with unix:PATH, not {control}")
-    if any(worker.port for worker in workers):
-        raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
-    slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
-    address = UDP + udp_address_text(cluster.aggregator.mac)
-    words = ["switch", "serve", "--interface", address, "--control", cluster.aggregator.control]
-    members = [_Member("switch", "aggregator", cluster.aggregator.control, words, folder / "switch.log")]
-    for index, worker in enumerate(workers):
-        sparse = index >= len(workers) - request.sparse
-        words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]
-        words += ["--config", "sparse" if sparse else request.config, "--slots", str(slots)]
-        words += [word for fault in request.faults for word in ("--fault", fault)]
-        words += ["--seed", str(request.seed + index)]
-        members.append(_Member(f"worker {index}", "worker", worker.control, words, folder / f"worker{index}.log"))
-    return members
-
-
-def _places(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    for index, worker in enumerate(cluster.workers):
-        yield f"workers[{index}]", worker.control

@@ -133,7 +133,10 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner):
     shown = json.loads(user.run("cluster", "status", "--json", status=1))["members"]
     assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]
     assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
-    assert re.search(r"worker 1 at unix:\S+/worker1 is not there", user.run("train", *TRAIN, *CLUSTER, status=2))
+    said = user.run("train", *TRAIN, *CLUSTER, status=2)
+    assert re.search(
+        r"worker 1 at unix:\S+/worker1 is not there .*: start it: p4sgd worker --interface udp:127\.", said
+    )
     said = user.run("cluster", "down")
     assert "worker 1 was killed (SIGKILL) before" in said
     assert user.processes() == []
@@ -161,7 +164,10 @@ def test_members_end_with_a_supervisor_that_is_killed(user):
     user.await_processes(lambda count: count == 0)
     assert "no local cluster is running" in user.run("cluster", "down")
     assert "--device cluster needs --cluster FILE.toml" in user.run("train", *TRAIN, *CLUSTER, status=2)
-    user.run("cluster", "up", "--workers", "1", "--config", "tiny")  # what the killed ones have left is no hindrance
+    (user.folder / "mine.toml").write_text((user.folder / "p4sgd/cluster.toml").read_text() + "share = 3\n")
+    user.run("cluster", "up", "mine.toml", "--config", "tiny")  # what the killed ones have left is no hindrance
+    assert user.document("cluster", "status")["file"] == str(user.folder / "mine.toml")
+    assert user.weights(*TRAIN, *CLUSTER) == user.weights(*TRAIN, "--workers", "1", "--config", "tiny")
 
 
 def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",), more=""):
@@ -185,7 +191,11 @@ def test_a_file_with_an_address_that_is_taken(user):
 @pytest.mark.parametrize(
     ("change", "words", "says"),
     [
-        ({"workers": ["tcp:127.0.0.1:9"]}, (), r"workers\[0\]\.control: .* starts processes with unix:PATH, not tcp:"),
+        (
+            {"workers": ["tcp:127.0.0.1:9"]},
+            (),
+            r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
+        ),
         ({"workers": ["unix:w"], "more": "share = 0\n"}, (), r"workers\[0\]\.share: must be a number above 0"),
         ({}, ("--sparse", "2"), "--sparse 2: there are only 1 workers"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
