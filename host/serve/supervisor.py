@@ -26,7 +26,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
-from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.local_cluster import STAY, ClusterRequest, make_folder, python_command
@@ -79,6 +79,8 @@ class _Member:
             return None
         if status < 0:
             return f"was killed ({signal.Signals(-status).name})"
+        if status == 0:
+            return "was ended"
         last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
         return f"has ended with status {status}: {last or 'it said nothing'}"
 
@@ -276,14 +278,16 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
     if not cluster.aggregator.udp:
         raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")
     for control in (cluster.aggregator.control, *(worker.control for worker in workers)):
-        if ControlAddress.parse(control).path is None:
+        address = ControlAddress.parse(control)
+        if address.path is None:
             raise UserError(f'{path}: p4sgd cluster up starts processes with control = "unix:PATH", not {control}')
+        check_address(address)  # or another process would seem to be the one that is started
     if any(worker.port for worker in workers):
         raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
     slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
-    address = UDP + udp_address_text(cluster.aggregator.mac)
-    words = ["switch", "serve", "--interface", address, "--control", cluster.aggregator.control]
-    members = [_Member("switch", "aggregator", cluster.aggregator.control, words, folder / "switch.log")]
+    control = cluster.aggregator.control
+    words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.mac), "--control", control]
+    members = [_Member("switch", "aggregator", control, words, folder / "switch.log")]
     for index, worker in enumerate(workers):
         sparse = index >= len(workers) - request.sparse
         words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]

@@ -208,6 +208,14 @@ def test_mistakes(user, change, words, says):
     assert user.processes() == []
 
 
+def test_a_file_with_a_socket_that_is_taken(user, owner):
+    """Its worker must not be taken for the one that is to be started."""
+    control = next(each["control"] for each in owner.document("cluster", "status")["members"][1:])
+    write_cluster(user.folder, workers=[control])
+    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
+    assert user.processes() == []
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return taken.getsockname()[1]
