@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import enlarge_receive_buffer
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST
+from p4sgd.hw.spec.packet import BROADCAST, mac_text
 from p4sgd.hw.spec.udp import (
     ETHERNET_BYTES,
     FIRST_GROUP,
@@ -52,8 +52,11 @@ def parse_udp_address(text: str) -> int:
 
 
 def udp_address_text(address: int) -> str:
-    """What `parse_udp_address` reads."""
-    ipv4, port = socket_address_of(address)
+    """What `parse_udp_address` reads; a MAC address for a number that stands for no IPv4 address."""
+    try:
+        ipv4, port = socket_address_of(address)
+    except ValueError:
+        return mac_text(address)
     return str(ipv4) if port == PORT else f"{ipv4}:{port}"
 
 

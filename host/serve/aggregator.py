@@ -89,8 +89,7 @@ class Requests:
             if link.address not in (None, self._aggregator.mac):
                 raise RefusedError(
                     f"port {member.port}, {name}, receives what is sent to {udp_address_text(link.address)}, not to "
-                    f"{mac_text(self._aggregator.mac)}: give the aggregator udp = "
-                    f'"{udp_address_text(link.address)}" in the cluster file'
+                    f"{udp_address_text(self._aggregator.mac)}: make that the aggregator's udp in the cluster file"
                 )
 
     def _end(self, place: Any) -> None:

@@ -164,7 +164,9 @@ def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened
             other.sendto(b"x" * size, (str(loopback(1)), PORT))
             assert receive(link) == bytes(64)
         other.sendto(b"x" * 50, (str(loopback(1)), PORT))
-        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), "the source port may be any, but says more if it is one of programs"
+        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), (
+            "the source port may be any, but says more if it is one of programs"
+        )
 
 
 @pytest.mark.parametrize("destination", [0x0250_3453_4700, 0x0100_5034_5347, 0x0200_EF01_0203])

@@ -166,15 +166,16 @@ def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
 
 
 def test_a_job_of_workers_that_send_to_another_address_is_refused():
-    here = address_of(IPv4Address("10.0.0.9"), 51207)
-    model = Aggregator(SLOTS, jobs=PLACES, mac=5)
-    requests = Requests(model, {"udp:10.0.0.9:51207": Link(address=here)}, slots=SLOTS, places=PLACES)
+    here, there = (address_of(IPv4Address("10.0.0.9"), port) for port in (51207, 51208))
     begin = {"do": "begin", "place": 0, "job": job_to_json(job_of(1)), "first_round": 1}
-    with pytest.raises(
-        RefusedError, match=r'sent to 10\.0\.0\.9:51207, not to 00:00:00:00:00:05: .* udp = "10\.0\.0\.9:51'
-    ):
-        requests.methods.call(begin)
-    assert model.jobs == {}
+    for mac, text in ((5, "00:00:00:00:00:05"), (there, r"10\.0\.0\.9:51208")):
+        model = Aggregator(SLOTS, jobs=PLACES, mac=mac)
+        requests = Requests(model, {"udp:10.0.0.9:51207": Link(address=here)}, slots=SLOTS, places=PLACES)
+        with pytest.raises(
+            RefusedError, match=rf"sent to 10\.0\.0\.9:51207, not to {text}: make that the aggregator's udp"
+        ):
+            requests.methods.call(begin)
+        assert model.jobs == {}
     requests.methods.call({"do": "set_mac", "mac": here})
     requests.methods.call(begin)
     assert model.jobs == {0: job_of(1)}
