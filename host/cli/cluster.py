@@ -46,10 +46,10 @@ def up(
     """Start a cluster of processes on this machine.
 
     A switch and workers are started in the background, which needs no privileges: packets travel in UDP between
-    loopback addresses, and only you may connect to the processes. p4sgd train --device cluster then trains on them, and
-    so do p4sgd doctor and p4sgd switch status. p4sgd cluster down ends them.
+    loopback addresses, and only you may connect to the processes. Commands for a cluster then take this one, unless
+    they are given another with --cluster. p4sgd cluster down ends it.
 
-    With FILE, a cluster file, the processes get the addresses in it, udp and unix:PATH.
+    With FILE, a cluster file, the processes get the addresses in it: udp, and control with unix:PATH.
     """
     output = Output(as_json=as_json, quiet=quiet)
     if file is not None and is_given("workers"):

@@ -89,7 +89,8 @@ class Requests:
             if link.address not in (None, self._aggregator.mac):
                 raise RefusedError(
                     f"port {member.port}, {name}, receives what is sent to {udp_address_text(link.address)}, not to "
-                    f"{udp_address_text(self._aggregator.mac)}: make that the aggregator's udp in the cluster file"
+                    f"{udp_address_text(self._aggregator.mac)}: the cluster file must have the former as the "
+                    "aggregator's udp"
                 )
 
     def _end(self, place: Any) -> None:

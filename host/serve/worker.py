@@ -185,9 +185,9 @@ class WorkerServer:
         client, link = RegisterClient(self._worker.read_register, self._worker.write_register), self._link
         local, peer = client.read_pair(registers.LOCAL_MAC), client.read_pair(registers.PEER_MAC)
         if link.address not in (None, local):
-            own = udp_address_text(link.address)
             raise RefusedError(
-                f"its packets come from {own}, not from {udp_address_text(local)}: make that its udp in the cluster file"
+                f"its packets come from {udp_address_text(link.address)}, not from {udp_address_text(local)}: the "
+                "cluster file must have the former as its udp"
             )
         if not link.reaches(peer):
             raise RefusedError(

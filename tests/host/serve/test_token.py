@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,9 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.rpc.token import is_proof, new_nonce, prove, read_token
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.hw.spec import registers
@@ -247,6 +250,27 @@ def test_strangers_keep_nobody_out(address):
                     pass
                 gone += 1
         assert 40 - 16 <= gone < 40, "the newest of them are still there"
+
+
+def test_strangers_are_no_clients_and_do_not_stay(monkeypatch):
+    """A run of a worker goes on while it has clients: strangers must not keep it alive."""
+    now = [1000.0]
+    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    address = ControlAddress.parse(free_address())
+    listener = ControlListener(address, token=TOKEN)
+    server = ControlServer(listener, "test", Methods(), most_clients=1, busy="is busy")
+
+    def pump():
+        for _ in range(10):
+            server.turn(0.01)
+
+    with contextlib.closing(server), address.connect(10) as stranger:
+        pump()
+        assert not server.has_clients
+        assert stranger.recv(1000)
+        now[0] += 11
+        pump()
+        assert stranger.recv(1000) == b"", "hung up"
 
 
 def test_remarks_on_refused_clients_are_few(address, told):

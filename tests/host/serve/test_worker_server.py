@@ -108,8 +108,8 @@ def test_addresses_that_its_link_does_not_have_or_reach(address):
     with serve_worker(TINY, address, link_address=own), contextlib.closing(connect(address)) as worker:
         client = client_of(worker)
         for local, peer, says in (
-            (other, MAC, rf"{come_from} 10\.0\.0\.2:51202: make that its udp in the cluster file"),
-            (0x0250_3453_4700, other, f"{come_from} 02:50:34:53:47:00: make"),
+            (other, MAC, rf"{come_from} 10\.0\.0\.2:51202: the cluster file must have the former as its udp"),
+            (0x0250_3453_4700, other, f"{come_from} 02:50:34:53:47:00: the cluster"),
             (own, MAC, "the aggregator's 02:50:34:53:47:ff stands for no IPv4 address: give the aggregator its udp"),
         ):
             client.write_pair(registers.LOCAL_MAC, local)
