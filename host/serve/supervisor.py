@@ -143,12 +143,12 @@ class _Supervisor:
                 limit = time.monotonic() + _READY_S
                 while not self._is_over and not self._all_answer(limit):
                     self._server.turn(_LOOK_S)
-                    self._hear_starter()
+                    self._look_around()
                 if not self._is_over:
                     print(json.dumps(self._status()), flush=True)
                 while not self._is_over:
                     self._server.turn(_LOOK_S)
-                    self._hear_starter()
+                    self._look_around()
             finally:
                 self._end_members()
 
@@ -162,8 +162,12 @@ class _Supervisor:
                 return False
         return True
 
-    def _hear_starter(self) -> None:
-        """End if the starter has hung up without having said that the cluster may stay."""
+    def _look_around(self) -> None:
+        """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
+
+        The socket is gone if somebody has removed it, or with $XDG_RUNTIME_DIR when its user has logged out.
+        """
+        self._is_over |= not (self._folder / "control").is_socket()
         if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
             self._may_stay = os.read(sys.stdin.fileno(), 1) == STAY
             self._is_over |= not self._may_stay

@@ -170,6 +170,13 @@ def test_members_end_with_a_supervisor_that_is_killed(user):
     assert user.weights(*TRAIN, *CLUSTER) == user.weights(*TRAIN, "--workers", "1", "--config", "tiny")
 
 
+def test_a_cluster_that_nobody_could_end_ends(user):
+    """As when its user has logged out, and $XDG_RUNTIME_DIR with its socket is removed."""
+    user.run("cluster", "up", "--workers", "1", "--config", "tiny")
+    (user.folder / "p4sgd" / "control").unlink()
+    user.await_processes(lambda count: count == 0)
+
+
 def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",), more=""):
     text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:s"\nudp = "{switch}"\n'
     for index, control in enumerate(workers):
