@@ -11,14 +11,17 @@ class Link(Protocol):
     """Sends and receives frames of the protocol: 64 bytes, as in `p4sgd.hw.spec.packet`.
 
     Calls neither block nor raise network errors. Frames that cannot be sent are lost, which the protocol allows for.
-
-    Attributes
-    ----------
-    lost : int
-        Frames that `send` could not send.
     """
 
-    lost: int
+    @property
+    def lost(self) -> int:
+        """Frames that `send` could not send."""
+        ...
+
+    @property
+    def address(self) -> int | None:
+        """The 48-bit address that frames are sent from, whatever their source, and received at; None if it is any."""
+        ...
 
     def fileno(self) -> int:
         """File descriptor for :mod:`selectors`, readable when a frame is waiting."""

@@ -2,18 +2,19 @@
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
 from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
 from p4sgd.host.links.link import Link
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
-from p4sgd.sim.network.aggregator import Aggregator, SlotState
+from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text
+from p4sgd.sim.network.aggregator import Aggregator, Answer, SlotState
 from p4sgd.sim.rpc import RefusedError
 
 __all__ = ["Requests", "SoftwareAggregatorServer"]
@@ -76,17 +77,20 @@ class Requests:
         self._aggregator.begin(at, wanted, first)
 
     def _check_addresses(self, job: Job) -> None:
-        """Refuse a job if no answer could reach its workers: they would report that the network is down."""
+        """Refuse a job whose packets could not come or go: its workers would report that the network is down."""
         links = list(self._links.items())
-        wanted = [(port, job.group_mac) for port in range(len(links)) if job.ports >> port & 1]
-        wanted += [(member.port, member.mac) for member in job.members]
-        for port, mac in wanted:
-            name, link = links[port]
-            if not link.reaches(mac):
+        for member in job.members:
+            name, link = links[member.port]
+            if not link.reaches(member.mac):
                 raise RefusedError(
-                    f"port {port}, {name}, cannot send to {mac_text(mac)}, which stands for no IPv4 address: p4sgd "
-                    "train and doctor need an aggregator with Ethernet interfaces; to others 10.0.0.1 is "
-                    "02:00:0a:00:00:01, and the group 239.1.2.3 is 03:00:ef:01:02:03"
+                    f"port {member.port}, {name}, cannot send to {mac_text(member.mac)}, which stands for no IPv4 "
+                    "address: give every worker its udp in the cluster file"
+                )
+            if link.address not in (None, self._aggregator.mac):
+                raise RefusedError(
+                    f"port {member.port}, {name}, receives what is sent to {udp_address_text(link.address)}, not to "
+                    f"{udp_address_text(self._aggregator.mac)}: the cluster file must have the former as the "
+                    "aggregator's udp"
                 )
 
     def _end(self, place: Any) -> None:
@@ -118,6 +122,10 @@ _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
 
 
+_SHARD = next(field.offset_bits // 8 for field in FIELDS if field.name == "shard")
+"""The byte of a frame with the shard."""
+
+
 class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
@@ -133,6 +141,10 @@ class SoftwareAggregatorServer:
         Most jobs at a time.
     owner
         User and group that own a Unix socket; None for this process's.
+    token
+        What controllers over TCP must have (`p4sgd.host.rpc.token`); None at loopback addresses.
+    tell
+        Called with a remark on controllers that do not have it.
 
     Attributes
     ----------
@@ -155,17 +167,20 @@ class SoftwareAggregatorServer:
         slots: int,
         jobs: int,
         owner: tuple[int, int] | None = None,
+        token: bytes | None = None,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         self.aggregator = Aggregator(slots, jobs=jobs)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
-            ControlListener(control, owner),
+            ControlListener(control, owner, token),
             "aggregator",
             self.requests.methods,
             most_clients=_MOST_CLIENTS,
             busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
             idle_s=_IDLE_S,
+            tell=tell,
         )
         for port, link in enumerate(self._links):
             self._control.watch(link, partial(self._take, port))
@@ -202,9 +217,18 @@ class SoftwareAggregatorServer:
                 return
             answer = self.aggregator.receive_frame(frame, port)
             if answer is not None:
-                self._send(answer.packet.to_bytes(), answer.ports)
+                self._send(answer)
 
-    def _send(self, frame: bytes, ports: int) -> None:
+    def _send(self, answer: Answer) -> None:
+        packet, frame = answer.packet, answer.packet.to_bytes()
         for port, link in enumerate(self._links):
-            if ports >> port & 1:
+            if not answer.ports >> port & 1:
+                continue
+            if link.reaches(packet.destination):
                 link.send(frame)
+                continue
+            # An answer to all of a job that has no multicast address in UDP: each worker gets one of its own.
+            (job,) = (job for job in self.aggregator.jobs.values() if job.number == packet.job)
+            for shard, member in enumerate(job.members):
+                if member.port == port:
+                    link.send(member.mac.to_bytes(6, "big") + frame[6:_SHARD] + bytes([shard]) + frame[_SHARD + 1 :])
