@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bench import default_seed
+from support.frames import CHUNKS, PRECISIONS, hardware_passes
+from support.googlenet import ALL_REDUCE_S
+from support.googlenet import READY_S as LAYERS_READY_S
+from support.googlenet import SIZES as LAYERS
 from support.spd_kfac import FACTORS, READY_S, REDUCE_LATENCY_S, mg_wfbp, reduce_s
 
 from p4sgd.host.distributed.merging import CostTable, Passes, plan_messages, schedule
 from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.worker.timing import chaining_cycles, mini_batch_cycles
+from p4sgd.sim.cluster.prediction import BOARDS_NETWORK
 
 small = st.integers(0, 9)
 
@@ -90,6 +97,33 @@ def test_factors_of_resnet50():
     ends = [schedule(lengths, READY_S, values, reduce_s)[-1].end for lengths in others]
     assert end < min(ends)
     assert end >= max(READY_S[-1] + reduce_s(values[-1]), sum(values) * 1.4335e-9), "what no plan can avoid"
+
+
+@pytest.mark.parametrize("nodes", ALL_REDUCE_S)
+def test_layers_of_googlenet(nodes):
+    """At costs that were measured and jump: never worse than one each, one for all, and the published rule."""
+    cost = CostTable(*ALL_REDUCE_S[nodes])
+    trace = LAYERS_READY_S, LAYERS, cost
+    end = plan_messages(*trace)[-1].end
+    ends = [schedule(lengths, *trace)[-1].end for lengths in ([1] * len(LAYERS), [len(LAYERS)])]
+    assert end <= ends[0] < ends[1]
+    start, rate = cost(0), (cost(1 << 20) - cost(0)) / (1 << 20)
+    for known in (cost, lambda size: start + rate * size):
+        assert end <= schedule(mg_wfbp(LAYERS_READY_S, LAYERS, known, start), *trace)[-1].end
+    assert end >= LAYERS_READY_S[-1] + cost(LAYERS[-1]), "what no plan can avoid"
+
+
+@pytest.mark.parametrize("batch", [8, 64, 512])
+def test_longer_frames_never_help_the_hardware(batch):
+    """The cycles of frames of one micro-batch are those of the hardware's timing."""
+    config = PRESETS["u280"]()
+    for chunks, precision in product(CHUNKS, PRECISIONS):
+        passes = hardware_passes(config, batch, chunks, precision)
+        now = passes.end([1] * (batch // 8))
+        cycles = mini_batch_cycles(config, batch, chunks, precision, BOARDS_NETWORK)
+        assert now == pytest.approx(cycles - chaining_cycles(precision) + chunks * precision)
+        assert passes.uniform() == 1
+        assert passes.end(passes.best()) == now
 
 
 def test_cost_table():
