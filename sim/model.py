@@ -122,7 +122,14 @@ class Model(ABC):
 
     @abstractmethod
     def update(self, first: int, deltas: IntArray) -> None:
-        """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
+        """Gradients and Round 3 of some samples, from δ, int64 (samples,).
+
+        All `partials` of a mini-batch come before its updates, which take the same samples in the same order.
+        """
+
+    @abstractmethod
+    def regularize(self) -> None:
+        """End a mini-batch, after its last `update`: penalties."""
 
     def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
         """Do mini-batches of all workers, which must be all of the job's.

@@ -414,11 +414,15 @@ class SparseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, (_, columns, hot) = self._features, self._spans(1)
+        features, (_, columns, _) = self._features, self._spans(1)
         where, shift = (columns[0], first // BANKS), self._settings.gradient_shift
         _descend(
             features.by_column, *where, deltas, shift, self._mini_batch, self._penalty, self._state, self.saturated
         )
+
+    def regularize(self) -> None:
+        """See `Model`."""
+        _, _, hot = self._spans(1)
         _penalise(hot[0], self._penalty, self._weights)
         self._mini_batch += 1
 

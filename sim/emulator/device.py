@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from p4sgd.sim.features import Features
 
 __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
+Forward: TypeAlias = Callable[[range], IntArray]
+Backward: TypeAlias = Callable[[range, IntArray], None]
+
 
 @dataclass(frozen=True)
 class RemoteWorkers:
@@ -32,12 +36,24 @@ class RemoteWorkers:
     workers
         Number of workers of the job.
     add
-        Sums over all processes: takes the sum of the partials in this one, int64 (B,), and returns the total.
+        Does a mini-batch with sums over all processes: ``add(micro_batches, forward, backward)``. It divides the
+        micro-batches into parts, consecutive ones. For all parts in order it calls ``forward(part)``, which returns the
+        sum of the partials in this process, int64 (8 · micro-batches of the part,). Then it calls ``backward(part,
+        total)`` for all parts in the same order.
+    times
+        What is known about the time that takes, for `EmulatedDevice.message_times`.
     """
 
     first: int
     workers: int
-    add: Callable[[IntArray], IntArray]
+    add: Callable[[int, Forward, Backward], object]
+    times: Callable[[], Any] = lambda: None
+
+
+def _add_here(micro_batches: int, forward: Forward, backward: Backward) -> None:
+    """Where all workers are in this process."""
+    part = range(micro_batches)
+    backward(part, forward(part))
 
 
 class EmulatedDevice:
@@ -77,7 +93,7 @@ class EmulatedDevice:
     ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
+        self._remote = remote or RemoteWorkers(0, workers, _add_here)
         self._sample_ranks = sample_ranks
         first = self._remote.first
         sizes = [config] * workers if configs is None else configs
@@ -88,6 +104,11 @@ class EmulatedDevice:
     def workers(self) -> Sequence[EmulatedWorker]:
         """The workers."""
         return self._workers
+
+    @property
+    def message_times(self) -> Any:
+        """See `p4sgd.host.devices.device.Device`: what the other processes' `RemoteWorkers` say."""
+        return self._remote.times()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Carry out the run that was started; ``timeout_s`` is ignored.
@@ -119,10 +140,9 @@ class EmulatedDevice:
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
                 runs[0].train()
             else:
-                for mini_batch in range(inputs[0].settings.mini_batches):
-                    sums = self._remote.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
-                    for run in runs:
-                        run.update(mini_batch, sums)
+                settings = inputs[0].settings
+                for mini_batch in range(settings.mini_batches):
+                    self._remote.add(settings.micro_batches, *_passes(runs, mini_batch))
         except BaseException:
             for worker in self._workers:
                 worker.started = False
@@ -144,7 +164,7 @@ class EmulatedDevice:
         self._workers = [worker for worker in self._workers if worker.index not in lost]
         for index, worker in enumerate(self._workers):
             worker.index = index
-        self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
+        self._remote = RemoteWorkers(0, len(self._workers), _add_here)
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Other workers never come: none."""
@@ -171,6 +191,19 @@ class EmulatedDevice:
                 )
         if len(batches) != 1:
             raise EmulatorError(f"workers differ in micro-batches and mini-batches: {sorted(batches)}")
+
+
+def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
+    """The passes of a mini-batch, for `RemoteWorkers`."""
+
+    def forward(part: range) -> IntArray:
+        return golden.all_reduce([run.partials(mini_batch, part) for run in runs])
+
+    def backward(part: range, sums: IntArray) -> None:
+        for run in runs:
+            run.update(mini_batch, sums, part)
+
+    return forward, backward
 
 
 def warm_up(config: WorkerConfig) -> None:
