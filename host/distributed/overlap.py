@@ -1,16 +1,17 @@
 """Sums of a mini-batch over ranks, in messages that travel while the ranks compute."""
 
 import itertools
+import math
 import statistics
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from p4sgd.host.distributed.communicator import Communicator, broadcast
+from p4sgd.host.distributed.communicator import Communicator, Started, broadcast
 from p4sgd.host.distributed.merging import CostTable, Passes
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -31,6 +32,11 @@ _REPEATS = 5
 
 _AT_ONCE = 4
 """Messages under way at the same time when their latency is measured."""
+
+_PIECE, _PIECE_S = 10, 2e-4
+"""Least time that a rank computes before it lets messages that are under way move on: as many times what a message
+takes the processor, and so many seconds. Some MPI libraries do not move messages without calls, but every piece that is
+computed takes time of its own."""
 
 _MEASURED = 4096
 """Most mini-batches whose times are kept."""
@@ -107,6 +113,7 @@ class MergedSums:
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
         """By number of messages: seconds of the forward and of the backward passes of mini-batches."""
         self._plan: MessageTimes | None = None
+        self._piece = micro_batches
         self._seconds: deque[float] = deque(maxlen=_MEASURED)
 
     @property
@@ -145,27 +152,38 @@ class MergedSums:
         ends = zip(itertools.accumulate(lengths), lengths, strict=True)
         parts = [range(stop - length, stop) for stop, length in ends]
         begin = time.perf_counter()
-        started = [self._ranks.start_sum(forward(part), interruptible=part is parts[-1]) for part in parts]
+        started: list[Started[IntArray | None]] = []
+        for part in parts:
+            partials = [forward(piece) for piece in self._pieces(part, started)]
+            started.append(self._ranks.start_sum(np.concatenate(partials), interruptible=part is parts[-1]))
         forward_s, backward_s = time.perf_counter() - begin, 0.0
-        for part, each in zip(parts, started, strict=True):
-            sums = each.wait()
+        for number, part in enumerate(parts):
+            sums = started[number].wait()
             assert sums is not None
             begin = time.perf_counter()
-            backward(part, sums)
+            for piece in self._pieces(part, started[number + 1 :]):
+                backward(piece, sums[BANKS * (piece.start - part.start) : BANKS * (piece.stop - part.start)])
             backward_s += time.perf_counter() - begin
         return forward_s, backward_s
+
+    def _pieces(self, part: range, under_way: Sequence[Started[IntArray | None]]) -> Iterator[range]:
+        """A part in pieces, the same in both passes, between which messages that are under way move on."""
+        for first in part[:: self._piece]:
+            if first > part.start and under_way:
+                under_way[-1].done()
+            yield range(first, min(first + self._piece, part.stop))
 
     def _make_plan(self) -> MessageTimes:
         """Measure what has not been measured yet, and plan."""
         begin = time.perf_counter()
         count = self._micro_batches
         several = max(self._found)
-        # Other programs can only add to a time, so that the shortest ones are the best for a small difference.
-        more = np.min(self._found[several], axis=0) - np.min(self._found[1], axis=0)
-        own = np.median(self._found[1], axis=0), np.maximum(more, 0) / (several - 1)
-        one, message = np.max(self._ranks.all_gather(own), axis=0)  # the slowest rank counts
+        own = np.array([self._found[1], self._found[several]])
+        few, many = np.max(self._ranks.all_gather(own), axis=0)  # in every mini-batch the slowest rank counts
+        # Other programs can only add to a time: for a small difference the shortest ones are the best.
+        message = np.maximum(many.min(axis=0) - few.min(axis=0), 0) / (several - 1)
         start_s, take_s = message.tolist()
-        forward, backward = (np.maximum(one - message, 0) / count).tolist()
+        forward, backward = (np.maximum(np.median(few, axis=0) - message, 0) / count).tolist()
         cost, latency_s = self._measure_messages()
 
         def passes(step: int) -> Passes:
@@ -179,6 +197,9 @@ class MergedSums:
             lengths = [sum(itertools.islice(sizes, length)) for length in items.best()]
         else:
             lengths = _cut(count, self._merge)
+        if len(lengths) > 1:
+            piece_s = max(_PIECE_S, _PIECE * max(start_s, take_s))
+            self._piece = min(count, math.ceil(piece_s / max(min(forward, backward), piece_s / count)))
         exact = passes(1)
         times = MessageTimes(
             messages=tuple(lengths),
@@ -196,15 +217,18 @@ class MergedSums:
             values, taken = np.zeros(BANKS * size, np.int64), []
             for _ in range(_REPEATS):
                 self._ranks.all_gather(None)
-                begin = time.perf_counter()
-                for each in [self._ranks.start_sum(values) for _ in range(at_once)]:
+                started = [self._ranks.start_sum(values)]
+                begin = time.perf_counter()  # to start it is not the channel's time
+                started += [self._ranks.start_sum(values) for _ in range(1, at_once)]
+                for each in started:
                     each.wait()
                 taken.append(time.perf_counter() - begin)
             return statistics.median(taken)
 
         count = self._micro_batches
         sizes = sorted({count, *(1 << power for power in range(0, count.bit_length(), 2) if 1 << power < count)})
-        alone = [seconds(size, 1) for size in sizes]
+        # A message takes no longer than a larger one: what was measured so was disturbed.
+        alone = list(itertools.accumulate([seconds(size, 1) for size in reversed(sizes)], min))[::-1]
         # What several at once take longer than one is how long each of them keeps the channel busy.
         busy = max(0.0, seconds(1, _AT_ONCE) - alone[0]) / (_AT_ONCE - 1)
         latency = max(0.0, alone[0] - busy)
