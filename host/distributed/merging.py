@@ -211,15 +211,14 @@ class Passes:
         backward: float,
         cost: Callable[[int], float],
         *,
-        size: int = 1,
         start_s: float = 0.0,
         take_s: float = 0.0,
         latency_s: float = 0.0,
         side_by_side: bool = False,
     ) -> Self:
-        """Passes through items that are all alike."""
+        """Passes through so many items that are all alike, of size 1: ``cost(n)`` is that of a message of n items."""
         return cls(
-            (forward,) * items, (backward,) * items, (size,) * items, cost, start_s, take_s, latency_s, side_by_side
+            (forward,) * items, (backward,) * items, (1,) * items, cost, start_s, take_s, latency_s, side_by_side
         )
 
     @cached_property
@@ -255,8 +254,8 @@ class Passes:
     def _end(self, state: _State) -> float:
         """When the passes end with the messages of a state, which has all items.
 
-        On one processor this is when it is done with everything if it never waits for sums, or what the state says: how
-        many messages are started before the backward passes does not matter to those that come after a wait.
+        On one processor the state has backward passes begin after all forward passes, but without the time to start
+        messages. That puts off the end only if the processor never waits for sums.
         """
         forward, backward, _ = self._sums
         computing = forward[-1] + backward[-1] + state.messages * (self.start_s + self.take_s)

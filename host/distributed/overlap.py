@@ -41,6 +41,9 @@ computed takes time of its own."""
 _MEASURED = 4096
 """Most mini-batches whose times are kept."""
 
+_TOLD = 8
+"""Most messages whose lengths are told."""
+
 _MOST_ITEMS = 32
 """Most items of a plan, which takes milliseconds with so many. With more micro-batches an item is several of them."""
 
@@ -81,10 +84,6 @@ class MessageTimes:
             f"sums of a mini-batch in {count} message{'s' if count > 1 else ''} of {lengths} micro-batches: {measured}"
             f"predicted {self.predicted_s * 1e3:.2f} ms, in one message {self.one_message_s * 1e3:.2f} ms"
         )
-
-
-_TOLD = 8
-"""Most messages whose lengths are listed."""
 
 
 class MergedSums:
@@ -200,7 +199,7 @@ class MergedSums:
         if len(lengths) > 1:
             piece_s = max(_PIECE_S, _PIECE * max(start_s, take_s))
             self._piece = min(count, math.ceil(piece_s / max(min(forward, backward), piece_s / count)))
-        exact = passes(1)
+        exact = Passes.alike(count, forward, backward, cost, start_s=start_s, take_s=take_s, latency_s=latency_s)
         times = MessageTimes(
             messages=tuple(lengths),
             predicted_s=exact.end(lengths),
