@@ -249,12 +249,6 @@ class DenseModel(Model):
                 rows, row, columns, deltas, settings.features, settings.gradient_shift, self._weights
             )
 
-    def regularize(self) -> None:
-        """See `Model`."""
-        settings = self._settings
-        kernels.regularize(self._weights, settings.shrink, settings.threshold, self._exempt)
-        kernels.regularize(self._others, settings.shrink, settings.threshold)
-
     @property
     def mini_batches_at_once(self) -> int:
         """See `Model`."""
@@ -286,7 +280,14 @@ class DenseModel(Model):
         features = self._features
         rows, row = features.rows(first, totals.shape[1])
         self._rows.append((rows, row))
-        kernels.totals(rows, row, self._layout, features.form, shift, self._read, totals)
+        # Ahead of the updates of the mini-batch before, these are the weights that it will leave to be read.
+        read = self._read if self._under_way == 1 else self._weights
+        kernels.totals(rows, row, self._layout, features.form, shift, read, totals)
+
+    def _regularize(self) -> None:
+        settings = self._settings
+        kernels.regularize(self._weights, settings.shrink, settings.threshold, self._exempt)
+        kernels.regularize(self._others, settings.shrink, settings.threshold)
 
     def _most_threads(self, first: int, samples: int) -> int:
         return min(self._layout[0].size - 1, self._settings.batch * self._features.count // _THREAD_FEATURES)

@@ -91,7 +91,7 @@ class Communicator(Protocol):
         owner
             The only rank that gets the sum, None on the others; by default all ranks get it.
         interruptible
-            Whether an interruption takes effect when this sum is waited for, the last one of those under way.
+            Whether an interruption takes effect when this sum is waited for. Nobody waits for those started after it.
         """
         ...
 

@@ -7,7 +7,7 @@ number of micro-batches, as frames are (`Passes.uniform`).
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -175,6 +175,9 @@ class Passes:
     - One processor computes both passes, the backward passes after all forward passes. This is what software does,
       because it keeps one copy of the weights, and all forward passes of a mini-batch read those from before it.
       With ``side_by_side`` there is a processor for each kind of pass, as in the hardware.
+    - With ``ahead`` the one processor computes the forward passes of the next mini-batch before the backward passes of
+      this one, as staleness allows. Then what ends is a period: the time from one mini-batch to the next, in the long
+      run.
 
     Messages move on by themselves here. An MPI library may need calls for that.
 
@@ -192,6 +195,8 @@ class Passes:
         Time from the end of a message on the channel to its sums.
     side_by_side
         Whether forward and backward passes run at the same time.
+    ahead
+        Whether forward passes are one mini-batch ahead; not with ``side_by_side``.
     """
 
     forward: Sequence[float]
@@ -202,6 +207,7 @@ class Passes:
     take_s: float = 0.0
     latency_s: float = 0.0
     side_by_side: bool = False
+    ahead: bool = False
 
     @classmethod
     def alike(
@@ -215,11 +221,11 @@ class Passes:
         take_s: float = 0.0,
         latency_s: float = 0.0,
         side_by_side: bool = False,
+        ahead: bool = False,
     ) -> Self:
         """Passes through so many items that are all alike, of size 1: ``cost(n)`` is that of a message of n items."""
-        return cls(
-            (forward,) * items, (backward,) * items, (1,) * items, cost, start_s, take_s, latency_s, side_by_side
-        )
+        times = (forward,) * items, (backward,) * items
+        return cls(*times, (1,) * items, cost, start_s, take_s, latency_s, side_by_side, ahead)
 
     @cached_property
     def _sums(self) -> tuple[list[float], list[float], list[int]]:
@@ -237,6 +243,8 @@ class Passes:
 
     def end(self, lengths: Sequence[int]) -> float:
         """When the last backward pass ends, with messages of so many items each."""
+        if self.ahead:
+            return self._period(lengths)
         state = self._begin
         for first, length in zip(accumulate(lengths, initial=0), lengths, strict=False):
             state = self._after(state, first, length)
@@ -261,18 +269,39 @@ class Passes:
         computing = forward[-1] + backward[-1] + state.messages * (self.start_s + self.take_s)
         return state.backward if self.side_by_side else max(state.backward, computing)
 
+    def _period(self, lengths: Sequence[int]) -> float:
+        """Time from one mini-batch to the next.
+
+        The longest of what the processor does, of what the channel does, and of half of any way from the first forward
+        pass to the start of a message, over the channel to that message or a later one of the mini-batch, and from the
+        sums of the latter to the last backward pass: then the next mini-batch but one begins.
+        """
+        forward, backward, sizes = self._sums
+        stops, count = list(accumulate(lengths)), len(lengths)
+        busy, way, started = 0.0, 0.0, -math.inf
+        for message, (stop, length) in enumerate(zip(stops, lengths, strict=True)):
+            started = max(started, forward[stop] + (message + 1) * self.start_s - busy)
+            busy += self.cost(sizes[stop] - sizes[stop - length])
+            left = (count - message) * self.take_s + backward[-1] - backward[stop - length]
+            way = max(way, started + busy + self.latency_s + left)
+        computing = forward[-1] + backward[-1] + count * (self.start_s + self.take_s)
+        return max(computing, busy, way / 2)
+
     def best(self) -> list[int]:
         """The lengths of the messages with which the passes end first; the fewest messages of those.
 
         For the first k items all states are kept that are not worse than another one: an earlier time or fewer messages
         never delay what follows, so one of them leads to the best end. A state that cannot lead to an earlier end than
-        the best messages of equal lengths is left out. This is exact for any cost.
+        the best messages of equal lengths is left out. This is exact for any cost. With ``ahead`` the best messages of
+        equal lengths are returned.
         """
         count = len(self.forward)
         if not count:
             return []
         _, backward, sizes = self._sums
-        known = self._uniform(count)
+        known = min(self._equal(count), key=lambda lengths: (self.end(lengths), len(lengths)))
+        if self.ahead:
+            return known
         limit = self.end(known)
         costs = {size: self.cost(size) for size in {sizes[k] - sizes[i] for k in range(count + 1) for i in range(k)}}
         planner = replace(self, cost=costs.__getitem__)
@@ -299,12 +328,13 @@ class Passes:
         most
             Most items of a message; by default any number.
         """
-        return self._uniform(min(most or len(self.forward), len(self.forward)))[0]
+        return min(self._equal(min(most or len(self.forward), len(self.forward))), key=self.end)[0]
 
-    def _uniform(self, most: int) -> list[int]:
+    def _equal(self, most: int) -> Iterator[list[int]]:
+        """Messages of 1, 2, … or so many items each, the last may have fewer."""
         count = len(self.forward)
-        plans = ([each] * (count // each) + [count % each] * (count % each > 0) for each in range(1, most + 1))
-        return min(plans, key=self.end)
+        for each in range(1, most + 1):
+            yield [each] * (count // each) + [count % each] * (count % each > 0)
 
 
 def _undominated(states: Iterable[_State]) -> list[_State]:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -87,7 +88,7 @@ class MessageTimes:
 
 
 class MergedSums:
-    """Does mini-batches with sums over all ranks: an ``add`` of `p4sgd.sim.emulator.RemoteWorkers`.
+    """Does mini-batches with sums over all ranks, for `p4sgd.sim.emulator.RemoteWorkers`.
 
     The first mini-batches are measured with one message and with several, which tells what a micro-batch takes and what
     each message takes the processor besides. Then messages of several sizes are measured, and the lengths of all other
@@ -99,16 +100,23 @@ class MergedSums:
         The ranks, all of which make the same calls.
     merge
         Micro-batches in a message, a whole number as text, or ``auto`` for a plan.
+    ahead
+        Whether a mini-batch is started before the one before it is finished.
     """
 
-    def __init__(self, ranks: Communicator, merge: str = "auto") -> None:
+    def __init__(self, ranks: Communicator, merge: str = "auto", *, ahead: bool = False) -> None:
         self._ranks = ranks
+        self._ahead = ahead
         self._merge = None if merge == "auto" else int(merge)
+        self._latest: Started[IntArray | None] | None = None
+        """The message that was started last, if it is under way."""
         self._begin(1)
 
     def _begin(self, micro_batches: int) -> None:
         self._micro_batches = micro_batches
         self._trials = [_cut(micro_batches, -(-micro_batches // messages)) for messages in (1, _SEVERAL)] * _TRIALS
+        self._missing = len(self._trials)
+        """Trials that are not finished."""
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
         """By number of messages: seconds of the forward and of the backward passes of mini-batches."""
         self._plan: MessageTimes | None = None
@@ -122,55 +130,62 @@ class MergedSums:
             return self._plan
         return replace(self._plan, measured_s=statistics.median(self._seconds))
 
-    def __call__(self, micro_batches: int, forward: Forward, backward: Backward) -> None:
-        """Do a mini-batch, see `p4sgd.sim.emulator.RemoteWorkers`.
+    def start(self, micro_batches: int, forward: Forward) -> Callable[[Backward], None]:
+        """Start a mini-batch, see `p4sgd.sim.emulator.RemoteWorkers`; what is returned finishes it.
 
         Raises
         ------
         KeyboardInterrupt
-            On Ctrl-C in any rank, in all of them.
+            On Ctrl-C in any rank, in all of them: when a mini-batch is finished, or when messages are measured.
         """
         if micro_batches != self._micro_batches:
             self._begin(micro_batches)
-        if micro_batches == 1:
-            self._do((1,), forward, backward)
-            return
-        if self._trials:
-            lengths = self._trials[-1]
-            self._found[len(lengths)].append(self._do(lengths, forward, backward))
-            self._trials.pop()
-            return
-        if self._plan is None:
+        if self._plan is None and micro_batches > 1 and not self._missing:
             self._plan = self._make_plan()
-        begin = time.perf_counter()
-        self._do(self._plan.messages, forward, backward)
-        self._seconds.append(time.perf_counter() - begin)
-
-    def _do(self, lengths: Sequence[int], forward: Forward, backward: Backward) -> tuple[float, float]:
-        """Do a mini-batch with messages of these lengths; returns the seconds of forward and of backward passes."""
-        ends = zip(itertools.accumulate(lengths), lengths, strict=True)
-        parts = [range(stop - length, stop) for stop, length in ends]
+        planned, lengths, trial = self._plan, [micro_batches], False
+        if planned is not None:
+            lengths = list(planned.messages)
+        elif self._trials:
+            lengths, trial = self._trials.pop(), True
+        parts = [self._pieces(stop - length, stop) for stop, length in zip(accumulate(lengths), lengths, strict=True)]
         begin = time.perf_counter()
         started: list[Started[IntArray | None]] = []
         for part in parts:
-            partials = [forward(piece) for piece in self._pieces(part, started)]
-            started.append(self._ranks.start_sum(np.concatenate(partials), interruptible=part is parts[-1]))
-        forward_s, backward_s = time.perf_counter() - begin, 0.0
-        for number, part in enumerate(parts):
-            sums = started[number].wait()
-            assert sums is not None
-            begin = time.perf_counter()
-            for piece in self._pieces(part, started[number + 1 :]):
-                backward(piece, sums[BANKS * (piece.start - part.start) : BANKS * (piece.stop - part.start)])
-            backward_s += time.perf_counter() - begin
-        return forward_s, backward_s
+            partials = [forward(piece) for piece in self._in_turn(part)]
+            self._latest = self._ranks.start_sum(np.concatenate(partials), interruptible=part is parts[-1])
+            started.append(self._latest)
+        forward_s = time.perf_counter() - begin
 
-    def _pieces(self, part: range, under_way: Sequence[Started[IntArray | None]]) -> Iterator[range]:
-        """A part in pieces, the same in both passes, between which messages that are under way move on."""
-        for first in part[:: self._piece]:
-            if first > part.start and under_way:
-                under_way[-1].done()
-            yield range(first, min(first + self._piece, part.stop))
+        def finish(backward: Backward) -> None:
+            begin, backward_s = time.perf_counter(), 0.0
+            for part, message in zip(parts, started, strict=True):
+                sums = message.wait()
+                assert sums is not None
+                if message is self._latest:
+                    self._latest = None
+                there = time.perf_counter()
+                first = part[0].start
+                for piece in self._in_turn(part):
+                    backward(piece, sums[BANKS * (piece.start - first) : BANKS * (piece.stop - first)])
+                backward_s += time.perf_counter() - there
+            if planned is not None:
+                self._seconds.append(forward_s + time.perf_counter() - begin)
+            elif trial:
+                self._found[len(lengths)].append((forward_s, backward_s))
+                self._missing -= 1
+
+        return finish
+
+    def _pieces(self, start: int, stop: int) -> list[range]:
+        """A part in pieces."""
+        return [range(first, min(first + self._piece, stop)) for first in range(start, stop, self._piece)]
+
+    def _in_turn(self, pieces: Sequence[range]) -> Iterator[range]:
+        """The pieces of a part, between which messages that are under way move on."""
+        for number, piece in enumerate(pieces):
+            if number and self._latest is not None:
+                self._latest.done()
+            yield piece
 
     def _make_plan(self) -> MessageTimes:
         """Measure what has not been measured yet, and plan."""
@@ -188,7 +203,7 @@ class MergedSums:
         def passes(step: int) -> Passes:
             sizes = _cut(count, step)
             times = [size * forward for size in sizes], [size * backward for size in sizes]
-            return Passes(*times, sizes, cost, start_s, take_s, latency_s)
+            return Passes(*times, sizes, cost, start_s, take_s, latency_s, ahead=self._ahead)
 
         if self._merge is None:
             items = passes(-(-count // _MOST_ITEMS))
@@ -199,7 +214,7 @@ class MergedSums:
         if len(lengths) > 1:
             piece_s = max(_PIECE_S, _PIECE * max(start_s, take_s))
             self._piece = min(count, math.ceil(piece_s / max(min(forward, backward), piece_s / count)))
-        exact = Passes.alike(count, forward, backward, cost, start_s=start_s, take_s=take_s, latency_s=latency_s)
+        exact = passes(1)
         times = MessageTimes(
             messages=tuple(lengths),
             predicted_s=exact.end(lengths),
@@ -227,7 +242,7 @@ class MergedSums:
         count = self._micro_batches
         sizes = sorted({count, *(1 << power for power in range(0, count.bit_length(), 2) if 1 << power < count)})
         # A message takes no longer than a larger one: what was measured so was disturbed.
-        alone = list(itertools.accumulate([seconds(size, 1) for size in reversed(sizes)], min))[::-1]
+        alone = list(accumulate([seconds(size, 1) for size in reversed(sizes)], min))[::-1]
         # What several at once take longer than one is how long each of them keeps the channel busy.
         busy = max(0.0, seconds(1, _AT_ONCE) - alone[0]) / (_AT_ONCE - 1)
         latency = max(0.0, alone[0] - busy)

@@ -164,8 +164,8 @@ def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTra
     elif ranks.size > 1:
         from p4sgd.sim.emulator import RemoteWorkers
 
-        sums = MergedSums(ranks, plan.options.merge)
-        more["remote"] = RemoteWorkers(first=ranks.rank, workers=workers, add=sums, times=lambda: sums.times)
+        sums = MergedSums(ranks, plan.options.merge, ahead=plan.options.staleness > 0)
+        more["remote"] = RemoteWorkers(ranks.rank, workers, sums.start, times=lambda: sums.times)
         workers //= ranks.size
     if plan.configs is not None and plan.request.sparse_workers:
         more["configs"] = plan.configs[ranks.rank :: ranks.size]

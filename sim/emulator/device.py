@@ -1,7 +1,9 @@
 """Emulated workers in one process, whose partials are summed without packets."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,25 +37,27 @@ class RemoteWorkers:
         Shard of the first worker in this process; its other workers follow.
     workers
         Number of workers of the job.
-    add
-        Does a mini-batch with sums over all processes: ``add(micro_batches, forward, backward)``. It divides the
-        micro-batches into parts, consecutive ones. For all parts in order it calls ``forward(part)``, which returns the
-        sum of the partials in this process, int64 (8 · micro-batches of the part,). Then it calls ``backward(part,
-        total)`` for all parts in the same order.
+    start
+        Begins a mini-batch with sums over all processes: ``start(micro_batches, forward)``. It divides the
+        micro-batches into parts, consecutive ones, and calls ``forward(part)`` for all in order, which returns the sum
+        of the partials in this process, int64 (8 · micro-batches of the part,). What it returns is called with
+        ``backward``, and calls ``backward(part, total)`` for the same parts in the same order. With staleness the next
+        mini-batch is begun before that.
     times
         What is known about the time that takes, for `EmulatedDevice.message_times`.
     """
 
     first: int
     workers: int
-    add: Callable[[int, Forward, Backward], object]
+    start: Callable[[int, Forward], Callable[[Backward], None]]
     times: Callable[[], Any] = lambda: None
 
 
-def _add_here(micro_batches: int, forward: Forward, backward: Backward) -> None:
+def _start_here(micro_batches: int, forward: Forward) -> Callable[[Backward], None]:
     """Where all workers are in this process."""
     part = range(micro_batches)
-    backward(part, forward(part))
+    sums = forward(part)
+    return lambda backward: backward(part, sums)
 
 
 class EmulatedDevice:
@@ -93,7 +97,7 @@ class EmulatedDevice:
     ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._remote = remote or RemoteWorkers(0, workers, _add_here)
+        self._remote = remote or RemoteWorkers(0, workers, _start_here)
         self._sample_ranks = sample_ranks
         first = self._remote.first
         sizes = [config] * workers if configs is None else configs
@@ -140,9 +144,7 @@ class EmulatedDevice:
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
                 runs[0].train()
             else:
-                settings = inputs[0].settings
-                for mini_batch in range(settings.mini_batches):
-                    self._remote.add(settings.micro_batches, *_passes(runs, mini_batch))
+                self._train(runs)
         except BaseException:
             for worker in self._workers:
                 worker.started = False
@@ -150,6 +152,18 @@ class EmulatedDevice:
             raise
         for run in runs:
             run.finish()
+
+    def _train(self, runs: Sequence[Run]) -> None:
+        """Do all mini-batches, one after the other; with staleness the next one begins before one is updated."""
+        settings, ahead = runs[0].settings, min(run.settings.stale for run in runs)
+        begun: deque[Callable[[], None]] = deque()
+        for mini_batch in range(settings.mini_batches):
+            forward, backward = _passes(runs, mini_batch)
+            begun.append(partial(self._remote.start(settings.micro_batches, forward), backward))
+            if len(begun) > ahead:
+                begun.popleft()()
+        for update in begun:
+            update()
 
     def drop(self, lost: Collection[int]) -> None:
         """Go on without some workers; the others are renumbered.
@@ -164,7 +178,7 @@ class EmulatedDevice:
         self._workers = [worker for worker in self._workers if worker.index not in lost]
         for index, worker in enumerate(self._workers):
             worker.index = index
-        self._remote = RemoteWorkers(0, len(self._workers), _add_here)
+        self._remote = RemoteWorkers(0, len(self._workers), _start_here)
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Other workers never come: none."""

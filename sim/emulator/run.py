@@ -69,6 +69,8 @@ class Run:
     def partials(self, mini_batch: int, part: range | None = None) -> IntArray:
         """Forward pass, Round 1 and clamp of a mini-batch: sums of the workers' partial activations, int64 (B,).
 
+        With staleness this may come before or after the `update` of the mini-batch before, to the same values.
+
         Parameters
         ----------
         mini_batch

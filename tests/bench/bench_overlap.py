@@ -64,8 +64,8 @@ class Delayed:
 
 def train(ranks: Communicator, image: RandomImage, merge: str, options: argparse.Namespace) -> tuple[Any, ...]:
     """Seconds of the second epoch, what is known about messages, and the weights after it."""
-    sums, config = MergedSums(Delayed(ranks, options), merge), image.layout.config
-    remote = RemoteWorkers(ranks.rank, ranks.size, sums, times=lambda: sums.times)
+    sums, config = MergedSums(Delayed(ranks, options), merge, ahead=options.stale), image.layout.config
+    remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
     session = Session(EmulatedDevice(config, 1, remote=remote), communicator=ranks)
     session.upload([image])
     loss = get_loss("logistic")
@@ -81,6 +81,7 @@ def train(ranks: Communicator, image: RandomImage, merge: str, options: argparse
             rate_exponent=20,
             workers=ranks.size,
             unit=image.layout.unit,
+            stale=options.stale,
         )
     )
     session.run(ModelSource.ZERO)  # in which messages are planned
@@ -131,6 +132,7 @@ def main() -> None:
     for name, default in (("message-ms", 1.0), ("value-us", 30.0), ("latency-ms", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=default)
     parser.add_argument("--messages", type=int, nargs="*", default=[2, 4, 16])
+    parser.add_argument("--stale", action="store_true", help="with staleness: forward passes are a mini-batch ahead")
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:

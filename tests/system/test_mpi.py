@@ -56,11 +56,11 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_weights_do_not_depend_on_messages(data, ranks):
     """How many micro-batches travel in one is planned or given; what it takes is predicted and measured."""
-    words = (data, "--epochs", 2, "--batch", 64, "--json")
-    status, one, _, _ = train(*words)
-    assert status == 0
-    assert json.loads(one)["message_times"] is None
-    for merge, messages in (("auto", None), ("3", [3, 3, 2])):
+    for staleness, merge, messages in ((0, "auto", None), (0, "3", [3, 3, 2]), (1, "5", [5, 3])):
+        words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
+        status, one, _, _ = train(*words)
+        assert status == 0
+        assert json.loads(one)["message_times"] is None
         status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
         assert (status, err) == (0, [])
         document = json.loads(several)

@@ -47,7 +47,7 @@ def spread(data, ranks):
 def device(ranks, configs=(CONFIG,), merge="auto"):
     """The worker of a rank, which take turns with the configurations."""
     config, sums = configs[ranks.rank % len(configs)], MergedSums(ranks, merge)
-    remote = RemoteWorkers(ranks.rank, ranks.size, sums, times=lambda: sums.times)
+    remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
     return EmulatedDevice(config, 1, remote=remote)
 
 

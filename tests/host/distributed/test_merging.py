@@ -1,6 +1,7 @@
 """The plans of messages are the best of all, on any costs."""
 
 import random
+from collections import deque
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
 
@@ -170,6 +171,26 @@ def simulated(passes, lengths):
     return now
 
 
+def simulated_period(passes, lengths):
+    """The same if forward passes are one mini-batch ahead: time from one mini-batch to the next, after many of them."""
+    now = channel = 0
+    ends = []
+    begun = deque()
+    for _ in range(240):
+        forward, sizes, there = iter(passes.forward), iter(passes.sizes), []
+        for length in lengths:
+            now += sum(next(forward) for _ in range(length)) + passes.start_s
+            channel = max(channel, now) + passes.cost(sum(next(sizes) for _ in range(length)))
+            there.append(channel + passes.latency_s)
+        begun.append(there)
+        if len(begun) > 1:
+            backward = iter(passes.backward)
+            for length, arrival in zip(lengths, begun.popleft(), strict=True):
+                now = max(now, arrival) + passes.take_s + sum(next(backward) for _ in range(length))
+            ends.append(now)
+    return (ends[-1] - ends[-121]) / 120
+
+
 def draw_passes(rng):
     """Passes of whole numbers, so that sums are exact, with a cost that is any function of the size at all."""
     count = rng.randint(1, 7)
@@ -198,6 +219,18 @@ def check_passes(passes):
 @given(st.randoms(use_true_random=False))
 def test_no_other_messages_end_the_passes_earlier(rng):
     check_passes(draw_passes(rng))
+
+
+@given(st.randoms(use_true_random=False))
+def test_periods_are_those_of_many_mini_batches(rng):
+    passes = replace(draw_passes(rng), side_by_side=False, ahead=True)
+    count = len(passes.forward)
+    choices = list(all_lengths(count))
+    for lengths in rng.sample(choices, min(len(choices), 3)):
+        assert passes.end(lengths) == pytest.approx(simulated_period(passes, lengths))
+    equal = [[min(n, count - first) for first in range(0, count, n)] for n in range(1, count + 1)]
+    assert passes.best() == min(equal, key=lambda lengths: (passes.end(lengths), len(lengths)))
+    assert passes.end(equal[passes.uniform() - 1]) == passes.end(passes.best())
 
 
 @given(st.randoms(use_true_random=False), small, small)

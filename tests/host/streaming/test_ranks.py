@@ -36,7 +36,7 @@ def small_blocks(monkeypatch):
 
 
 def device(ranks):
-    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks)))
+    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start))
 
 
 def deal_to(options, config=CONFIG):

@@ -67,7 +67,7 @@ class LosingDevice:
         self.device.workers.extend(self.away)
         for index, worker in enumerate(self.device.workers):
             worker.index = index
-        self.device._remote = RemoteWorkers(0, len(self.workers), MergedSums(SINGLE_PROCESS))
+        self.device._remote = RemoteWorkers(0, len(self.workers), MergedSums(SINGLE_PROCESS).start)
         came = range(len(self.workers) - len(self.away), len(self.workers))
         self.away = []
         return came

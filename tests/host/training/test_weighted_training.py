@@ -160,7 +160,7 @@ def test_neither_workers_nor_layout_nor_ranks_matter(sparse, more, tmp_path):
 
     def devices(ranks, ours):
         if "parallel" not in ours:
-            remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks))
+            remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
             return {"device": EmulatedDevice(CONFIG, 1, remote=remote)}
         divided = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
         return {"device": EmulatedDevice(LISTING, 1, sample_ranks=divided), "sample_ranks": divided}
