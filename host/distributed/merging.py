@@ -146,7 +146,7 @@ def plan_messages(ready: Sequence[float], sizes: Sequence[int], cost: Callable[[
 
 
 class _State(NamedTuple):
-    """What a plan for the first items of `Passes` leads to. One is worse than another if no entry is smaller."""
+    """What a plan for the first items of `Passes` leads to: the smaller its first three numbers are, the better."""
 
     channel: float
     """When the channel is free, in seconds."""
@@ -242,7 +242,7 @@ class Passes:
         return _State(0.0, 0.0 if self.side_by_side else forward[-1], 0)
 
     def end(self, lengths: Sequence[int]) -> float:
-        """When the last backward pass ends, with messages of so many items each."""
+        """When the last backward pass ends, or with ``ahead`` the period, with messages of so many items each."""
         if self.ahead:
             return self._period(lengths)
         state = self._begin

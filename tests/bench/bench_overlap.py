@@ -8,8 +8,9 @@ each message is also kept back for a while, as a network would: messages occupy 
 and leave the processor to others. So the times are those of a network that is chosen, with computing that is measured:
 with fewer processors than ranks it takes longer than on a machine for each rank, and varies.
 
-In each round every variant does a run of its own. The table has medians over rounds of the slowest rank's epoch,
-and of what was predicted for a mini-batch and measured. The script fails if not all variants end with the same weights.
+In each round every variant trains two epochs, of which the second is counted. The table has medians over the rounds:
+of the slowest rank's epoch, and of the time of a mini-batch as it was measured and predicted. The script fails if not
+all variants end with the same weights.
 """
 
 import argparse
