@@ -414,13 +414,11 @@ class SparseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, (_, columns, hot) = self._features, self._spans(1)
+        features, (_, columns, _) = self._features, self._spans(1)
         where, shift = (columns[0], first // BANKS), self._settings.gradient_shift
         _descend(
             features.by_column, *where, deltas, shift, self._mini_batch, self._penalty, self._state, self.saturated
         )
-        _penalise(hot[0], self._penalty, self._weights)
-        self._mini_batch += 1
 
     @property
     def mini_batches_at_once(self) -> int:
@@ -439,9 +437,15 @@ class SparseModel(Model):
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
         features, (rows, columns, _) = self._features, self._spans(1)
         where = columns[0], first // BANKS, totals.shape[1] // BANKS
+        mini_batch = self._mini_batch + self._under_way - 1
         if self._done.size:
-            _catch_up(features.by_column[0], where, self._cold, self._mini_batch, self._penalty, self._state)
-        _totals(features.by_sample, rows[0], first, shift, self._mini_batch, self._state, totals)
+            _catch_up(features.by_column[0], where, self._cold, mini_batch, self._penalty, self._state)
+        _totals(features.by_sample, rows[0], first, shift, mini_batch, self._state, totals)
+
+    def _regularize(self) -> None:
+        _, _, hot = self._spans(1)
+        _penalise(hot[0], self._penalty, self._weights)
+        self._mini_batch += 1
 
     def _spans(self, threads: int) -> tuple[IntArray, IntArray, IntArray]:
         """Spans of entries, and the hot columns of each thread, int64 (threads, ranges, 2)."""

@@ -249,6 +249,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="What to do when a worker is lost: adopt deals its features to the others and trains the epoch "
         "again, to the same weights; stop ends the run.",
     ),
+    "merge": _option(
+        "--merge",
+        help="How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: "
+        "between processes (--launcher) that divide the features. A number; auto so that a mini-batch should be done "
+        "first, by measured times.",
+    ),
     "staleness": _option(
         "--staleness",
         type=int,
@@ -295,6 +301,7 @@ _NOT_TUNED = (
     "shares",
     "split",
     "on_loss",
+    "merge",
 )
 """Fields of `TrainingOptions` that `p4sgd tune` searches for or has otherwise, or that are not for a single process."""
 
@@ -548,6 +555,10 @@ def finish(
         from p4sgd.host.precondition import StageTimes
 
         output.say(str(StageTimes(**document["whitening_times"])))
+    if last.summary["message_times"] and not output.quiet:
+        from p4sgd.host.distributed.overlap import MessageTimes
+
+        output.say(str(MessageTimes(**last.summary["message_times"])))
     output.say(f"{early}best model: {best}; {kept}")
     known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")
     metrics = [

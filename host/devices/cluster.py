@@ -143,6 +143,7 @@ class ClusterDevice:
     """
 
     name = "cluster"
+    message_times = None
 
     def __init__(
         self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = SINGLE_PROCESS

@@ -443,6 +443,7 @@ class _Training:
                     last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         if last_remark is not None:
             self._tell(last_remark, True)
+        times = self._device.message_times
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -451,7 +452,11 @@ class _Training:
             monitored=self._monitored,
             stopped=stopped,
             remarks=(*state.remarks, *([last_remark] if last_remark else [])),
-            summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
+            summary=summary
+            | {
+                "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
+                "message_times": None if times is None else times.to_json(),
+            },
             more_epochs=more_epochs,
             next_start=self._next_start(best),
             activations=activations,

@@ -18,6 +18,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.weights import importances
 from p4sgd.host.devices import open_device
 from p4sgd.host.distributed import share_of
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
@@ -170,7 +171,7 @@ def test_neither_workers_nor_layout_nor_ranks_matter(sparse, more, tmp_path):
 
     def devices(ranks, ours):
         if "parallel" not in ours:
-            remote = RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum)
+            remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
             return {"device": EmulatedDevice(CONFIG, 1, remote=remote)}
         divided = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
         return {"device": EmulatedDevice(LISTING, 1, sample_ranks=divided), "sample_ranks": divided}
