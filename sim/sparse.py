@@ -317,7 +317,8 @@ class SparseFeatures(Features):
         """
         unit = self.sources[0].unit
         if batch not in self._visits:
-            counts = np.bincount(self._keys >> np.uint32(BANK_BITS), minlength=self.count)
+            counts = np.zeros(self.count, np.int64)
+            _count(self._words, _WORD_BITS, counts)
             # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
             self._visits[batch] = np.minimum(1.0, counts * (batch / self.samples)).reshape(-1, unit).mean(axis=1)
         # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
@@ -352,7 +353,7 @@ class SparseFeatures(Features):
         if (threads, workers) not in self._spans:
             unit = self.sources[0].unit
             units = np.zeros(self.count // unit, np.int64)
-            _count_units(self._words, _WORD_BITS + self._unit_bits, units)
+            _count(self._words, _WORD_BITS + self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
             cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * unit
             begins = self.begins_of(workers)
@@ -775,8 +776,10 @@ def _dots(words: Any, offset: int, rows: Any, weights: Any, sums: Any) -> None:
     for sample in range(sums.size):
         total = np.int64(0)
         for entry in range(np.uint64(rows[sample]), np.uint64(rows[sample + 1])):
-            word = np.uint64(words[entry])
-            total += np.int64(weights[word >> _COLUMN]) * (np.int64(word & _VALUE) - offset)
+            word = words[entry]
+            # Factors of 32 bits, which the compiler can multiply in vectors.
+            value = np.int32(np.int32(np.uint8(word)) - np.int32(offset))
+            total += np.int64(weights[np.uint64(word >> np.uint32(_WORD_BITS))]) * np.int64(value)
         sums[sample] = total
 
 
@@ -815,9 +818,10 @@ def _transpose(starts: Any, keys: Any, values: Any, unit_bits: int, rows: Any, w
 
 
 @_compiled(nogil=True)
-def _count_units(words: Any, unit_bits: int, counts: Any) -> None:
+def _count(words: Any, bits: int, counts: Any) -> None:
+    """Count words by what they have above the lowest ``bits``."""
     for word in words:
-        counts[np.uint64(word) >> np.uint64(unit_bits)] += 1
+        counts[np.uint64(word) >> np.uint64(bits)] += 1
 
 
 @_compiled(nogil=True)
