@@ -16,6 +16,10 @@ medians over the turns.
   the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. What the
   few samples left in the allocator is given back first, or it would hide what columns take: in P4SGD some 130 bytes
   each, of which a million are seven times the CSR matrix of ``wide``.
+- On one core of an Intel Xeon (Sapphire Rapids) beside other programs, in ms of CPU time, a run of the device with
+  B = 64, an epoch with losses, and an epoch of scikit-learn: ``rcv1`` 4.5 to 5, 7.5, 4 to 6; ``real-sim`` 12 to 13, 20,
+  10 to 14; ``wide`` 7.5 to 8, 19, 16. A run takes 2.7 ns an entry, half of it forward, most of it for instructions:
+  reading the entries alone takes 0.4 ns, and waits for weights count only in ``wide``.
 - The objective is the mean logistic loss with the penalties, computed here from the coefficients. The last columns have
   the epochs and the time of the shortest fit whose objective is at most 1 % above that of P4SGD with the first batch
   after all epochs, of fits with 1, 2, 5, 10, … epochs; the search of P4SGD and its packing count.
