@@ -53,7 +53,7 @@ _STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.15, 5.0, 15.0
 change of what a penalty subtracts in between; measured on one core."""
 
 _SPEAKER = 8
-"""Of so many neighbouring weights one is looked at to estimate these times; units have a multiple of it."""
+"""Of so many neighbouring weights, by which a unit can be divided, one is looked at to estimate these times."""
 
 _NARROW = 1 << 32 - _WORD_BITS
 """Words of up to so many columns take 32 bits."""
@@ -173,6 +173,7 @@ class SparseFeatures(Features):
         self._words, self._rows = _read_only(words), _read_only(rows)
         self._spans: dict[tuple[int, int], tuple[IntArray, IntArray, IntArray]] = {}
         self._visits: dict[int, npt.NDArray[np.float64]] = {}
+        """By batch, in how much of the mini-batches a column of each unit has entries, on average."""
 
     @property
     def form(self) -> FeatureFormat:
@@ -532,7 +533,7 @@ _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
 
 @_compiled(nogil=True, error_model="numpy")
 def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
-    """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`, at least 1."""
+    """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
     weight, left = np.int64(given), np.int64(count)
     size: Any = abs(weight)
     # A half is rounded up, so towards 0 if the weight is negative.
