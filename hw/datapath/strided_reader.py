@@ -10,8 +10,15 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS, RESPONSE_OKAY, Axi4Signature
 from p4sgd.hw.spec.run import COUNT_BITS
 
-__all__ = ["StridedReader"]
+__all__ = ["OUTSTANDING_READS", "StridedReader"]
 
+
+OUTSTANDING_READS = 128
+"""Requests under way at a memory port: enough for single beats at full rate if memory answers within 480 ns.
+
+High-bandwidth memory takes as many: AMD's tutorial declares 128 and a latency of 300 cycles for its ports
+(github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp).
+`tests/bench/bench_memory.py` shows the rates with fewer."""
 
 _GROUP_BEATS = 8
 """Maximum number of beats of a group."""
@@ -27,7 +34,7 @@ class StridedReader(wiring.Component):
     If ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
     ``burst_limit`` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
     boundary cuts it. A burst is requested only when the FIFO has room for the longest burst of the run, so the ``r``
-    channel never waits.
+    channel never waits, and only while fewer than ``outstanding`` are under way.
 
     A request takes 2 cycles, to plan and to issue it, or 1 for groups of a single beat that are not adjacent. So
     requests keep up with a beat a cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a
@@ -42,6 +49,8 @@ class StridedReader(wiring.Component):
     burst_limit
         Maximum number of beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so
         that one burst arrives while the next is requested.
+    outstanding
+        Maximum number of bursts under way, at least 4. A memory may take fewer; requests then wait.
 
     Members
     -------
@@ -67,17 +76,22 @@ class StridedReader(wiring.Component):
     Raises
     ------
     ValueError
-        If ``fifo_beats`` or ``burst_limit`` is outside its range.
+        If ``fifo_beats``, ``burst_limit`` or ``outstanding`` is outside its range.
     """
 
-    def __init__(self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64) -> None:
+    def __init__(
+        self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64, outstanding: int = OUTSTANDING_READS
+    ) -> None:
         if fifo_beats < 2 * _GROUP_BEATS or fifo_beats & (fifo_beats - 1):
             raise ValueError(f"fifo_beats must be a power of two, at least {2 * _GROUP_BEATS}, not {fifo_beats}")
         most = min(fifo_beats // 2, MAX_BEATS)
         if not _GROUP_BEATS <= burst_limit <= most or burst_limit & (burst_limit - 1):
             raise ValueError(f"burst_limit must be a power of two, {_GROUP_BEATS} to {most}, not {burst_limit}")
+        if outstanding < 4:
+            raise ValueError(f"outstanding must be at least 4, not {outstanding}")
         self._fifo_beats = fifo_beats
         self._burst_limit = burst_limit
+        self._outstanding = outstanding
         self._bus = Axi4Signature(data_bits=data_bits, write=False)
         super().__init__(
             {
@@ -153,6 +167,16 @@ class StridedReader(wiring.Component):
             enough.eq(room >= Mux(requested, more_needed, needed)),
         ]
 
+        # Requests that may still be made. Room for two, or three if one is made in the cycle of the comparison, is
+        # enough in every case.
+        reads = Signal(range(self._outstanding + 1), init=self._outstanding)
+        may_ask = Signal()
+        ended = self.memory.r.valid & self.memory.r.payload.last
+        m.d.sync += [
+            reads.eq(reads - requested + ended),
+            may_ask.eq(reads >= Mux(requested, 3, 2)),
+        ]
+
         m.d.comb += [
             self.memory.ar.payload.addr.eq(Cat(Signal(size, name="zero"), address, high)),
             self.memory.ar.payload.len.eq(beats - 1),
@@ -165,7 +189,7 @@ class StridedReader(wiring.Component):
         to_boundary = _GROUP_BEATS - place
         cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
         asks = Signal()  # request in the next cycle, if there is room
-        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
+        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough & may_ask))
         stopping = Signal()
         with m.If(self.stop):
             m.d.sync += stopping.eq(1)
