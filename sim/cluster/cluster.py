@@ -3,7 +3,6 @@
 Workers are instances of their generated Verilog, as on a board.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ShapeLike, Signal, Value
@@ -20,7 +19,7 @@ from p4sgd.hw.spec.run import EVENTS
 from p4sgd.hw.verilog import BlackBox
 from p4sgd.hw.worker.worker import WORKER, worker_signature
 from p4sgd.sim.cluster.link import Link, Pause
-from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories
+from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories, timing_word
 from p4sgd.sim.cluster.protocol import (
     DIRECTIONS,
     EVENTS_FILE,
@@ -298,7 +297,7 @@ class SingleWorker(wiring.Component):
             0,
             seed=self.seed,
             stall=self.memory_stall,
-            timing=MEMORY_TIMING.const(asdict(MemoryTiming())),
+            timing=timing_word(MemoryTiming()),
             load=self.load,
             save=self.save,
         )

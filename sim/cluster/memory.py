@@ -14,20 +14,25 @@ from p4sgd.hw.worker.worker import memory_port
 from p4sgd.sim.cluster.link import Noise
 from p4sgd.sim.cluster.protocol import MEMORY_BITS, MemoryTiming, memory_file
 
-__all__ = ["MEMORY_TIMING", "SimMemory", "attach_memories"]
+__all__ = ["MEMORY_TIMING", "SimMemory", "attach_memories", "timing_word"]
 
 
 MEMORY_TIMING = data.StructLayout({"latency": 15, "outstanding": 9, "refresh": 1})
 """A `MemoryTiming` as inputs."""
+
+
+def timing_word(timing: MemoryTiming) -> int:
+    """The value of `MEMORY_TIMING`."""
+    return sum(int(getattr(timing, str(name))) << field.offset for name, field in MEMORY_TIMING)
+
 
 _REQUESTS = MemoryTiming.MOST_OUTSTANDING
 
 _BEATS = 16
 
 _REFRESH_PERIOD, _REFRESH_CYCLES = 3900 // CLOCK_NS, 260 // CLOCK_NS
-"""Cycles from one refresh of all banks to the next, and those that it takes. AMD's controller waits for as long as its
-parameters say: REF_CMD_PERIOD 0xDB6 and tRFC 0xEA cycles of 900 MHz (github.com/open-power/snap,
-hardware/setup/create_hbm_host.tcl)."""
+"""Cycles from one refresh of all banks to the next, and those that it takes: 3.9 µs and 260 ns, the parameters of AMD's
+controller (0xD54 and 0xE4 cycles of 875 MHz in github.com/open-power/snap, hardware/setup/create_hbm.tcl)."""
 
 _SLAVE_ERROR = 0b10
 _DECODE_ERROR = 0b11

@@ -3,15 +3,13 @@ r"""Rates at which simulated memories deliver lines: by latency, reads under way
     PYTHONPATH=tests python tests/bench/bench_memory.py [--stored 8] [--precision 1 2 4 8] \
         [--latency 200 300 400] [--outstanding 16 64 128] [--refresh]
 
-A rate is lines by cycles; 1 is a line a cycle, the most that an engine takes. The first table is of one long mini-batch:
-cycles of one run less those of a run of half the size, so without its beginning and its end. Rates of real lines also
-depend on 4 KiB boundaries, which cut no group of 8 stored planes.
+A rate is lines by cycles; 1 is a line a cycle, the most that an engine takes. The first table is of a long mini-batch:
+what a run takes more than one of half the size, so without its beginning and its end.
 
-With --refresh the second table follows: mini-batches of several sizes, with the sums between them under way for as long
-as between boards of one switch, from memories that do and do not pause to refresh all their banks at once. What it
-shows is the loss.
+With --refresh the second table follows: mini-batches of several sizes, with memories that do and do not pause to
+refresh all their banks at once. Readers catch up while the sums between mini-batches are under way.
 
-Weights are compared with those of the golden model in every run.
+The weights of every run are compared with those of the golden model.
 """
 
 import argparse

@@ -1,7 +1,6 @@
 """SimMemory: AXI4 reads and writes, files in and out."""
 
 import random
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from p4sgd.sim.cluster import memory
-from p4sgd.sim.cluster.memory import MEMORY_TIMING, SimMemory
+from p4sgd.sim.cluster.memory import SimMemory, timing_word
 from p4sgd.sim.cluster.protocol import MemoryTiming, memory_file, read_saved
 
 BITS, STEP, SIZE = 64, 8, 1 << 14
@@ -24,7 +23,7 @@ LATENCY = MemoryTiming().latency
 def begin(dut, *, seed=1, stall=0, **timing):
     """Give all inputs but the bus their values, before the reset."""
     dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = seed, stall, 0, 0
-    dut.timing.value = MEMORY_TIMING.const(asdict(MemoryTiming(**timing))).as_value().value
+    dut.timing.value = timing_word(MemoryTiming(**timing))
 
 
 def request(address, beats, size=3, burst=BURST_INCR):

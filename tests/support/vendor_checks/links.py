@@ -111,15 +111,13 @@ class _Check:
             given[port] += 1
             if port not in masters:
                 yield self._at(line, f"there is no memory port {port}")
-            if memory == self._shell.other_memory:
-                continue
             match = _HBM.fullmatch(memory)
             last = int(match[2] or match[1]) if match else -1
             if match is None or not int(match[1]) <= last < self._shell.hbm.channels:
                 yield self._at(line, f"the board has no memory {memory}")
                 continue
             for channel in range(int(match[1]), last + 1):
-                if channel in owners:
+                if channel in owners and channel != self._shell.hbm.channels - 1:  # which is the labels', too
                     yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
                 owners[channel] = port
         yield from self._each_once(masters, given, "memory", "sp")
