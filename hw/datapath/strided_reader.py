@@ -14,11 +14,11 @@ __all__ = ["OUTSTANDING_READS", "StridedReader"]
 
 
 OUTSTANDING_READS = 128
-"""Requests under way at a memory port: enough for single beats at full rate if memory answers within 480 ns.
+"""Requests under way at a memory port: enough for a beat a cycle by single beats, if memory answers within 400 ns
+(``tests/bench/bench_memory.py``).
 
-High-bandwidth memory takes as many: AMD's tutorial declares 128 and a latency of 300 cycles for its ports
-(github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp).
-`tests/bench/bench_memory.py` shows the rates with fewer."""
+AMD's tutorial on high-bandwidth memory declares as many for its ports, and a latency of 300 cycles
+(github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp)."""
 
 _GROUP_BEATS = 8
 """Maximum number of beats of a group."""
