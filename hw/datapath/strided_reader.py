@@ -32,20 +32,24 @@ class StridedReader(wiring.Component):
 
     If ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
     ``burst_limit`` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
-    boundary cuts it. A burst is requested only when the FIFO has room for the longest burst of the run, so the ``r``
-    channel never waits, and only while fewer than ``outstanding`` are under way.
+    boundary cuts it. A burst is requested only while fewer than ``outstanding`` are under way, and only when the FIFO
+    has room for the longest burst of the run, so the ``r`` channel never waits.
 
     A request takes 2 cycles, to plan and to issue it, or 1 for groups of a single beat that are not adjacent. So
     requests keep up with a beat a cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a
     group. Beats pass the FIFO in 2 cycles.
 
-    Beats that come are as many as the requests under way have, in the time in which memory answers, at most one a
-    cycle. Simulated rates of 1, 2 and 4 of 8 planes (``tests/bench/bench_memory.py``), by the reads that memory takes::
+    While memory answers a request, no more beats come than those under way ask for, which are few if groups are short.
+    Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes and by the number of reads that memory takes at a
+    time (``tests/bench/bench_memory.py``)::
 
-                         16 reads            64 reads            128 reads
-        200 ns      0.31  0.62  1.00    1.00  1.00  1.00    1.00  1.00  1.00
-        300 ns      0.21  0.42  0.81    0.84  1.00  1.00    1.00  1.00  1.00
-        400 ns      0.16  0.31  0.62    0.63  1.00  1.00    1.00  1.00  1.00
+                        16 reads            64 reads           128 reads
+        200 ns     0.31  0.62  1.00    1.00  1.00  1.00    1.00  1.00  1.00
+        300 ns     0.21  0.42  0.81    0.84  1.00  1.00    1.00  1.00  1.00
+        400 ns     0.16  0.31  0.62    0.63  1.00  1.00    1.00  1.00  1.00
+
+    If a board turns out to take fewer, images can store each plane of 8 chunks in a row, for bursts of 8 beats or more;
+    the FIFO would have to put them back into the order of chunks.
 
     Parameters
     ----------

@@ -27,6 +27,7 @@ def timing_word(timing: MemoryTiming) -> int:
 
 
 _REQUESTS = MemoryTiming.MOST_OUTSTANDING
+"""Depth of the queues of requests."""
 
 _BEATS = 16
 

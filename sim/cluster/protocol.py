@@ -44,11 +44,11 @@ class MemoryTiming:
         If a number is outside its range.
     """
 
-    latency: int = 40
-    outstanding: int = 256
-    refresh: bool = False
-
     MOST_OUTSTANDING: ClassVar[int] = 256
+
+    latency: int = 40
+    outstanding: int = MOST_OUTSTANDING
+    refresh: bool = False
 
     def __post_init__(self) -> None:
         if not 5 <= self.latency < 1 << 15:

@@ -16,6 +16,7 @@ from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import HBM_U280, map_memories
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
+from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
 
@@ -60,6 +61,13 @@ def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
         assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
+
+
+def test_memory_ports_are_packaged_for_what_readers_and_storers_ask(vitis_folder):
+    """A burst of 64 beats, `OUTSTANDING_READS` reads and a single write: `test_memory_proved.py` has the last two."""
+    script = (vitis_folder / "package_p4sgd_worker.tcl").read_text().splitlines()
+    wanted = [f"p4sgd::memory m_axi_gmem{number} 64 {OUTSTANDING_READS} 1" for number in range(2)]
+    assert [line for line in script if line.startswith("p4sgd::memory")] == wanted
 
 
 def test_every_cell_is_placed_once(vitis_folder):
