@@ -32,6 +32,8 @@ class Shell:
         Releases of the tools that support the platform, oldest first.
     hbm
         The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
+    other_memory
+        Memory for the labels if the banks take all ports of HBM.
     transceivers, reference_clocks
         Names of the platform's interfaces for each QSFP28 port.
     free_clock, free_megahertz
@@ -44,6 +46,7 @@ class Shell:
     part: str
     releases: tuple[str, ...]
     hbm: Hbm
+    other_memory: str
     transceivers: tuple[str, ...]
     reference_clocks: tuple[str, ...]
     free_clock: str
@@ -57,6 +60,7 @@ SHELLS = {
         "xcu280-fsvh2892-2L-e",
         ("2022.1", "2022.2", "2023.1"),
         HBM_U280,
+        "DDR[0]",
         ("io_gt_qsfp0_00", "io_gt_qsfp1_00"),
         ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00"),
         "ii_level0_wire/ulp_m_aclk_freerun_ref_00",
@@ -101,8 +105,10 @@ class Design:
     dies: dict[str, int] = field(default_factory=dict)
 
 
-def bank(channels: range) -> str:
-    """Pseudo channels in the notation of v++, which makes one memory of neighbours."""
+def bank(channels: range, other: str) -> str:
+    """Pseudo channels in the notation of v++, which makes one memory of several; the other memory if there are none."""
+    if not channels:
+        return other
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
 
 
@@ -200,7 +206,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(shell.macs), udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
     memories = {
-        f"{worker.unit}.{memory_bus(number)}": bank(channels) for number, channels in enumerate(memory.channels)
+        f"{worker.unit}.{memory_bus(number)}": bank(channels, shell.other_memory)
+        for number, channels in enumerate(memory.channels)
     }
     return Xclbin(
         worker.name,

@@ -106,8 +106,8 @@ def _memory(xclbin: Xclbin) -> str:
     bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
     return (
         "**Memory.** No two memory ports of engines share a pseudo channel of HBM: it would be no faster for that.\n"
-        f"A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines, weights\n"
-        "and labels, padding included. Labels, which are few, may be at the end of the last bank.\n"
+        f"A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines and\n"
+        "weights, padding included. Labels, which are few, are at the end of the last bank or in another memory.\n"
     )
 
 

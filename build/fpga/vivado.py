@@ -170,7 +170,7 @@ def _source(name: str) -> tuple[str, str]:
 def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
     """Channels of the worker's memories; at least one channel is left to the host."""
     found = map_memories(config, shell.hbm).channels
-    if len(found) >= shell.hbm.channels:
+    if not found[-1] or len(found) == shell.hbm.channels:
         raise ValueError(f"the worker takes all {shell.hbm.channels} channels of memory, and the host needs one")
     return found
 

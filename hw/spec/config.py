@@ -132,7 +132,7 @@ class WorkerConfig:
     def u280_wide(cls) -> "WorkerConfig":
         """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM: up to 524,288 features a worker.
 
-        Labels, 32 bytes a micro-batch, share the last of these.
+        Labels, 32 bytes a micro-batch, share one of these or come from the board's DDR memory.
         """
         return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 

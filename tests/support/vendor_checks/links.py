@@ -111,6 +111,8 @@ class _Check:
             given[port] += 1
             if port not in masters:
                 yield self._at(line, f"there is no memory port {port}")
+            if memory == self._shell.other_memory:
+                continue
             match = _HBM.fullmatch(memory)
             last = int(match[2] or match[1]) if match else -1
             if match is None or not int(match[1]) <= last < self._shell.hbm.channels:
