@@ -85,6 +85,11 @@ proc p4sgd::add_memory {channels} {
         USER_AXI_INPUT_CLK_FREQ 250 \
         USER_AXI_INPUT_CLK1_FREQ 250 \
     ]
+    # Controllers refresh one bank at a time while others are read (these parameters are those of
+    # github.com/netlab-wisconsin/rPCIeBench). To refresh all at once takes 260 ns of 3.9 us, in which no lines come.
+    for {set controller 0} {$controller < 16} {incr controller} {
+        lappend parameters USER_MC${controller}_EN_SBREF true USER_MC${controller}_LOOKAHEAD_SBRF true
+    }
     for {set channel 0} {$channel < 32} {incr channel} {
         lappend parameters USER_SAXI_[format %02d $channel] [expr {$channel in $channels ? "true" : "false"}]
     }

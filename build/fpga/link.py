@@ -33,7 +33,7 @@ class Shell:
     hbm
         The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
     other_memory
-        Memory for the labels if they do not fit into HBM.
+        Memory for the labels if the banks take all ports of HBM.
     transceivers, reference_clocks
         Names of the platform's interfaces for each QSFP28 port.
     free_clock, free_megahertz
@@ -106,7 +106,7 @@ class Design:
 
 
 def bank(channels: range, other: str) -> str:
-    """Pseudo channels in the notation of v++, or the other memory if there are none."""
+    """Pseudo channels in the notation of v++, which makes one memory of several; the other memory if there are none."""
     if not channels:
         return other
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"

@@ -15,6 +15,7 @@ from p4sgd.build.fpga.kernel import (
     kernel_xml,
 )
 from p4sgd.build.generate.artifacts import header_comment
+from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
@@ -24,12 +25,9 @@ __all__ = ["PROCEDURES", "describe", "kernel_files", "package_script"]
 PROCEDURES = "package_kernel.tcl"
 """File with the procedures that all packaging scripts use."""
 
-_MEMORY = "64 16 16"
-"""Longest burst in beats, and reads and writes outstanding, for which interconnects are built.
-
-If all stored planes are read, a burst has up to 64 beats, and 16 outstanding ones cover the latency of any memory. If
-fewer are, a burst has only as many beats as planes, and 16 may be too few for the full bandwidth of the memory.
-"""
+_MEMORY = f"64 {OUTSTANDING_READS} 1"
+"""Longest burst in beats, and reads and writes outstanding, for which interconnects are built: what the readers of
+engines and labels ask for, and the storer of weights, which waits for each response."""
 
 
 _CROSSINGS = "p4sgd_cmac.xdc"

@@ -105,9 +105,9 @@ def _memory(xclbin: Xclbin) -> str:
         return ""
     bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
     return (
-        "**Memory.** Every memory port has pseudo channels of HBM to itself: one that two masters share is no faster.\n"
+        "**Memory.** No two memory ports of engines share a pseudo channel of HBM: it would be no faster for that.\n"
         f"A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines and\n"
-        "weights, padding included, without the labels.\n"
+        "weights, padding included. Labels, which are few, are at the end of the last bank or in another memory.\n"
     )
 
 

@@ -169,7 +169,7 @@ def vitis(
         facts["image_bytes"] = xclbin.memory.image_bytes
     show(output, out, files, facts, ["make check", "make"], udp=udp)
     if xclbin.memory:
-        output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB, without labels")
+        output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
 
 @click.command()

@@ -20,6 +20,7 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 
 if TYPE_CHECKING:
+    from p4sgd.sim.cluster.protocol import MemoryTiming
     from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["RtlDevice", "RtlWorker"]
@@ -72,6 +73,8 @@ class RtlDevice:
         Where to leave a waveform (VCD).
     on_trace
         Called with the trace of the workers when the device is closed.
+    memory
+        How fast the memories are; None for the default.
     chances
         Chances of faults, as for `inject_faults`.
 
@@ -99,9 +102,11 @@ class RtlDevice:
         seed: int = 0,
         waves: Path | None = None,
         on_trace: "Callable[[Trace], None] | None" = None,
+        memory: "MemoryTiming | None" = None,
         **chances: float,
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
+        from p4sgd.sim.cluster.protocol import MemoryTiming
 
         self.config = config
         self._waves = waves
@@ -109,7 +114,7 @@ class RtlDevice:
         self._job_workers = JobWorkers(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
-        settings |= fault_inputs(chances)
+        settings |= (memory or MemoryTiming()).inputs | fault_inputs(chances)
         self._simulator = Simulator(lambda: build_cluster(config, workers, waves=waves is not None), settings)
         self._workers = [
             RtlWorker(self, index, SimulatedBanks(config, index, self._simulator)) for index in range(workers)

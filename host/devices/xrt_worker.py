@@ -205,14 +205,19 @@ class BoardWorker:
             return
         if not self._is_idle():
             raise P4sgdError(f"{self._name} cannot move bank {bank} while it runs")
+        # The labels may be at the end of the last bank's memory (`p4sgd.build.generate.devices.map_memories`).
+        labels = self._config.labels_memory
+        is_last = bank == labels - 1
         try:
-            memory.reserve(size)
+            memory.reserve(size, beside=self._memories[labels] if is_last else None)
         except XrtError as error:
             raise UserError(
                 f"{self._name} has no room for {size:,} bytes in bank {bank}: {error}; take fewer samples or more "
                 "workers"
             ) from None
         self._addresses.move(bank)
+        if is_last:
+            self._addresses.move(labels)
 
 
 class AddressRegisters:

@@ -52,8 +52,15 @@ class BankMemory:
         self._copy = np.empty(0, np.uint8)
         self.size = self.address = 0
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int, *, beside: "BankMemory | None" = None) -> None:
         """Make room for so many bytes. The content is kept, but the address may change.
+
+        Parameters
+        ----------
+        size
+            Number of bytes.
+        beside
+            A bank that may be in the way, because it shares memory with this one. It moves, too, with its content.
 
         Raises
         ------
@@ -62,15 +69,20 @@ class BankMemory:
         """
         if size <= self.size:
             return
-        kept = self.read(0, self.size)
-        self.close()  # before allocating, as there may be no room for both
-        size = -(-size // PAGE) * PAGE
+        growing = [(self, size)] if beside is None or beside.size == 0 else [(self, size), (beside, beside.size)]
+        kept = [bank.read(0, bank.size) for bank, _ in growing]
+        for bank, _ in growing:
+            bank.close()  # before allocating, as there may be no room for both
+        for (bank, needed), content in zip(growing, kept, strict=True):
+            bank._allocate(-(-needed // PAGE) * PAGE)
+            bank.write(0, content)
+
+    def _allocate(self, size: int) -> None:
         self._buffer = self._library.allocate(self._device, size, self._group)
         self.address = self._library.address(self._buffer)
         where = self._library.map(self._buffer)
         self._copy = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(where))
         self.size = size
-        self.write(0, kept)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes, which must fit. While the board fetches one chunk, the next is copied."""

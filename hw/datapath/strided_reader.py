@@ -10,8 +10,14 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS, RESPONSE_OKAY, Axi4Signature
 from p4sgd.hw.spec.run import COUNT_BITS
 
-__all__ = ["StridedReader"]
+__all__ = ["OUTSTANDING_READS", "StridedReader"]
 
+
+OUTSTANDING_READS = 128
+"""Requests under way at a memory port: enough for a beat a cycle by single beats, if memory answers within 400 ns.
+
+AMD's tutorial on high-bandwidth memory declares as many for its ports, and a latency of 300 cycles
+(github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp)."""
 
 _GROUP_BEATS = 8
 """Maximum number of beats of a group."""
@@ -26,12 +32,24 @@ class StridedReader(wiring.Component):
 
     If ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
     ``burst_limit`` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
-    boundary cuts it. A burst is requested only when the FIFO has room for the longest burst of the run, so the ``r``
-    channel never waits.
+    boundary cuts it. A burst is requested only while fewer than ``outstanding`` are under way, and only when the FIFO
+    has room for the longest burst of the run, so the ``r`` channel never waits.
 
     A request takes 2 cycles, to plan and to issue it, or 1 for groups of a single beat that are not adjacent. So
     requests keep up with a beat a cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a
     group. Beats pass the FIFO in 2 cycles.
+
+    While memory answers a request, no more beats come than those under way ask for, which are few if groups are short.
+    Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes and by the number of reads that memory takes at a
+    time (``tests/bench/bench_memory.py``)::
+
+                        16 reads            64 reads           128 reads
+        200 ns     0.31  0.62  1.00    1.00  1.00  1.00    1.00  1.00  1.00
+        300 ns     0.21  0.42  0.81    0.84  1.00  1.00    1.00  1.00  1.00
+        400 ns     0.16  0.31  0.62    0.63  1.00  1.00    1.00  1.00  1.00
+
+    If a board turns out to take fewer, images can store each plane of 8 chunks in a row, for bursts of 8 beats or more;
+    the FIFO would have to put them back into the order of chunks.
 
     Parameters
     ----------
@@ -42,6 +60,8 @@ class StridedReader(wiring.Component):
     burst_limit
         Maximum number of beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so
         that one burst arrives while the next is requested.
+    outstanding
+        Maximum number of bursts under way, at least 4. A memory may take fewer; requests then wait.
 
     Members
     -------
@@ -67,17 +87,22 @@ class StridedReader(wiring.Component):
     Raises
     ------
     ValueError
-        If ``fifo_beats`` or ``burst_limit`` is outside its range.
+        If ``fifo_beats``, ``burst_limit`` or ``outstanding`` is outside its range.
     """
 
-    def __init__(self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64) -> None:
+    def __init__(
+        self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64, outstanding: int = OUTSTANDING_READS
+    ) -> None:
         if fifo_beats < 2 * _GROUP_BEATS or fifo_beats & (fifo_beats - 1):
             raise ValueError(f"fifo_beats must be a power of two, at least {2 * _GROUP_BEATS}, not {fifo_beats}")
         most = min(fifo_beats // 2, MAX_BEATS)
         if not _GROUP_BEATS <= burst_limit <= most or burst_limit & (burst_limit - 1):
             raise ValueError(f"burst_limit must be a power of two, {_GROUP_BEATS} to {most}, not {burst_limit}")
+        if outstanding < 4:
+            raise ValueError(f"outstanding must be at least 4, not {outstanding}")
         self._fifo_beats = fifo_beats
         self._burst_limit = burst_limit
+        self._outstanding = outstanding
         self._bus = Axi4Signature(data_bits=data_bits, write=False)
         super().__init__(
             {
@@ -153,6 +178,16 @@ class StridedReader(wiring.Component):
             enough.eq(room >= Mux(requested, more_needed, needed)),
         ]
 
+        # Requests that may still be made. Room for two, or three if one is made in the cycle of the comparison, is
+        # enough in every case.
+        reads = Signal(range(self._outstanding + 1), init=self._outstanding)
+        may_ask = Signal()
+        ended = self.memory.r.valid & self.memory.r.payload.last
+        m.d.sync += [
+            reads.eq(reads - requested + ended),
+            may_ask.eq(reads >= Mux(requested, 3, 2)),
+        ]
+
         m.d.comb += [
             self.memory.ar.payload.addr.eq(Cat(Signal(size, name="zero"), address, high)),
             self.memory.ar.payload.len.eq(beats - 1),
@@ -165,7 +200,7 @@ class StridedReader(wiring.Component):
         to_boundary = _GROUP_BEATS - place
         cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
         asks = Signal()  # request in the next cycle, if there is room
-        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
+        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough & may_ask))
         stopping = Signal()
         with m.If(self.stop):
             m.d.sync += stopping.eq(1)

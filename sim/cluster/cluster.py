@@ -19,12 +19,13 @@ from p4sgd.hw.spec.run import EVENTS
 from p4sgd.hw.verilog import BlackBox
 from p4sgd.hw.worker.worker import WORKER, worker_signature
 from p4sgd.sim.cluster.link import Link, Pause
-from p4sgd.sim.cluster.memory import attach_memories
+from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories, timing_word
 from p4sgd.sim.cluster.protocol import (
     DIRECTIONS,
     EVENTS_FILE,
     EVENTS_LIMIT,
     LINK_CHANCES,
+    MemoryTiming,
 )
 
 __all__ = ["Cluster", "Merge", "SingleWorker"]
@@ -103,6 +104,8 @@ class Cluster(wiring.Component):
         Seed of all random numbers; stable before reset ends.
     memory_stall, link_stall : In(8)
         Chance of a stall in each cycle and channel, in 1/256.
+    memory_latency : In(15), memory_outstanding : In(9), memory_refresh : In(1)
+        A `MemoryTiming`, stable.
     up_…, down_… : In(16)
         `LINK_CHANCES` of the links from the workers and to them, in 1/65536; see `Link`.
     up_cut, down_cut : In(workers)
@@ -129,6 +132,7 @@ class Cluster(wiring.Component):
                 "all_idle": Out(1),
                 "seed": In(32),
                 "memory_stall": In(8),
+                **{f"memory_{name}": In(field.shape) for name, field in MEMORY_TIMING},
                 "link_stall": In(8),
                 "up_cut": In(workers),
                 "down_cut": In(workers),
@@ -147,6 +151,9 @@ class Cluster(wiring.Component):
     all_idle: Signal
     seed: Signal
     memory_stall: Signal
+    memory_latency: Signal
+    memory_outstanding: Signal
+    memory_refresh: Signal
     link_stall: Signal
     up_cut: Signal
     down_cut: Signal
@@ -176,6 +183,7 @@ class Cluster(wiring.Component):
                 index,
                 seed=self.seed,
                 stall=self._chance("memory_stall", index),
+                timing=Cat(getattr(self, f"memory_{name}") for name, _ in MEMORY_TIMING),
                 load=self.load[banks],
                 save=self.save[banks],
             )
@@ -289,6 +297,7 @@ class SingleWorker(wiring.Component):
             0,
             seed=self.seed,
             stall=self.memory_stall,
+            timing=timing_word(MemoryTiming()),
             load=self.load,
             save=self.save,
         )

@@ -8,19 +8,32 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.worker.worker import memory_port
 from p4sgd.sim.cluster.link import Noise
-from p4sgd.sim.cluster.protocol import MEMORY_BITS, memory_file
+from p4sgd.sim.cluster.protocol import MEMORY_BITS, MemoryTiming, memory_file
 
-__all__ = ["SimMemory", "attach_memories"]
+__all__ = ["MEMORY_TIMING", "SimMemory", "attach_memories", "timing_word"]
 
 
-_REQUESTS = 64
-"""Depth of the queues of requests: more than the default latency, so that bursts of one beat have full rate too."""
+MEMORY_TIMING = data.StructLayout({"latency": 15, "outstanding": 9, "refresh": 1})
+"""A `MemoryTiming` as inputs."""
+
+
+def timing_word(timing: MemoryTiming) -> int:
+    """The value of `MEMORY_TIMING`."""
+    return sum(int(getattr(timing, str(name))) << field.offset for name, field in MEMORY_TIMING)
+
+
+_REQUESTS = MemoryTiming.MOST_OUTSTANDING
+"""Depth of the queues of requests."""
 
 _BEATS = 16
+
+_REFRESH_PERIOD, _REFRESH_CYCLES = 3900 // CLOCK_NS, 260 // CLOCK_NS
+"""Cycles from one refresh of all banks to the next, and those that it takes: 3.9 µs and 260 ns, the parameters of AMD's
+controller (0xD54 and 0xE4 cycles of 875 MHz in github.com/open-power/snap, hardware/setup/create_hbm.tcl)."""
 
 _SLAVE_ERROR = 0b10
 _DECODE_ERROR = 0b11
@@ -29,7 +42,9 @@ _DECODE_ERROR = 0b11
 class SimMemory(wiring.Component):
     """AXI4 memory that answers requests in order, after ``latency`` cycles or more, with at most one beat per cycle.
 
-    With ``stall`` every channel pauses at random, independently of the others. Addresses beyond the memory get DECERR.
+    It takes reads while fewer than ``outstanding`` are under way. With ``refresh`` no beat comes or goes for 65 of 975
+    cycles, those of each memory at another time, as if all banks of high-bandwidth memory were refreshed at once. With
+    ``stall`` every channel pauses at random, independently of the others. Addresses beyond the memory get DECERR.
     Requests that break a rule of AXI4, or that no master of this project makes, get SLVERR, which makes a run void:
     bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and ``last`` on the wrong beat
     of a write. Contents are loaded from files and saved to files; see ``sim_storage.sv``.
@@ -43,33 +58,39 @@ class SimMemory(wiring.Component):
     file
         Name of the file with its contents.
     instance
-        Number of this memory; selects its random numbers.
-    latency
-        Cycles from a read request to its first beat, at least 4. The default of 40 is 160 ns at 250 MHz, about that
-        of a random access to high-bandwidth memory.
+        Number of this memory; selects its random numbers, and the time of its refreshes.
 
     Members
     -------
     bus : In(AXI4)
     seed : In(32), stall : In(8)
         Seed of the random numbers; chance of a pause per cycle and channel, in 1/256.
+    timing : In(MEMORY_TIMING)
+        A `MemoryTiming`, stable.
     load, save : In(1)
         A rising edge loads the contents from the file, or saves them to it.
     """
 
-    def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int, latency: int = 40) -> None:
-        if not 4 <= latency < 1 << 15:
-            raise ValueError(f"latency must be 4 to 32767 cycles, not {latency}")
+    def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int) -> None:
         self._bus = Axi4Signature(data_bits=data_bits)
         self._address_bits = address_bits
         self._file = file
         self._instance = instance
-        self._latency = latency
-        super().__init__({"bus": In(self._bus), "seed": In(32), "stall": In(8), "load": In(1), "save": In(1)})
+        super().__init__(
+            {
+                "bus": In(self._bus),
+                "seed": In(32),
+                "stall": In(8),
+                "timing": In(MEMORY_TIMING),
+                "load": In(1),
+                "save": In(1),
+            }
+        )
 
     bus: Any
     seed: Signal
     stall: Signal
+    timing: Any
     load: Signal
     save: Signal
 
@@ -80,6 +101,12 @@ class SimMemory(wiring.Component):
         m.submodules.noise = noise = Noise(self._instance)
         m.d.comb += noise.seed.eq(self.seed)
         goes = [noise.value[8 * channel : 8 * channel + 8] >= self.stall for channel in range(4)]
+        elapsed = Signal(range(_REFRESH_PERIOD), init=self._instance * 389 % _REFRESH_PERIOD)
+        awake = Signal(init=1)
+        m.d.sync += [
+            elapsed.eq(Mux(elapsed == _REFRESH_PERIOD - 1, 0, elapsed + 1)),
+            awake.eq(~self.timing.refresh | (elapsed >= _REFRESH_CYCLES)),
+        ]
 
         read_address = Signal(word_bits)
         read_data = Signal(self._bus.data_bits)
@@ -102,11 +129,13 @@ class SimMemory(wiring.Component):
             i_load=self.load,
             i_save=self.save,
         )
-        self._read(m, goes[0], goes[1], read_enable, read_address, read_data)
-        self._write(m, goes[2], goes[3], write_enable, write_address)
+        self._read(m, goes[0], goes[1] & awake, read_enable, read_address, read_data)
+        self._write(m, goes[2], goes[3] & awake, write_enable, write_address)
         return m
 
-    def _requests(self, m: Module, name: str, channel: Any, goes: Any) -> tuple[SyncFIFOBuffered, data.View, Signal]:
+    def _requests(
+        self, m: Module, name: str, channel: Any, goes: Any, room: ValueLike = 1
+    ) -> tuple[SyncFIFOBuffered, data.View, Signal]:
         """A queue of requests, with the time when each may be answered: queue, first request, whether that is due."""
         layout = data.StructLayout({"addr": 64, "len": 8, "bad": 1, "due": 16})
         size = self._bus.size
@@ -126,9 +155,9 @@ class SimMemory(wiring.Component):
                 | (channel.payload.burst != BURST_INCR)
                 | (channel.payload.size != size)
             ),
-            entry.due.eq(now + self._latency - 3),
-            channel.ready.eq(accepting & queue.w_rdy),
-            queue.w_en.eq(channel.valid & accepting),
+            entry.due.eq(now + self.timing.latency - 3),
+            channel.ready.eq(accepting & queue.w_rdy & room),
+            queue.w_en.eq(channel.valid & channel.ready),
         ]
         with m.If(~accepting):
             m.d.sync += accepting.eq(goes)
@@ -142,7 +171,9 @@ class SimMemory(wiring.Component):
 
     def _read(self, m: Module, accept: Any, goes: Any, enable: Signal, address: Signal, read_data: Signal) -> None:
         size = self._bus.size
-        queue, request, due = self._requests(m, "reads", self.bus.ar, accept)
+        under_way = Signal(range(_REQUESTS + 1))
+        few = under_way < self.timing.outstanding
+        queue, request, due = self._requests(m, "reads", self.bus.ar, accept, few)
         beat = Signal(8)
         room = Signal(range(_BEATS + 1), init=_BEATS)
         last = beat == request.len
@@ -171,6 +202,7 @@ class SimMemory(wiring.Component):
             was_last.eq(last),
             response.eq(_response(outside, request.bad)),
             room.eq(room - enable + given),
+            under_way.eq(under_way + (self.bus.ar.valid & self.bus.ar.ready) - (given & self.bus.r.payload.last)),
         ]
         with m.If(enable):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
@@ -210,7 +242,16 @@ def _response(outside: Any, bad: Any) -> Any:
 
 
 def attach_memories(
-    m: Module, config: WorkerConfig, worker: Any, index: int, *, seed: Value, stall: ValueLike, load: Value, save: Value
+    m: Module,
+    config: WorkerConfig,
+    worker: Any,
+    index: int,
+    *,
+    seed: Value,
+    stall: ValueLike,
+    timing: ValueLike,
+    load: Value,
+    save: Value,
 ) -> None:
     """Connect simulated memories to a worker.
 
@@ -224,7 +265,7 @@ def attach_memories(
         Its interface.
     index
         Its number, which selects file names and random numbers.
-    seed, stall
+    seed, stall, timing
         As in `SimMemory`.
     load, save
         A rising edge of bit n loads or saves bank n.
@@ -242,6 +283,7 @@ def attach_memories(
         m.d.comb += [
             memory.seed.eq(seed),
             memory.stall.eq(stall),
+            memory.timing.eq(timing),
             memory.load.eq(load[bank]),
             memory.save.eq(save[bank]),
         ]

@@ -1,6 +1,8 @@
 """Names, files and limits shared by the simulator and its client. Imports neither Amaranth nor cocotb."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +15,52 @@ __all__ = [
     "MEMORY_BITS",
     "SOCKET",
     "WAVEFORM",
+    "MemoryTiming",
     "memory_file",
     "read_saved",
 ]
 
 MEMORY_BITS = 24
 """log2 of the size of a simulated memory bank in bytes."""
+
+
+@dataclass(frozen=True)
+class MemoryTiming:
+    """How fast simulated memories are.
+
+    Parameters
+    ----------
+    latency
+        Cycles from a read request to its first beat, 5 to 32767. The default of 40 is 160 ns at 250 MHz, about that of
+        a random access to high-bandwidth memory.
+    outstanding
+        Reads that a memory takes before it has answered the first, 1 to 256: a burst is one.
+    refresh
+        Whether memories pause to refresh all their banks at once.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
+    """
+
+    MOST_OUTSTANDING: ClassVar[int] = 256
+
+    latency: int = 40
+    outstanding: int = MOST_OUTSTANDING
+    refresh: bool = False
+
+    def __post_init__(self) -> None:
+        if not 5 <= self.latency < 1 << 15:
+            raise ValueError(f"latency must be 5 to 32767 cycles, not {self.latency}")
+        if not 1 <= self.outstanding <= self.MOST_OUTSTANDING:
+            raise ValueError(f"outstanding must be 1 to {self.MOST_OUTSTANDING}, not {self.outstanding}")
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """Inputs of the cluster."""
+        return {f"memory_{name}": int(value) for name, value in asdict(self).items()}
+
 
 DIRECTIONS = ("up", "down")
 """Directions of links: from a worker to the aggregator, and back."""

@@ -28,14 +28,16 @@ def stays_in_its_page(m, request, data_bits):
 
 
 class Reading(Proof):
-    """Requests of a StridedReader, and the room for what they bring."""
+    """Requests of a StridedReader: how many are under way, and the room for what they bring."""
 
-    DATA_BITS, FIFO_BEATS, BLOCK = 1024, 16, 8
+    DATA_BITS, FIFO_BEATS, BLOCK, OUTSTANDING = 1024, 16, 8, 4
     IDLE, SHAPE, MULTIPLY, DIVIDE, PLAN, REQUEST = range(6)
 
     def __init__(self, reader=StridedReader):
         super().__init__()
-        self.reader = reader(self.DATA_BITS, fifo_beats=self.FIFO_BEATS, burst_limit=self.BLOCK)
+        self.reader = reader(
+            self.DATA_BITS, fifo_beats=self.FIFO_BEATS, burst_limit=self.BLOCK, outstanding=self.OUTSTANDING
+        )
 
     def claim(self, m):
         m.submodules.dut = dut = self.reader
@@ -62,12 +64,19 @@ class Reading(Proof):
         ]
         self.kept = coming + level
 
+        # No burst ends that was not asked for; no more are under way than allowed.
+        self.bursts = bursts = Signal(range(2 * self.OUTSTANDING))
+        ends = dut.memory.r.valid & dut.memory.r.payload.last
+        m.d.sync += bursts.eq(bursts + asks - ends)
+        m.d.comb += [Assume(~ends | (bursts != 0)), Assert(bursts <= self.OUTSTANDING)]
+
     def strengthen(self, m):
         """What the states of the reader have made so far."""
         request = self.reader.memory.ar
         state = self.peek("dut.fsm_state", 3)
         room, needed, beats = self.peek("dut.room", 5), self.peek("dut.needed", 4), self.peek("dut.beats", 4)
         more_needed, enough = self.peek("dut.more_needed", 5), self.peek("dut.enough")
+        reads = self.peek("dut.reads", 3)
         group, distance = self.peek("dut.group_beats", 4), self.peek("dut.distance", 4)
         beats_left, to_next = self.peek("dut.beats_left", 4), self.peek("dut.to_next", 4)
         advance, ends_group = self.peek("dut.advance", 4), self.peek("dut.ends_group")
@@ -78,6 +87,9 @@ class Reading(Proof):
         last = self.peek("dut.left", 45)[-1]
         m.d.comb += [
             Assert(room + self.kept + self.peek("dut.freed") == self.FIFO_BEATS),
+            Assert(reads + self.bursts == self.OUTSTANDING),
+            Assert(~self.peek("dut.may_ask") | (reads >= 1 + request.valid)),
+            Assert(~request.valid | (reads >= 1)),
             Assert(state <= self.REQUEST),
             Assert(~request.valid | (state == self.REQUEST)),
             Assert(self.reader.busy | (state == self.IDLE)),
@@ -212,6 +224,7 @@ def test_rules_of_the_bus_are_kept(tmp_path, proof, k):
     [
         pytest.param("start + group_beats > _GROUP_BEATS", "start + group_beats > _GROUP_BEATS + 1", id="page"),
         pytest.param("Mux(requested, more_needed, needed)", "needed", id="room"),
+        pytest.param("Mux(requested, 3, 2)", "1", id="outstanding"),
         pytest.param("valid & ~self.memory.ar.ready)", "valid & ~self.memory.ar.ready & ~self.stop)", id="withdrawn"),
     ],
 )

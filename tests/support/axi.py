@@ -35,7 +35,7 @@ class ReadMemory:
         self.requests: list[Request] = []
         self.bad_beats: set[int] = set()
         """Addresses that are answered with an error."""
-        self._beats = StreamSource(dut, f"{name}__r", stall)
+        self.answers = StreamSource(dut, f"{name}__r", stall)
         self._data_bits = data_bits
         self._word_at = word_at
         StreamSink(dut, f"{name}__ar", stall, on_item=self._answer)
@@ -48,7 +48,7 @@ class ReadMemory:
             address = request.address + beat * step
             last = int(beat == request.beats - 1)
             resp = 0b10 if address in self.bad_beats else RESPONSE_OKAY
-            self._beats.send([self._word_at(address) | resp << self._data_bits | last << (self._data_bits + 2)])
+            self.answers.send([self._word_at(address) | resp << self._data_bits | last << (self._data_bits + 2)])
 
 
 class WriteMemory:

@@ -101,6 +101,7 @@ def random_job(
     *,
     seed: int,
     precision: int | None = None,
+    stored: int | None = None,
     signed: bool | None = None,
     wild: bool = False,
     loss: str | None = None,
@@ -120,7 +121,7 @@ def random_job(
     pick = random.Random(seed)
     rng = np.random.default_rng(seed)
     p = precision or pick.randint(1, 8)
-    form = FeatureFormat(pick.randint(p, 8), p, pick.random() < 0.5 if signed is None else signed)
+    form = FeatureFormat(stored or pick.randint(p, 8), p, pick.random() < 0.5 if signed is None else signed)
     chunks = chunks or pick.randint(1, max_chunks)
     unit = unit or pick.choice([unit for unit in UNITS if chunks % max(1, unit // config.lanes) == 0])
     micro_batches = micro_batches or pick.randint(1, 4)
@@ -143,9 +144,9 @@ def random_job(
     units = chunks // max(1, unit // config.lanes) * config.engines
     full, least = units * unit, (units - config.engines) * unit + 1
     low, high = (-(1 << form.stored - 1), 1 << form.stored - 1) if form.signed else (0, 1 << form.stored)
-    stored = [rng.integers(low, high, (samples, pick.randint(least, full))) for _ in range(workers)]
+    values = [rng.integers(low, high, (samples, pick.randint(least, full))) for _ in range(workers)]
     reach = WEIGHT.maximum if wild else 1 << 21
-    weights = [rng.integers(-reach, reach, worker.shape[1]) for worker in stored]
+    weights = [rng.integers(-reach, reach, worker.shape[1]) for worker in values]
     span = LABEL.maximum if wild else 1 << 16
     labels = rng.integers(-span, span, samples)
     if not wild and (loss is None or get_loss(loss).label_mode.sign):
@@ -158,12 +159,12 @@ def random_job(
     exempt = None
     if pick.random() < 0.75:
         worker = pick.randrange(workers)
-        exempt = worker, pick.choice([stored[worker].shape[1] - 1, pick.randrange(stored[worker].shape[1])])
+        exempt = worker, pick.choice([values[worker].shape[1] - 1, pick.randrange(values[worker].shape[1])])
     importances = None
     if pick.random() < 0.3 if weighted is None else weighted:
         settings = dataclasses.replace(settings, weighted=True)
         importances = rng.choice([0, 1, IMPORTANCE.one, *rng.integers(0, IMPORTANCE.one, samples)], samples)
-    return Job(config, settings, table, stored, labels, weights, exempt=exempt, importances=importances)
+    return Job(config, settings, table, values, labels, weights, exempt=exempt, importances=importances)
 
 
 def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[Shard]]:

@@ -15,7 +15,8 @@ class KernelWorker:
     """A worker of a device; to be used in a function that ``cocotb.task.bridge`` runs.
 
     Its buffers are where they can be on a U280, each in a channel of its own, some of them above 4 GiB: so an address
-    that lost a part, or is another port's, is in none. What writes addresses is XRT's driver.
+    that lost a part, or is another port's, is in none. Banks are not in their last channel, where the labels may be.
+    What writes addresses is XRT's driver.
 
     ``size`` is that of each buffer in bytes; ``stall`` the chance of a pause, in each cycle of each channel.
     """
@@ -23,9 +24,11 @@ class KernelWorker:
     def __init__(self, dut: Any, config: WorkerConfig, *, size: int = 1 << 20, stall: float = 0.0) -> None:
         self.config = config
         self._bus = register_master(dut, "s_axi_control", stall)
+        *banks, labels = map_memories(config, HBM_U280).channels
+        channels = [*(bank[-2] for bank in banks), labels[0]]
         self._buffers = [
-            Buffer(dut, f"m_axi_gmem{number}", stall, channels[-1] * HBM_U280.channel_bytes, size)
-            for number, channels in enumerate(map_memories(config, HBM_U280).channels)
+            Buffer(dut, f"m_axi_gmem{number}", stall, channel * HBM_U280.channel_bytes, size)
+            for number, channel in enumerate(channels)
         ]
         self._addresses = AddressRegisters(config, lambda bank: self._buffers[bank].base, self._write_word)
 

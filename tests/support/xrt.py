@@ -101,18 +101,22 @@ class Allocation:
 
 
 class Channel:
-    """A pseudo-channel of the board's memory. Its initial content is arbitrary."""
+    """A pseudo-channel of the board's memory, or neighbours as one memory. Its initial content is arbitrary.
 
-    def __init__(self, number, size):
-        self.base, self.size = number << 28, size
-        self.allocations = []
+    One that is a part of ``another`` has its allocations: XRT's driver keeps a single list of what is taken of the
+    board, and looks for room in a range of it.
+    """
+
+    def __init__(self, base, size, another=None):
+        self.base, self.size = base, size
+        self.allocations = [] if another is None else another.allocations
 
     def allocate(self, size):
         start = self.base + 3 * PAGE  # so an address without the base added is in no allocation
         for known in sorted(self.allocations, key=lambda each: each.address):
             if start + size <= known.address:
                 break
-            start = -(-known.end // PAGE) * PAGE + PAGE
+            start = max(start, -(-known.end // PAGE) * PAGE + PAGE)
         if start + size > self.base + self.size:
             raise RefusedError(errno.ENOMEM, f"Could not allocate {size} bytes in bank")
         found = Allocation(start, np.full(size, 0xA5, np.uint8))
@@ -288,13 +292,16 @@ class KernelMac:
 class Board:
     """A board with a cable. If ``lost``, it has dropped off the bus.
 
-    ``cable`` says what is not as it should be with its link.
+    ``cable`` says what is not as it should be with its link. Its last two memories are a pair of channels and the
+    second of these alone.
     """
 
     def __init__(self, machine, bdf, link, channels=8, channel_bytes=1 << 20):
         self.machine, self.bdf = machine, bdf
         self.platform = PLATFORM
-        self.channels = [Channel(number, channel_bytes) for number in range(channels)]
+        self.channels = [Channel(number << 28, channel_bytes) for number in range(channels)]
+        pair = Channel(channels << 28, 2 * channel_bytes)
+        self.channels += [pair, Channel(pair.base + channel_bytes, channel_bytes, pair)]
         self.link = link
         self.lost = False
         self.cable = {}

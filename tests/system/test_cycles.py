@@ -8,9 +8,10 @@ from support.jobs import random_job, run_on
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.model import Model
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
+from p4sgd.sim.cluster.protocol import MemoryTiming
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=32)
 
@@ -108,6 +109,26 @@ def test_cycles_by_cause_are_nearly_those_predicted():
                 assert waits[0] == pytest.approx(waits[1], abs=20, rel=0.05), (chunks, precision, batch, stale)
     finally:
         device.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [1, 2, 4, 8])
+def test_few_of_many_stored_planes_come_at_the_full_rate(precision):
+    """From memories that answer after 300 ns, the slowest to be expected of a U280."""
+    seed, stored, chunks = default_seed(), 8, 32
+    device = RtlDevice(CONFIG, 1, memory=MemoryTiming(latency=300 // CLOCK_NS))
+    try:
+        cycles = []
+        for micro_batches in (64, 128):
+            sizes = {"chunks": chunks, "micro_batches": micro_batches, "mini_batches": 1}
+            job = random_job(CONFIG, 1, seed=seed, precision=precision, stored=stored, **sizes)
+            weights, _, counters = run_on(device, job)
+            assert weights[0].tolist() == job.golden().weights[0].tolist()
+            cycles.append(counters[0]["CYCLES"])
+    finally:
+        device.close()
+    assert 64 * chunks * precision / (cycles[1] - cycles[0]) >= 0.95
 
 
 @pytest.mark.rtl

@@ -10,12 +10,13 @@ from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
-from p4sgd.build.fpga.link import aggregator_xclbin
+from p4sgd.build.fpga.link import aggregator_xclbin, bank
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import HBM_U280, map_memories
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
+from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
 
@@ -62,6 +63,13 @@ def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
         assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
 
 
+def test_memory_ports_are_packaged_for_what_readers_and_storers_ask(vitis_folder):
+    """A burst of 64 beats, `OUTSTANDING_READS` reads and a single write: `test_memory_proved.py` has the last two."""
+    script = (vitis_folder / "package_p4sgd_worker.tcl").read_text().splitlines()
+    wanted = [f"p4sgd::memory m_axi_gmem{number} 64 {OUTSTANDING_READS} 1" for number in range(2)]
+    assert [line for line in script if line.startswith("p4sgd::memory")] == wanted
+
+
 def test_every_cell_is_placed_once(vitis_folder):
     """Tiny's engine is on the memory's die; its labels are read from the next."""
     every_cell_once(vitis_folder)
@@ -77,30 +85,33 @@ def test_every_file_says_how_it_was_made(vitis_folder):
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "u280_wide"])
-def test_memories_have_channels_of_their_own_in_both_stacks(name):
+def test_banks_take_all_channels_and_labels_the_last_too(name):
     config = PRESETS[name]()
     found = map_memories(config, HBM_U280)
-    used = [channel for channels in found.channels for channel in channels]
+    *banks, labels = found.channels
     assert len(found.channels) == config.memories
-    assert len(set(used)) == len(used)
-    assert set(used) <= set(range(32))
-    banks = found.channels[:-1]
+    assert [channel for channels in banks for channel in channels] == list(range(32)), "neighbours, and no one else's"
+    assert list(labels) == [31]
     assert {len(channels) * 256 << 20 for channels in banks} == {found.bank_bytes}
-    assert found.image_bytes == found.bank_bytes * config.engines * config.ports
-    shares = [sum(channel // 16 == stack for channels in banks for channel in channels) for stack in (0, 1)]
-    assert max(shares) - min(shares) <= len(banks[0]), "stacks have the same share"
+    assert found.image_bytes == found.bank_bytes * config.engines * config.ports == 8 << 30
 
 
 def test_the_memory_of_a_u280():
-    """16 banks of 256 MiB and the labels: PG276 has 32 pseudo channels of 256 MiB."""
+    """16 banks of 512 MiB, the labels at the end of the last: PG276 has 32 pseudo channels of 256 MiB."""
     found = map_memories(WorkerConfig.u280(), HBM_U280)
-    assert [channels[0] for channels in found.channels] == [*range(0, 32, 2), 31]
-    assert found.image_bytes == 4 << 30
+    wanted = [f"HBM[{low}:{low + 1}]" for low in range(0, 32, 2)] + ["HBM[31]"]
+    assert [bank(channels, "DDR[0]") for channels in found.channels] == wanted
+    assert found.bank_bytes == 512 << 20
 
 
-def test_labels_go_elsewhere_where_banks_take_all_channels():
+def test_labels_go_elsewhere_where_banks_take_all_ports():
     found = map_memories(WorkerConfig.u280_wide(), HBM_U280)
     assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
+
+
+def test_labels_have_the_last_channel_to_themselves_where_banks_leave_it():
+    found = map_memories(WorkerConfig(engines=5, ports=2), HBM_U280)
+    assert [list(channels) for channels in found.channels[-2:]] == [[27, 28, 29], [31]]
 
 
 def test_more_banks_than_channels_are_refused():

@@ -9,6 +9,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.cluster import build, process
+from p4sgd.sim.cluster.protocol import MemoryTiming
 from p4sgd.sim.verilator import SimulationError
 
 
@@ -38,10 +39,30 @@ def open_rtl(tmp_path, monkeypatch):
     return lambda **options: open_device("rtl", WorkerConfig.tiny(), 1, **options)
 
 
+def faults_of(device):
+    """Inputs that are not 0, but for those of the memories' timing."""
+    inputs = device._simulator._process.settings
+    return {name: value for name, value in inputs.items() if value and name not in MemoryTiming().inputs}
+
+
+def test_memories_are_as_fast_as_they_are_to_be(open_rtl):
+    inputs = open_rtl(memory=MemoryTiming(latency=75, refresh=True))._simulator._process.settings
+    assert {name: value for name, value in inputs.items() if value} == {
+        "memory_latency": 75,
+        "memory_outstanding": MemoryTiming().outstanding,
+        "memory_refresh": 1,
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"latency": 4}, {"latency": 1 << 15}, {"outstanding": 0}, {"outstanding": 257}])
+def test_memories_are_not_faster_than_their_model(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        MemoryTiming(**wrong)
+
+
 def test_chances_are_rounded_to_the_nearest(open_rtl):
     device = open_rtl(memory_stall=0.003, link_stall=0.9999, link_loss=1e-5)
-    settings = device._simulator._process.settings
-    assert {name: steps for name, steps in settings.items() if steps} == {
+    assert faults_of(device) == {
         "memory_stall": 1,
         "link_stall": 255,
         "up_loss": 1,
@@ -52,8 +73,7 @@ def test_chances_are_rounded_to_the_nearest(open_rtl):
 
 def test_each_direction_has_its_own_faults(open_rtl):
     device = open_rtl(link_loss=0.5, down_loss=0.25, up_burst_begin=0.125, worker_pause=2**-16)
-    settings = device._simulator._process.settings
-    assert {name: steps for name, steps in settings.items() if steps} == {
+    assert faults_of(device) == {
         "up_loss": 1 << 15,
         "down_loss": 1 << 14,
         "up_burst_begin": 1 << 13,

@@ -113,6 +113,37 @@ def test_a_growing_bank_keeps_its_content(machine, worker):
     assert client.read_pair(registers.model_address(1)) == 3 * PAGE
 
 
+@pytest.fixture
+def sharing(machine, tmp_path):
+    """A worker whose last bank has two channels, of which the labels share the second, as on a U280."""
+    xclbin = make_xclbin(tmp_path / "sharing.xclbin", SMALL, groups=[1, 2, 3, 8, 9])
+    with contextlib.closing(BoardWorker(0, BoardAddress(bdf_of(0), xclbin))) as found:
+        yield found
+
+
+@pytest.mark.parametrize("first", [3, 4])
+def test_labels_make_way_for_lines(machine, sharing, first):
+    """Lines of a second data set are longer than a channel; the labels were at its end."""
+    client = client_of(sharing)
+    pair, end = machine.boards[0].channels[8:]
+    client.write_pair(registers.LABELS_ADDRESS, PAGE)
+    client.write_pair(registers.lines_address(1, 1), 0)
+    for bank in (first, 7 - first):
+        sharing.write_memory(bank, 0, data(20 * PAGE, bank))
+    sharing.write_memory(3, 0, data(350 * PAGE, 5))
+    lines, labels = pair.allocations
+    assert lines.end > end.base + PAGE, "lines are in both channels"
+    assert labels.address >= lines.end
+    assert on_board(machine, registers.LABELS_ADDRESS) == labels.address + PAGE
+    assert on_board(machine, registers.lines_address(1, 1)) == lines.address
+    assert sharing.read_memory(4, 0, 20 * PAGE).tolist() == data(20 * PAGE, 4).tolist()
+    assert sharing.read_memory(3, 0, 350 * PAGE).tolist() == data(350 * PAGE, 5).tolist()
+    sharing.write_memory(4, 20 * PAGE, data(80 * PAGE, 6))
+    assert sharing.read_memory(4, 0, 100 * PAGE).tolist() == [*data(20 * PAGE, 4), *data(80 * PAGE, 6)]
+    with pytest.raises(UserError, match=r"has no room for [0-9,]+ bytes in bank 3: .*take fewer samples"):
+        sharing.write_memory(3, 350 * PAGE, data(80 * PAGE))
+
+
 def test_there_is_room_for_weights_before_a_run_that_stores_them(machine, worker):
     """A run stores weights that the host never wrote. Beyond the buffer it would overwrite others' memory."""
     job = random_job(SMALL, 2, seed=1)

@@ -108,6 +108,31 @@ async def never_holds_up_the_memory(dut):
 
 
 @cocotb.test()
+async def asks_for_as_much_as_may_be_under_way(dut):
+    """While memory answers nothing: as many bursts as allowed but for one, or as the FIFO has room for."""
+    bits, fifo_beats, outstanding = (parameters()[name] for name in ("bits", "fifo_beats", "outstanding"))
+    memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), 0.0)
+    data = StreamSink(dut, "data")
+    await start(dut)
+    for burst, stride in ((1, 4), (2, 8), (5, 7)):
+        data.items.clear()
+        memory.requests.clear()
+        memory.answers.stall = 1.0
+        bursts = 2 * fifo_beats
+        dut.base.value, dut.bursts.value = 0, bursts
+        dut.burst_beats.value, dut.stride_beats.value = burst, stride
+        await pulse(dut, "start")
+        await ClockCycles(dut.clk, 3 * fifo_beats + 40)
+        first = len(memory.requests)
+        assert first <= outstanding
+        if outstanding * burst <= fifo_beats // 2:
+            assert first >= outstanding - 1
+        memory.answers.stall = 0.5
+        assert len(await data.receive(burst * bursts)) == burst * bursts
+        await ClockCycles(dut.clk, 6)
+
+
+@cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def stops_at_any_time(dut, stall):
     """What was requested comes, nothing else; then it is idle, and its next run is right."""
@@ -163,12 +188,15 @@ async def tells_errors(dut):
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     "sizes",
-    [[(64, 64, 32)], pytest.param([(256, 512, 64), (512, 128, 64), (64, 16, 8)], marks=pytest.mark.slow)],
+    [
+        [(64, 64, 32, 16)],
+        pytest.param([(256, 512, 64, 128), (512, 128, 64, 32), (64, 16, 8, 8)], marks=pytest.mark.slow),
+    ],
     ids=["one", "others"],
 )
 def test_strided_reader(sizes):
     readers = {}
-    for bits, fifo_beats, burst_limit in sizes:
-        depths = {"fifo_beats": fifo_beats, "burst_limit": burst_limit}
+    for bits, fifo_beats, burst_limit, outstanding in sizes:
+        depths = {"fifo_beats": fifo_beats, "burst_limit": burst_limit, "outstanding": outstanding}
         readers[f"bits{bits}_fifo{fifo_beats}"] = StridedReader(bits, **depths), {"bits": bits, **depths}
     run_sizes(readers, __file__)

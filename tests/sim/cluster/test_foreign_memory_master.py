@@ -12,8 +12,8 @@ from support.foreign_axi import ID_BITS, axi, memory_master
 
 from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.sim.cluster import memory
-from p4sgd.sim.cluster.memory import SimMemory
-from p4sgd.sim.cluster.protocol import memory_file
+from p4sgd.sim.cluster.memory import SimMemory, timing_word
+from p4sgd.sim.cluster.protocol import MemoryTiming, memory_file
 
 BITS, STEP, ADDRESS_BITS = 64, 8, 14
 SIZE = 1 << ADDRESS_BITS
@@ -25,6 +25,7 @@ async def writes_and_reads_any_bytes(dut, stall):
     """The master splits at 4 KiB and strobes parts of words; several reads are under way at once."""
     master = memory_master(dut, "s_axi", stall / 256)
     dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = random.getrandbits(32), stall, 0, 0
+    dut.timing.value = timing_word(MemoryTiming())
     contents = bytearray(random.randbytes(SIZE))
     (Path.cwd() / memory_file(0, 0)).write_bytes(contents)
     await start(dut)

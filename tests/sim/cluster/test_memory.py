@@ -1,6 +1,7 @@
 """SimMemory: AXI4 reads and writes, files in and out."""
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import cocotb
@@ -12,11 +13,17 @@ from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from p4sgd.sim.cluster import memory
-from p4sgd.sim.cluster.memory import SimMemory
-from p4sgd.sim.cluster.protocol import memory_file, read_saved
+from p4sgd.sim.cluster.memory import SimMemory, timing_word
+from p4sgd.sim.cluster.protocol import MemoryTiming, memory_file, read_saved
 
 BITS, STEP, SIZE = 64, 8, 1 << 14
-LATENCY = 40
+LATENCY = MemoryTiming().latency
+
+
+def begin(dut, *, seed=1, stall=0, **timing):
+    """Give all inputs but the bus their values, before the reset."""
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = seed, stall, 0, 0
+    dut.timing.value = timing_word(MemoryTiming(**timing))
 
 
 def request(address, beats, size=3, burst=BURST_INCR):
@@ -52,11 +59,26 @@ class Master:
         return [(item & (1 << BITS) - 1, item >> BITS & 3, item >> BITS + 2) for item in items]
 
 
+async def read_singles(dut, master, count):
+    """Cycles in which single beats are asked for, and in which they come."""
+    master.ar.send([request(STEP * index, 1) for index in range(count)])
+    asked, answered, cycle = [], [], 0
+    while len(answered) < count:
+        await RisingEdge(dut.clk)
+        if dut.bus__ar__valid.value and dut.bus__ar__ready.value:
+            asked.append(cycle)
+        if dut.bus__r__valid.value and dut.bus__r__ready.value:
+            answered.append(cycle)
+        cycle += 1
+        assert cycle < 100 * count
+    return asked, answered
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0, 100])
 async def reads_what_was_written(dut, stall):
     master = Master(dut, stall / 256)
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = random.getrandbits(32), stall, 0, 0
+    begin(dut, seed=random.getrandbits(32), stall=stall)
     await start(dut)
     folder = Path.cwd()
     contents = bytearray(random.randbytes(SIZE))
@@ -91,7 +113,7 @@ async def reads_what_was_written(dut, stall):
 @cocotb.test()
 async def answers_beyond_its_end_with_an_error(dut):
     master = Master(dut, 0.0)
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    begin(dut)
     await start(dut)
     assert [resp for _, resp, _ in await master.read([(SIZE, 2)])] == [3, 3]
     assert await master.write(SIZE, [1]) == 3
@@ -100,7 +122,7 @@ async def answers_beyond_its_end_with_an_error(dut):
 @cocotb.test()
 async def answers_broken_rules_with_an_error(dut):
     master = Master(dut, 0.0)
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    begin(dut)
     await start(dut)
     edge = 4096 - STEP
     master.ar.send([request(edge, 2), request(0, 2, size=2), request(0, 2, burst=0), request(0, 2, burst=2)])
@@ -116,28 +138,44 @@ async def answers_broken_rules_with_an_error(dut):
 @cocotb.test()
 async def answers_after_its_latency_and_then_every_cycle(dut):
     master = Master(dut, 0.0)
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    begin(dut)
     await start(dut)
     for _ in range(5):
         await RisingEdge(dut.clk)
-    master.ar.send([request(STEP * index, 1) for index in range(100)])
-    asked, answered = [], []
-    for cycle in range(400):
-        await RisingEdge(dut.clk)
-        if dut.bus__ar__valid.value and dut.bus__ar__ready.value:
-            asked.append(cycle)
-        if dut.bus__r__valid.value and dut.bus__r__ready.value:
-            answered.append(cycle)
-    assert len(asked) == len(answered) == 100
+    asked, answered = await read_singles(dut, master, 100)
     assert answered[0] - asked[0] == LATENCY
     assert answered[-1] - answered[0] == 99, "single beats come every cycle"
+
+
+@cocotb.test()
+@cocotb.parametrize(latency=[5, 75], outstanding=[1, 16, 200])
+async def takes_as_many_reads_as_it_may(dut, latency, outstanding):
+    master = Master(dut, 0.0)
+    begin(dut, latency=latency, outstanding=outstanding)
+    await start(dut)
+    asked, answered = await read_singles(dut, master, 400)
+    under_way = [sum(at < cycle for at in asked) - sum(at < cycle for at in answered) for cycle in asked]
+    assert max(under_way) == min(outstanding, latency + 1) - 1, "besides the one that is being taken"
+    assert answered[0] - asked[0] == latency
+
+
+@cocotb.test()
+async def pauses_to_refresh(dut):
+    """65 of 975 cycles: AMD's controller does so for 260 ns of 3.9 µs."""
+    master = Master(dut, 0.0)
+    begin(dut, refresh=True)
+    await start(dut)
+    _, answered = await read_singles(dut, master, 3000)
+    gaps = {after: after - before - 1 for before, after in pairwise(answered) if after > before + 1}
+    assert set(gaps.values()) == {65}
+    assert {after - before for before, after in pairwise(gaps)} == {975}
 
 
 @cocotb.test()
 async def keeps_an_answer_for_as_long_as_it_takes(dut):
     """Longer than the memory's clock of 16 bits goes without wrapping."""
     master = Master(dut, 0.0)
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    begin(dut)
     await start(dut)
     master.r.stall = 1.0
     master.ar.send([request(0, 200)])
@@ -149,5 +187,5 @@ async def keeps_an_answer_for_as_long_as_it_takes(dut):
 @pytest.mark.rtl
 def test_memory():
     storage = Path(memory.__file__).with_name("sim_storage.sv")
-    component = SimMemory(BITS, SIZE.bit_length() - 1, file=memory_file(0, 0), instance=1, latency=LATENCY)
+    component = SimMemory(BITS, SIZE.bit_length() - 1, file=memory_file(0, 0), instance=1)
     run_bench(component, __file__, sources=[storage])

@@ -119,7 +119,7 @@ class _Check:
                 yield self._at(line, f"the board has no memory {memory}")
                 continue
             for channel in range(int(match[1]), last + 1):
-                if channel in owners:
+                if channel in owners and channel != self._shell.hbm.channels - 1:  # which is the labels', too
                     yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
                 owners[channel] = port
         yield from self._each_once(masters, given, "memory", "sp")
