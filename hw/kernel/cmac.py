@@ -35,7 +35,7 @@ LANES = 4
 
 _RESET_CYCLES = 256
 """Shortest reset of the MAC in cycles of the kernel's clock. It must be many cycles of the slowest clock that samples
-it, 50 MHz."""
+it, the free-running one: 100 MHz on a U280."""
 
 _START_CYCLES = 64
 """Cycles of the MAC's clock for which its domain stays in reset. They are many cycles of the kernel's clock, too."""
@@ -352,8 +352,8 @@ class CmacKernel(wiring.Component):
     ap_clk, ap_rst_n, control, axis_tx, axis_rx
         As of a `CmacAdapter`.
     clk_gt_freerun
-        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for (50 MHz on a U280's shell),
-        which rules out ``ap_clk``: its rate may be changed.
+        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.
+        That rules out ``ap_clk``: its rate may be changed.
     gt_refclk_p, gt_refclk_n
         Reference clock of the transceivers, 156.25 MHz on a U280.
     gt_rxp, gt_rxn, gt_txp, gt_txn
