@@ -63,6 +63,12 @@ FAULTS = {
         ("p4sgd::bus axis_tx", "p4sgd::bus axis_out"),
         r"the Verilog of p4sgd_worker has no bus axis_out",
     ),
+    "memory ports that may send narrow bursts": (
+        "scripts",
+        "package_kernel.tcl",
+        ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1"),
+        "SUPPORTS_NARROW_BURST is 1, and should be 0",
+    ),
     "a bus without a clock": (
         "scripts",
         "package_p4sgd_worker.tcl",
