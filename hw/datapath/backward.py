@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition
-from p4sgd.hw.primitives import AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
 
@@ -210,8 +210,7 @@ class Gradient(wiring.Component):
             tree = AdderTree(BANKS, DELTA.width)
             m.submodules[f"tree{lane}"] = tree
             for bank in range(BANKS):
-                # Tools make the gate a synchronous reset of the register, so it takes no LUT.
-                gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True)
+                gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True, attrs=GATE)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)
             value = Signal(signed(GRADIENT_BITS), name=f"gradient_{lane}", reset_less=True)

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from support.components import example
 from support.yosys import run_yosys
 
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.verilog import modules, share_modules, to_verilog
 
 PAIRS = r"""
@@ -81,6 +82,15 @@ def test_an_engine_has_each_of_its_trees_once():
         assert len([name for name in names if name.startswith(part)]) == 1
     bodies = list(modules(text).values())
     assert len(set(bodies)) == len(bodies)
+
+
+def test_gates_are_resets():
+    """Vivado is told so for every register behind one, of both passes: they would take a LUT a bit."""
+    for name in ("datapath.forward.DotProduct", "datapath.backward.Gradient"):
+        text = to_verilog(example(name), "top")
+        gated = re.findall(r"^  (.*)\n  reg \[\d+:0\] gated_\d+_\d+ ", text, re.MULTILINE)
+        assert len(gated) == BANKS * WorkerConfig.small().lanes
+        assert set(gated) == {'(* extract_reset = "yes" *)'}
 
 
 @pytest.mark.slow
