@@ -10,9 +10,9 @@ __all__ = ["MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """Make the clock domain ``sync`` of a kernel from its clock and reset ports.
 
-    The reset passes two registers, which the place-and-route tool may copy and distribute over the chip. A kernel also
-    begins in reset after configuration. Its reset ends some cycles after ``ap_rst_n`` has risen, when others may
-    already be sending requests: `connect_control` holds these back.
+    The reset passes registers, which the place-and-route tool may copy and distribute over the chip, and lasts at least
+    two cycles, as a `Worker` needs. A kernel also begins in reset after configuration. Its reset ends some cycles after
+    ``ap_rst_n`` has risen, when others may already be sending requests: `connect_control` holds these back.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
-    taken, reset = Signal(init=1, name="reset_taken"), Signal(init=1, name="reset")
+    taken, held, reset = (Signal(init=1, name=name) for name in ("reset_taken", "reset_held", "reset"))
     m.d.comb += [ClockSignal("sync").eq(ap_clk), ClockSignal("ap").eq(ap_clk), ResetSignal("sync").eq(reset)]
-    m.d.ap += Cat(taken, reset).eq(Cat(~ap_rst_n, taken))
+    m.d.ap += [taken.eq(~ap_rst_n), held.eq(taken), reset.eq(taken | held)]
 
 
 def connect_control(m: Module, control: Any, registers: Any) -> None:
