@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal, Value
 
-__all__ = ["MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
+__all__ = ["KEEP", "MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 
 
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
@@ -62,18 +62,25 @@ MARK = {"ASYNC_REG": "TRUE"}
 """Attribute of a synchronizer's registers. Vivado places them next to each other and does not optimise them (UG901)."""
 
 
+KEEP = {"keep": "true"}
+"""Attribute of a register that a synchronizer samples (UG901, KEEP). Otherwise Vivado may merge it with one that is
+always the same: the highest bit of a pointer in Gray code with that of the binary one. Constraints on its name would
+miss it."""
+
+
 class MarkedSynchronizers:
     """Platform that makes Amaranth's synchronizers of registers with the attribute `MARK`; for ``to_verilog``.
 
     Without a platform Amaranth leaves the attribute out. Its platform for this vendor instantiates cells of a library
     that other tools lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to
-    it.
+    it. What it samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it.
     """
 
     def get_ff_sync(self, synchronizer: Any) -> Module:
         """Make the module of an `amaranth.lib.cdc.FFSynchronizer`."""
         m = Module()
         value = synchronizer.i
+        value.attrs.update(KEEP)
         for stage in range(synchronizer._stages):
             later = Signal(
                 synchronizer.i.shape(),
