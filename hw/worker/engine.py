@@ -41,7 +41,6 @@ ENGINE_SETTINGS = data.StructLayout(
         "signed": unsigned(1),
         "chunks": unsigned(registers.CHUNKS["value"].bits),
         "unit_chunks": unsigned(registers.FORMAT["unit_chunks"].bits),
-        "total_chunks": unsigned(COUNT_BITS),
         "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
         "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
         "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
@@ -52,8 +51,7 @@ ENGINE_SETTINGS = data.StructLayout(
         "stale": unsigned(1),
     }
 )
-"""Settings of a run, stable from its start to its end. ``total_chunks`` counts the chunks of all micro-batches;
-``exempt`` is that the engine has a weight without penalties."""
+"""Settings of a run, stable from its start to its end; ``exempt`` is that the engine has a weight without penalties."""
 
 
 class EngineCommands(wiring.Signature):
@@ -150,6 +148,8 @@ class Engine(wiring.Component):
         The deltas of the micro-batches, in the same order.
     settings
         Settings of the run.
+    total_chunks
+        Chunks of all micro-batches of the run; stable from a cycle before ``commands.train``.
     lines_address, model_address
         Byte addresses, multiples of 4096; of the lines, one for each port.
     commands
@@ -167,6 +167,7 @@ class Engine(wiring.Component):
                 "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "settings": In(ENGINE_SETTINGS),
+                "total_chunks": In(COUNT_BITS),
                 "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
                 "commands": In(EngineCommands()),
@@ -179,6 +180,7 @@ class Engine(wiring.Component):
     dots: Any
     deltas: Any
     settings: data.View
+    total_chunks: Signal
     lines_address: list[Signal]
     model_address: Signal
     commands: Any
@@ -203,16 +205,21 @@ class Engine(wiring.Component):
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("engine")(part)
 
-        # Inputs cross the chip, so they go into registers first.
-        settings: Any = Signal(ENGINE_SETTINGS, reset_less=True)
-        lines_address = [Signal(64, name=f"lines_address{index}", reset_less=True) for index in range(config.ports)]
-        model_address = Signal(64, reset_less=True)
+        # Inputs cross the chip, so they go into registers first. Those that are stable during a run may take some
+        # cycles to settle before it: a constraint names their register.
+        addresses = data.ArrayLayout(64, config.ports)
+        layout = data.StructLayout({"settings": ENGINE_SETTINGS, "model_address": 64, "lines_address": addresses})
+        stable: Any = Signal(layout, reset_less=True)
+        settings, model_address = stable.settings, stable.model_address
+        lines_address = [stable.lines_address[index] for index in range(config.ports)]
+        total_chunks = Signal(COUNT_BITS, reset_less=True)
         commands: Any = EngineCommands().create(path=("command",))
         deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         m.d.comb += backward.deltas.payload.eq(deltas)
         m.d.engine += [
             settings.eq(self.settings),
             model_address.eq(self.model_address),
+            total_chunks.eq(self.total_chunks),
             *(here.eq(there) for here, there in zip(lines_address, self.lines_address, strict=True)),
             *(getattr(commands, name).eq(getattr(self.commands, name)) for name in EngineCommands().members),
             backward.deltas.valid.eq(self.deltas.valid),
@@ -270,7 +277,7 @@ class Engine(wiring.Component):
         self._connect_memory(m, readers, storer)
         loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
         self._feed(m, readers, forward, loader, loading, aborting)
-        self._plan(m, readers, settings, commands, lines_address, model_address)
+        self._plan(m, readers, settings, total_chunks, commands, lines_address, model_address)
 
         # The loader writes the model, zeros too. The forward pass and the storer share its read port.
         half = Signal(config.chunk_bits)
@@ -387,6 +394,7 @@ class Engine(wiring.Component):
         m: Module,
         readers: list[StridedReader],
         settings: Any,
+        total_chunks: Signal,
         commands: Any,
         lines_address: list[Signal],
         model_address: Signal,
@@ -398,7 +406,7 @@ class Engine(wiring.Component):
                 reader.base.eq(address),
                 reader.burst_beats.eq(settings.precision),
                 reader.stride_beats.eq(settings.stored),
-                reader.bursts.eq(settings.total_chunks),
+                reader.bursts.eq(total_chunks),
                 reader.start.eq(commands.train),
                 reader.stop.eq(commands.abort),
             ]

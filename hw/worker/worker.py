@@ -338,7 +338,6 @@ class Worker(wiring.Component):
             settings.signed.eq(registers.format_signed),
             settings.chunks.eq(registers.chunks),
             settings.unit_chunks.eq(registers.format_unit_chunks),
-            settings.total_chunks.eq(run_sizes.total_chunks),
             settings.micro_batches.eq(registers.micro_batches),
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
@@ -351,6 +350,7 @@ class Worker(wiring.Component):
             m.d.comb += [
                 engine.settings.eq(settings),
                 engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
+                engine.total_chunks.eq(run_sizes.total_chunks),
                 engine.model_address.eq(registers.wide(f"model{index}_address")),
                 *(
                     engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))

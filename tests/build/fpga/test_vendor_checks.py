@@ -99,6 +99,12 @@ FAULTS = {
         ("consume_r_gry_reg[*]", "consume_r_gry_reg"),
         r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry_reg",
     ),
+    "settings that are not there": (
+        "scripts",
+        "p4sgd_worker.xdc",
+        ("engine*/stable_reg", "engine*/table_reg"),
+        r"p4sgd_worker.xdc:\d+: the Verilog has no component/worker/engine\*/table_reg\[\*\]",
+    ),
     "a pin that is not there": (
         "scripts",
         "p4sgd_cmac.xdc",
