@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from support.components import example
 from support.yosys import run_yosys
 
+from p4sgd.hw.datapath.lines import LineFIFO
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.verilog import modules, share_modules, to_verilog
 
@@ -82,6 +83,14 @@ def test_an_engine_has_each_of_its_trees_once():
         assert len([name for name in names if name.startswith(part)]) == 1
     bodies = list(modules(text).values())
     assert len(set(bodies)) == len(bodies)
+
+
+def test_ultra_ram_begins_with_zeros():
+    """It cannot begin with anything else (UG573), so the text has no initial words for it."""
+    text = to_verilog(LineFIFO(WorkerConfig(lanes=8, line_fifo_depth=4096)), "top")
+    memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[63:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
+    (name,) = memory.findall(text)
+    assert not re.search(rf"initial|{name}\[\d+\] = ", text[memory.search(text).end() :])
 
 
 def test_gates_are_resets():
