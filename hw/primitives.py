@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.spec.fixed import Fixed
 
-__all__ = ["AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate", "tree_latency"]
+__all__ = ["GATE", "AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate", "tree_latency"]
 
 
 def _extend(value: Value, width: int) -> Value:
@@ -82,6 +82,10 @@ def ram_style(depth: int) -> dict[str, str]:
     """Attributes of a memory: UltraRAM if it is at least as deep as one, otherwise the tools choose."""
     return {"ram_style": "ultra"} if depth >= _ULTRA_DEPTH else {}
 
+
+GATE = {"extract_reset": "yes"}
+"""Attribute of a register behind a gate: it is 0 where a bit is not set. As the register's synchronous reset the gate
+takes no LUT. Without this attribute Vivado decides by heuristics whether it becomes one (UG901, EXTRACT_RESET)."""
 
 _RADIX = 3
 """Numbers that one node adds. A LUT has inputs to spare for a third operand, so a ternary adder takes as many LUTs as a

@@ -135,7 +135,9 @@ def share_modules(text: str) -> str:
 class BlackBox(wiring.Component):
     """Stand-in for a component whose Verilog is written separately: an instance of that module.
 
-    The component is elaborated and written once, however many instances there are.
+    The component is elaborated and written once, however many instances there are. Vivado keeps the hierarchy of each
+    (UG901, KEEP_HIERARCHY). So it can be placed by name, and its registers are not merged with the same ones of another
+    instance, which may be on another die.
 
     Parameters
     ----------
@@ -158,4 +160,4 @@ class BlackBox(wiring.Component):
         ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
         for path, member, value in self.signature.flatten(self):
             ports[f"{'o' if member.flow is Out else 'i'}_{'__'.join(map(str, path))}"] = value
-        return Instance(self._module, **ports)
+        return Instance(self._module, a_keep_hierarchy="yes", **ports)

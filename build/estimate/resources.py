@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
 
+from p4sgd.build.estimate.loads import Loads, count_loads
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
 from p4sgd.build.estimate.timing import FLIP_FLOPS, Timing, analyse
 from p4sgd.build.generate.devices import Device
@@ -169,12 +170,15 @@ class Unit:
         Resources by part, and in total. The engines are a part of the worker.
     timing
         The longest paths. Those of the worker do not include paths within engines.
+    loads
+        The nets with the most loads, and the registers that resets reach; likewise.
     """
 
     name: str
     parts: list[Part]
     total: Resources
     timing: Timing
+    loads: Loads
 
     def document(self, device: Device) -> dict[str, object]:
         """The estimate as plain data for JSON."""
@@ -191,6 +195,8 @@ class Unit:
             ],
             "ends": self.timing.ends,
             "ends_breaking_rule": self.timing.breaking,
+            "nets": [{**net._asdict(), "keeps_rule": net.keeps_rule} for net in self.loads.nets],
+            "resettable": self.loads.resettable,
         }
 
 
@@ -232,6 +238,6 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         for design, whole, flat in zip(designs, wholes, flats, strict=True):
             netlist = whole.result()
             parts, size = count_parts(netlist, boxes), total(netlist, boxes)
-            units.append(Unit(design.unit, parts, size, analyse(flat.result())))
+            units.append(Unit(design.unit, parts, size, analyse(flat.result()), count_loads(flat.result())))
             boxes[design.top] = size
     return units, {design.top: design.verilog for design in designs}

@@ -53,11 +53,12 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """A module; ``names`` are the names of its nets in the source."""
+    """A module; ``names`` are the names of its nets in the source, and ``resets`` its nets that are resets."""
 
     ports: Mapping[str, Port]
     cells: list[Cell]
     names: Mapping[int, str]
+    resets: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,18 @@ class Netlist:
         return cls(modules, top)
 
 
+_RESET = re.compile(r"(^|[._])rst$")
+"""Amaranth's name of the reset of a clock domain: ``rst`` or ``<domain>_rst``, below the names of submodules."""
+
+
 def _module(found: Mapping[str, Any]) -> Module:
     names: dict[int, str] = {}
+    resets: set[int] = set()
     for name, net in found["netnames"].items():
         if net["hide_name"]:
             continue
+        if _RESET.search(name):
+            resets.update(bit for bit in net["bits"] if isinstance(bit, int))
         several = len(net["bits"]) > 1
         for index, bit in enumerate(net["bits"]):
             if isinstance(bit, int):
@@ -107,6 +115,7 @@ def _module(found: Mapping[str, Any]) -> Module:
             for name, cell in found["cells"].items()
         ],
         names,
+        frozenset(resets),
     )
 
 

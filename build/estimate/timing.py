@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, Port
 
 __all__ = [
+    "CLOCK",
     "CLOCK_TO_OUT",
     "DELAY",
     "FLIP_FLOPS",
@@ -107,12 +108,13 @@ class End(NamedTuple):
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 _SHIFT_REGISTERS = ("SRL16E", "SRLC32E")
 _MEMORIES = {"RAMB18E2": BLOCK_RAM, "RAMB36E2": BLOCK_RAM, "URAM288": ULTRA_RAM}
-_CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|clk")
+CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
+"""Pins of cells and black boxes that take a clock."""
 
 
 def cell_arcs(cell: Cell) -> Iterator[Arc | Start | End]:
     """All timing arcs of a cell. A cell of unknown type has a register at every input and output."""
-    inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not _CLOCK.fullmatch(pin)}
+    inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not CLOCK.fullmatch(pin)}
     outputs = {pin: port for pin, port in cell.pins.items() if port.output}
     if re.fullmatch(r"LUT\d", cell.type):
         yield from _through(inputs, outputs, Kind.LUT)

@@ -93,6 +93,13 @@ proc p4sgd::add_memory {channels} {
     for {set channel 0} {$channel < 32} {incr channel} {
         lappend parameters USER_SAXI_[format %02d $channel] [expr {$channel in $channels ? "true" : "false"}]
     }
+    # The clock of each stack is that of one of its ports (PG276). The IP's choice, ports 0 and 16, may not be there.
+    foreach channel [lreverse $channels] {
+        set clock([expr {$channel / 16}]) AXI_[format %02d $channel]_ACLK
+    }
+    foreach stack {0 1} {
+        lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)
+    }
     cell hbm xilinx.com:ip:hbm $parameters
     wire global_clock/BUFG_O hbm/HBM_REF_CLK_0 hbm/HBM_REF_CLK_1 hbm/APB_0_PCLK hbm/APB_1_PCLK
     cell memory_reset xilinx.com:ip:proc_sys_reset {}

@@ -95,6 +95,7 @@ set mac_clock [get_clocks -of_objects [get_pins component/mac/gt_txusrclk2]]
 set_max_delay -datapath_only -from $kernel_clock -to $mac_clock {period}
 set_max_delay -datapath_only -from $mac_clock -to $kernel_clock {period}
 set_max_delay -datapath_only -from $free_clock -to $kernel_clock {period}
+set_max_delay -datapath_only -from $kernel_clock -to $free_clock {period}
 
 # A FIFO's pointer is in Gray code: one bit changes at a time, so it arrives intact if no bit is a cycle later than
 # another.
@@ -115,7 +116,7 @@ def crossing_constraints(command: str) -> str:
     lines += [
         "",
         "# Resets are asserted at any time, and released in step with the clock.",
-        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/rest_reset/*_reg/PRE "
+        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/shown_reset/*_reg/PRE "
         "component/adapter/*/rst_cdc/*_reg/PRE}]",
     ]
     return "\n".join(lines) + "\n"

@@ -64,7 +64,7 @@ SHELLS = {
         ("io_gt_qsfp0_00", "io_gt_qsfp1_00"),
         ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00"),
         "ii_level0_wire/ulp_m_aclk_freerun_ref_00",
-        50,
+        100,
         CMACS_U280,
     )
 }
@@ -73,7 +73,11 @@ SHELLS = {
 Names of transceivers and clocks are taken from public designs for this shell: the post-link script of the vendor's
 100G example (github.com/Xilinx/xup_vitis_network_example, Ethernet/post_sys_link.tcl) and the link configuration of
 github.com/pc2/AuroraFlow (test/cfg/aurora_flow_test_hw.cfg). Reference clock ``a`` is the board's Si570, 156.25 MHz
-after power-up; ``b`` is another oscillator, which can be set to 161.13 MHz (UG1314)."""
+after power-up; ``b`` is another oscillator, which can be set to 161.13 MHz (UG1314).
+
+The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
+vendor's script has 100 MHz for boards whose shells have a pin of this name. The 50 MHz that it has for the U280 are
+those of another pin, ``clk_gt_freerun``, of an older shell (xilinx_u280_xdma_201920_3)."""
 
 
 _FIFO_DEPTH = 16

@@ -76,13 +76,15 @@ proc p4sgd::bus {name} {
     ipx::associate_bus_interfaces -busif $name -clock ap_clk [ipx::current_core]
 }
 
-# A memory port, with its longest burst in beats and the numbers of outstanding reads and writes.
+# A memory port, with its longest burst in beats and the numbers of outstanding reads and writes. All beats have the full
+# width of the port (UG1393 requires it), so interconnects need no logic to pack narrow ones.
 proc p4sgd::memory {name beats reads writes} {
     bus $name
     foreach {parameter value} [list \
         MAX_BURST_LENGTH $beats \
         NUM_READ_OUTSTANDING $reads \
         NUM_WRITE_OUTSTANDING $writes \
+        SUPPORTS_NARROW_BURST 0 \
     ] {
         set property [ipx::add_bus_parameter -quiet $parameter [interface $name]]
         set_property value $value $property

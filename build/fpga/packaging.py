@@ -19,7 +19,7 @@ from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = ["PROCEDURES", "describe", "kernel_files", "package_script"]
+__all__ = ["PROCEDURES", "SETTLE_CYCLES", "describe", "kernel_files", "package_script"]
 
 
 PROCEDURES = "package_kernel.tcl"
@@ -32,6 +32,23 @@ engines and labels ask for, and the storer of weights, which waits for each resp
 
 _CROSSINGS = "p4sgd_cmac.xdc"
 """File with the constraints of a MAC's kernel."""
+
+SETTLE_CYCLES = 4
+"""Cycles in which a setting reaches the engines. It takes longer to start a run after the last setting was written: a
+register takes 4 cycles (`p4sgd.hw.bus.register_file`), and `p4sgd.hw.worker.sequencer.RunSizes` at least as many."""
+
+
+def _setting_constraints(command: str) -> str:
+    """XDC constraints for the settings of a worker's kernel, to be read for each instance of it."""
+    return f"""\
+{header_comment("# {}", command)}
+# Settings of a run cross dies from the registers to the engines, and are stable long before they are used (UG903).
+
+set settings [get_cells {{component/worker/engine*/stable_reg[*]}}]
+set_multicycle_path -setup {SETTLE_CYCLES} -to $settings
+set_multicycle_path -hold {SETTLE_CYCLES - 1} -to $settings
+"""
+
 
 _MAC_INTERFACES = (
     f"p4sgd::add_interface {TRANSCEIVERS} master gt {{GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp GTX_N gt_txn}}",
@@ -65,6 +82,8 @@ def kernel_files(
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
     found[f"package_{kernel.name}.tcl"] = package_script(kernel, part, command, for_vitis=for_vitis)
     found |= kernel.documents.files(command, kernel.prefix)
+    if kernel.pointers:
+        found[f"{kernel.name}.xdc"] = _setting_constraints(command)
     if kernel.ip and mac:
         found[_ip_file(kernel)] = ip_script(kernel.ip, mac, free_megahertz, command)
         found[_CROSSINGS] = crossing_constraints(command)
@@ -119,6 +138,7 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
         *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),
+        *((f"p4sgd::constraints {kernel.name}.xdc",) if kernel.pointers else ()),
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",
         f"p4sgd::clock {10**9 // CLOCK_NS}",
         *(f"p4sgd::bus {bus.name}" for bus in kernel.buses_of(BusKind.STREAM)),

@@ -89,6 +89,7 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
     if xclbin.memory:
+        more.append("| `p4sgd_worker.xdc` | constraints for its settings, which need not reach engines in a cycle |")
         more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
         name=xclbin.name,

@@ -26,10 +26,10 @@ worker engine: | check
 	mkdir -p out
 	$(VIVADO) -log out/$@.log -source $@.tcl
 
-# A kernel with the vendor's IP also needs the script that makes the IP, and constraints.
+# A kernel may have constraints; one with the vendor's IP needs the script that makes the IP, and those of the MAC.
 .SECONDEXPANSION:
 
-out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
+out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl) $$(wildcard $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p out
 	$(VIVADO) -log out/$*.log -source package_$*.tcl
 

@@ -90,6 +90,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
 
     yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
     The delays of the longest paths are estimated without placement: use them to compare paths, not to predict a clock.
+    The loads of nets are counted, and the registers that resets reach.
     Takes some minutes for u280. DIR is written whole or not at all.
     """
     output = Output(as_json=as_json, quiet=quiet)
@@ -149,19 +150,29 @@ def _show(output: Output, unit: "Unit", device: "Device") -> None:
                 " + ".join(map(str, path.chains)),
                 f"{path.delay:.2f}",
                 f"{path.megahertz:.0f}",
-                "kept" if path.keeps_rule else "broken",
+                _RULE[path.keeps_rule],
             )
             for path in unit.timing.paths
         ],
         texts=2,
     )
+    output.table(
+        ["most loads, but for clocks", "loads", "rule"],
+        [(net.name, f"{net.loads:,}", _RULE[net.keeps_rule]) for net in unit.loads.nets],
+    )
+    from p4sgd.build.estimate.loads import MAX_LOADS, MAX_RESETTABLE
     from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LUTS
 
-    timing = unit.timing
+    timing, resettable = unit.timing, unit.loads.resettable
     output.say(
         f"rule: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; "
-        f"broken at {timing.breaking:,} of {timing.ends:,} inputs of registers\n"
+        f"broken at {timing.breaking:,} of {timing.ends:,} inputs of registers"
     )
+    limit = f", of {MAX_RESETTABLE:,} at most: {_RULE[resettable <= MAX_RESETTABLE]}" if unit.name == "engine" else ""
+    output.say(f"rule: {MAX_LOADS:,} loads of a net; resets reach {resettable:,} registers{limit}\n")
+
+
+_RULE = {True: "kept", False: "broken"}
 
 
 def _number(value: float) -> str:

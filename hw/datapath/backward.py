@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition
-from p4sgd.hw.primitives import AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
 
@@ -186,36 +186,33 @@ class Gradient(wiring.Component):
 
         # The position of a line, delayed to match its sum.
         stages = 2 + tree_latency(BANKS)
-        place = data.StructLayout(
-            {"valid": 1, "first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits}
-        )
+        place = data.StructLayout({"first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits})
         entry: Any = Signal(place, name="place0")
-        m.d.sync += [
-            entry.valid.eq(self.took),
+        m.d.comb += [
             entry.first.eq(position.first_plane),
             entry.last.eq(position.last_plane),
             entry.final.eq(position.last_micro_batch),
             entry.last_chunk.eq(position.last_chunk),
             entry.chunk.eq(position.chunk),
         ]
-        now = pipeline(m, entry, stages - 1, "place")[-1]
-        m.d.sync += [
-            self.gradients.valid.eq(now.valid & now.last),
-            self.gradients.chunk.eq(now.chunk),
-            self.gradients.final.eq(now.final),
-            self.gradients.last.eq(now.last_chunk),
+        valid = pipeline(m, self.took, stages, "valid")[-1]
+        *_, now, later = pipeline(m, entry, stages + 1, "place", reset_less=True)
+        m.d.sync += self.gradients.valid.eq(valid & now.last)
+        m.d.comb += [
+            self.gradients.chunk.eq(later.chunk),
+            self.gradients.final.eq(later.final),
+            self.gradients.last.eq(later.last_chunk),
         ]
 
         for lane in range(config.lanes):
             tree = AdderTree(BANKS, DELTA.width)
             m.submodules[f"tree{lane}"] = tree
             for bank in range(BANKS):
-                # Tools make the gate a synchronous reset of the register, so it takes no LUT.
-                gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True)
+                gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True, attrs=GATE)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)
             value = Signal(signed(GRADIENT_BITS), name=f"gradient_{lane}", reset_less=True)
-            with m.If(now.valid):
+            with m.If(valid):
                 m.d.sync += value.eq(tree.o + Mux(now.first, 0, value << 1))
             m.d.comb += self.gradients.values[lane].eq(value)
         return m

@@ -10,7 +10,7 @@ from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.datapath.units import UnitAccumulator
-from p4sgd.hw.primitives import AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 from p4sgd.hw.spec.run import MAX_UNIT, UNIT_CHUNKS_BITS
@@ -194,8 +194,7 @@ class DotProduct(wiring.Component):
             m.submodules[f"tree{bank}"] = tree
             m.submodules[f"accumulator{bank}"] = accumulator
             for lane in range(config.lanes):
-                # Tools make the gate a synchronous reset of the register, so it takes no LUT.
-                gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True)
+                gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True, attrs=GATE)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
             # Horner's rule with a single adder: for the first plane, 2·h is replaced by half a step or 0. A plane is

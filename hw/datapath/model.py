@@ -210,13 +210,17 @@ class Update(wiring.Component):
         ]
         lowered = register("lowered", WEIGHT.width)
         negative = Signal(name=f"negative_{lane}", reset_less=True)
+        updated = register("updated", WEIGHT.width)
         inverted = Signal(signed(WEIGHT.width), name=f"inverted_{lane}")  # −distance − 1 unless negative
-        m.d.comb += inverted.eq(Mux(shrunk[-1], distance, ~Cat(distance, 0)))
+        m.d.comb += [
+            inverted.eq(Mux(shrunk[-1], distance, ~Cat(distance, 0))),
+            self.updated[lane].eq(updated),
+        ]
         m.d.sync += [
             # Stages 9 and 10. A step towards 0 cannot overflow. If it changes the sign, it went past 0.
             lowered.eq(add(shrunk, inverted, carry=~shrunk[-1])),
             negative.eq(shrunk[-1]),
-            self.updated[lane].eq(Mux(lowered[-1] == negative, lowered, 0)),
+            updated.eq(Mux(lowered[-1] == negative, lowered, 0)),
         ]
         return overflow
 
@@ -327,10 +331,13 @@ class Model(wiring.Component):
         w_write, w_read = w.write_port(), w.read_port()
         next_write, next_read = w_next.write_port(), w_next.read_port()
 
-        m.d.comb += [w_read.addr.eq(self.read.address), w_read.en.eq(self.read.enable)]
-        m.d.sync += self.read.data.eq(w_read.data)
-
+        here = Signal(layout, reset_less=True)  # the output registers of both memories
         old = Signal(layout, reset_less=True)
+        m.d.comb += [
+            w_read.addr.eq(self.read.address),
+            w_read.en.eq(self.read.enable),
+            self.read.data.eq(here),
+        ]
         exempt_lanes = Signal(config.lanes, reset_less=True)
         m.d.comb += [
             next_read.addr.eq(self.gradients.chunk),
@@ -345,6 +352,7 @@ class Model(wiring.Component):
             update.threshold.eq(self.threshold),
         ]
         m.d.sync += [
+            here.eq(w_read.data),
             old.eq(next_read.data),
             exempt_lanes.eq(Mux(self.exempt, 1 << self.exempt_lane, 0)),
         ]

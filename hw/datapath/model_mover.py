@@ -113,10 +113,11 @@ class ModelStorer(wiring.Component):
         beats = config.weight_beats
         chunk_bytes = beats * config.port_bytes
         m = Module()
-        chunk = Signal(17)
+        chunk = Signal(17, reset_less=True)
         address = Signal(ADDRESS_CARRY_BITS, reset_less=True)
         word = Signal(beats * config.port_bits, reset_less=True)
         beat = Signal(range(beats + 1))
+        written: Any = Signal(self.memory.w.payload.shape(), reset_less=True)
         word_beats = Array(word.word_select(number, config.port_bits) for number in range(beats))
         wait = Signal(range(MODEL_READ_LATENCY + 1))
         request = self.memory.aw
@@ -127,6 +128,8 @@ class ModelStorer(wiring.Component):
             request.payload.len.eq(beats - 1),
             request.payload.size.eq(self._bus.size),
             request.payload.burst.eq(BURST_INCR),
+            self.memory.w.payload.data.eq(written.data),
+            self.memory.w.payload.last.eq(written.last),
             self.memory.w.payload.strb.eq(~0),
             self.memory.b.ready.eq(1),
         ]
@@ -148,8 +151,8 @@ class ModelStorer(wiring.Component):
                     m.d.sync += request.valid.eq(0)
                 with m.If(~self.memory.w.valid | self.memory.w.ready):
                     m.d.sync += [
-                        self.memory.w.payload.data.eq(word_beats[beat]),
-                        self.memory.w.payload.last.eq(beat == beats - 1),
+                        written.data.eq(word_beats[beat]),
+                        written.last.eq(beat == beats - 1),
                         self.memory.w.valid.eq(beat != beats),
                     ]
                     with m.If(beat != beats):

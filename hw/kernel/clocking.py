@@ -4,15 +4,15 @@ from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal, Value
 
-__all__ = ["MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
+__all__ = ["KEEP", "MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 
 
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """Make the clock domain ``sync`` of a kernel from its clock and reset ports.
 
-    The reset passes two registers, which the place-and-route tool may copy and distribute over the chip. A kernel also
-    begins in reset after configuration. Its reset ends some cycles after ``ap_rst_n`` has risen, when others may
-    already be sending requests: `connect_control` holds these back.
+    The reset passes registers, which the place-and-route tool may copy and distribute over the chip, and lasts at least
+    two cycles, as a `Worker` needs. A kernel also begins in reset after configuration. Its reset ends some cycles after
+    ``ap_rst_n`` has risen, when others may already be sending requests: `connect_control` holds these back.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
-    taken, reset = Signal(init=1, name="reset_taken"), Signal(init=1, name="reset")
+    taken, held, reset = (Signal(init=1, name=name) for name in ("reset_taken", "reset_held", "reset"))
     m.d.comb += [ClockSignal("sync").eq(ap_clk), ClockSignal("ap").eq(ap_clk), ResetSignal("sync").eq(reset)]
-    m.d.ap += Cat(taken, reset).eq(Cat(~ap_rst_n, taken))
+    m.d.ap += [taken.eq(~ap_rst_n), held.eq(taken), reset.eq(taken | held)]
 
 
 def connect_control(m: Module, control: Any, registers: Any) -> None:
@@ -62,18 +62,25 @@ MARK = {"ASYNC_REG": "TRUE"}
 """Attribute of a synchronizer's registers. Vivado places them next to each other and does not optimise them (UG901)."""
 
 
+KEEP = {"keep": "true"}
+"""Attribute of a register that a synchronizer samples (UG901, KEEP). Otherwise Vivado may merge it with one that is
+always the same: the highest bit of a pointer in Gray code with that of the binary one. Constraints on its name would
+miss it."""
+
+
 class MarkedSynchronizers:
     """Platform that makes Amaranth's synchronizers of registers with the attribute `MARK`; for ``to_verilog``.
 
     Without a platform Amaranth leaves the attribute out. Its platform for this vendor instantiates cells of a library
     that other tools lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to
-    it.
+    it. What it samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it.
     """
 
     def get_ff_sync(self, synchronizer: Any) -> Module:
         """Make the module of an `amaranth.lib.cdc.FFSynchronizer`."""
         m = Module()
         value = synchronizer.i
+        value.attrs.update(KEEP)
         for stage in range(synchronizer._stages):
             later = Signal(
                 synchronizer.i.shape(),

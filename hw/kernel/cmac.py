@@ -16,7 +16,7 @@ from amaranth.hdl import (
     unsigned,
 )
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.cdc import AsyncFFSynchronizer, FFSynchronizer, PulseSynchronizer, ResetSynchronizer
+from amaranth.lib.cdc import FFSynchronizer, PulseSynchronizer, ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
@@ -35,7 +35,7 @@ LANES = 4
 
 _RESET_CYCLES = 256
 """Shortest reset of the MAC in cycles of the kernel's clock. It must be many cycles of the slowest clock that samples
-it, 50 MHz."""
+it, the free-running one: 100 MHz on a U280."""
 
 _START_CYCLES = 64
 """Cycles of the MAC's clock for which its domain stays in reset. They are many cycles of the kernel's clock, too."""
@@ -196,21 +196,22 @@ class CmacAdapter(wiring.Component):
         The MAC's clock stops while the MAC is in reset and may start again long after the kernel's reset. A FIFO
         between two clocks is empty after a reset only if both clocks have run during it. So ``mac`` stays in reset for
         some cycles of its own clock, and ``tx``, the write side of the FIFO in the kernel's clock, until it has seen
-        ``mac`` leave reset. The domain ``start`` counts those cycles.
+        ``mac`` leave reset. The domain ``start`` counts those cycles; its registers are set without a clock.
+
+        Both resets are registers: they reset registers of other clocks without a clock, where a glitch would do harm.
         """
         for domain, clock in (("start", self.mac.clk), ("mac", self.mac.clk), ("tx", ClockSignal())):
-            setattr(m.domains, domain, ClockDomain(domain))
+            setattr(m.domains, domain, ClockDomain(domain, async_reset=domain == "start"))
             m.d.comb += ClockSignal(domain).eq(clock)
         m.submodules.start_reset = ResetSynchronizer(ResetSignal("sync"), domain="start")
         cycles_left = Signal(range(_START_CYCLES), init=_START_CYCLES - 1)
         starts = Signal(init=1)
         m.d.start += [cycles_left.eq(cycles_left - (cycles_left != 0)), starts.eq(cycles_left != 0)]
         waits = Signal()
-        m.submodules.waits = FFSynchronizer(ResetSignal("mac"), waits, init=1)
-        m.d.comb += [
-            ResetSignal("mac").eq(ResetSignal("start") | starts),
-            ResetSignal("tx").eq(ResetSignal("sync") | waits),
-        ]
+        tx_reset = Signal(init=1)
+        m.submodules.mac_reset_crossing = FFSynchronizer(starts, waits, init=1)
+        m.d.ap += tx_reset.eq(ResetSignal("sync") | waits)
+        m.d.comb += [ResetSignal("mac").eq(starts), ResetSignal("tx").eq(tx_reset)]
 
     def _send(self, m: Module, up: Signal) -> dict[str, Any]:
         """Build the way of frames to the MAC; returns its events."""
@@ -272,19 +273,22 @@ class CmacAdapter(wiring.Component):
     def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
         """Bring status and counters to the registers."""
         mac = self.mac
-        # While the MAC is in reset its clock stops and `up` keeps its value. `rests` is set without a clock, so that
-        # the status says that the link is down.
-        rests = Signal()
-        m.submodules.rest_reset = AsyncFFSynchronizer(mac.reset, rests, o_domain="mac")
+        # While the MAC is in reset its clock stops and `up` keeps its value. A copy of it is cleared without a clock,
+        # so that the status says that the link is down.
+        m.domains.shown = ClockDomain("shown", async_reset=True)
+        m.submodules.shown_reset = ResetSynchronizer(mac.reset, domain="shown")
+        m.d.comb += ClockSignal("shown").eq(mac.clk)
+        shown_up = Signal()
+        m.d.shown += shown_up.eq(up)
         status = {
-            "up": up & ~rests,
+            "up": shown_up,
             **{name: getattr(mac, name) for name in ("aligned", "local_fault", "remote_fault", "tx_reset", "rx_reset")},
             "power_good": mac.power_good,
         }
         for name, value in status.items():
-            shown = Signal(unsigned(len(value)), name=f"shown_{name}")
-            m.submodules[f"{name}_crossing"] = FFSynchronizer(value, shown)
-            m.d.comb += getattr(registers, f"status_{name}").eq(shown)
+            crossed = Signal(unsigned(len(value)), name=f"crossed_{name}")
+            m.submodules[f"{name}_crossing"] = FFSynchronizer(value, crossed)
+            m.d.comb += getattr(registers, f"status_{name}").eq(crossed)
 
         # The counters are wide, so they cross without synchronizers: a pulse to the MAC's clock takes a snapshot, and
         # when a pulse has come back the snapshot is stable and may be read.
@@ -352,8 +356,8 @@ class CmacKernel(wiring.Component):
     ap_clk, ap_rst_n, control, axis_tx, axis_rx
         As of a `CmacAdapter`.
     clk_gt_freerun
-        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for (50 MHz on a U280's shell),
-        which rules out ``ap_clk``: its rate may be changed.
+        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.
+        That rules out ``ap_clk``: its rate may be changed.
     gt_refclk_p, gt_refclk_n
         Reference clock of the transceivers, 156.25 MHz on a U280.
     gt_rxp, gt_rxn, gt_txp, gt_txn

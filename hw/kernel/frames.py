@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -80,35 +80,49 @@ class FrameBuffer(wiring.Component):
         write_at = Signal(range(2 * self._depth))
         begin_at = Signal(range(2 * self._depth))
         read_at = Signal(range(2 * self._depth))
+        # Comparisons of pointers are registers, made a cycle ahead from the neighbours of `read_at`.
+        read_before = Signal.like(read_at, init=-1 % (2 * self._depth))
+        read_after = Signal.like(read_at, init=1)
+        full = Signal()  # write_at == read_at ^ depth
+        alone = Signal(init=1)  # begin_at == read_at: there is no whole frame
+        fresh = Signal(init=1)  # write_at == begin_at: no beat of the frame that is coming was written
         lost = Signal()  # a beat of the frame that is coming found no room
-        full = write_at == read_at ^ self._depth
         fits = ~full & ~lost
-        takes, ends = Signal(), Signal()
+        takes, ends, drops, fetches = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             # Do not wait for room if the frame fills the buffer alone, since there will never be any.
-            self.i.ready.eq(fits | lost | (begin_at == read_at) if self._waits else 1),
+            self.i.ready.eq(fits | lost | alone if self._waits else 1),
             takes.eq(self.i.valid & self.i.ready),
             ends.eq(takes & self.i.payload.last),
+            drops.eq(self.cut | (ends & (~fits | self.bad))),
             self.kept.eq(ends & fits & ~self.bad),
             self.dropped_full.eq(ends & ~fits),
-            self.dropped_bad.eq((ends & fits & self.bad) | (self.cut & (lost | (write_at != begin_at)))),
+            self.dropped_bad.eq((ends & fits & self.bad) | (self.cut & (lost | ~fresh))),
             write.addr.eq(write_at[:-1]),
             write.data.eq(self.i.payload),
             write.en.eq(takes & fits),
+            fetches.eq(~alone & (~self.o.valid | self.o.ready)),
         ]
         with m.If(self.kept):
             m.d.sync += begin_at.eq(write_at + 1)
         with m.If(takes):
             m.d.sync += [lost.eq(~fits), write_at.eq(write_at + fits)]
-        with m.If(self.cut | (ends & ~self.kept)):
+        with m.If(drops):
             m.d.sync += write_at.eq(begin_at)
         with m.If(self.cut | ends):
-            m.d.sync += lost.eq(0)
+            m.d.sync += [lost.eq(0), fresh.eq(1)]
+        with m.Elif(write.en):
+            m.d.sync += fresh.eq(0)
+        # A frame that is dropped leaves the buffer full only if no beat of it was written.
+        m.d.sync += [
+            full.eq(~fetches & Mux(drops, full & fresh, Mux(write.en, write_at == read_before ^ self._depth, full))),
+            alone.eq(~self.kept & Mux(fetches, read_after == begin_at, alone)),
+        ]
 
-        fetches = (read_at != begin_at) & (~self.o.valid | self.o.ready)
         m.d.comb += [read.addr.eq(read_at[:-1]), read.en.eq(fetches), self.o.payload.eq(read.data)]
         with m.If(fetches):
-            m.d.sync += [read_at.eq(read_at + 1), self.o.valid.eq(1)]
+            m.d.sync += [read_before.eq(read_at), read_at.eq(read_after), read_after.eq(read_after + 1)]
+            m.d.sync += self.o.valid.eq(1)
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         return m

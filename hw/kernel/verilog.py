@@ -1,7 +1,7 @@
 """Verilog of the kernels, with port names from which the vendor's tools infer buses."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from p4sgd.hw.kernel.cmac import CmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.verilog import BlackBox, to_verilog
+from p4sgd.hw.verilog import BlackBox, instances, modules, to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import ENGINE
 
@@ -172,8 +172,11 @@ CMAC_IP = "p4sgd_cmac_usplus"
 ID_BITS = 1
 """Width of the IDs of memory ports. All IDs are 0."""
 
-_SLICE = re.compile(r"^(?=module \\\S+\.gmem\d+_slice\d+ )", re.MULTILINE)
-"""Start of the module of a register slice of a `WorkerKernel`."""
+_SLICE = re.compile(r"\\\S+\.gmem\d+_slice\d+")
+"""Name of the module of a register slice of a `WorkerKernel`."""
+
+_SYNCHRONIZER = re.compile(r"^  reg (\[\d+:0\] )?stage0 ", re.MULTILINE)
+"""First register of one of the `MarkedSynchronizers`, in its module."""
 
 
 class Port(NamedTuple):
@@ -226,13 +229,13 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
 def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
     """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
-    Parameters are those of a `WorkerKernel`. Its register slices get ``keep_hierarchy``: Vivado may otherwise dissolve
-    modules this small, and then they could not be placed on their die by name (UG901).
+    Parameters are those of a `WorkerKernel`. Its register slices are kept: Vivado may otherwise dissolve modules this
+    small, and then they could not be placed on their die by name.
     """
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
     written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
-    return replace(written, text=_SLICE.sub('(* keep_hierarchy = "yes" *)\n', written.text))
+    return replace(written, text=_keep(written.text, filter(_SLICE.fullmatch, modules(written.text))))
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:
@@ -251,7 +254,20 @@ def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP
         Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is
         placed separately.
     """
-    return _written(CmacKernel(build_id=build_id, mac=mac), top)
+    written = _written(CmacKernel(build_id=build_id, mac=mac), top)
+    # The constraints name synchronizers and what they sample by their paths, so all modules on these paths are kept.
+    bodies = modules(written.text)
+    kept = {name for name, body in bodies.items() if _SYNCHRONIZER.search(body)}
+    while more := {name for name, body in bodies.items() if kept & {module for module, _ in instances(body)}} - kept:
+        kept |= more
+    return replace(written, text=_keep(written.text, kept - {top}))
+
+
+def _keep(text: str, names: Iterable[str]) -> str:
+    """Mark modules so that Vivado does not dissolve them (UG901, KEEP_HIERARCHY)."""
+    for name in names:
+        text = text.replace(f"\nmodule {name} ", f'\n(* keep_hierarchy = "yes" *)\nmodule {name} ')
+    return text
 
 
 def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:

@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import (
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    signed,
+    unsigned,
+)
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,7 +41,6 @@ ENGINE_SETTINGS = data.StructLayout(
         "signed": unsigned(1),
         "chunks": unsigned(registers.CHUNKS["value"].bits),
         "unit_chunks": unsigned(registers.FORMAT["unit_chunks"].bits),
-        "total_chunks": unsigned(COUNT_BITS),
         "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
         "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
         "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
@@ -41,8 +51,7 @@ ENGINE_SETTINGS = data.StructLayout(
         "stale": unsigned(1),
     }
 )
-"""Settings of a run, stable from its start to its end. ``total_chunks`` counts the chunks of all micro-batches;
-``exempt`` is that the engine has a weight without penalties."""
+"""Settings of a run, stable from its start to its end; ``exempt`` is that the engine has a weight without penalties."""
 
 
 class EngineCommands(wiring.Signature):
@@ -120,7 +129,9 @@ class Engine(wiring.Component):
                                          └──      └────────┘
 
     An engine is meant to be placed as a region of the chip: every input but those of the memory ports goes into a
-    register, and every output comes from one, except for the length of a burst, which comes from a subtraction.
+    register, and every output comes from one, except for the length of a burst, which comes from a subtraction. The
+    reset is one of these inputs. It must last at least 2 cycles, so that nothing valid is at the outputs in the cycle
+    in which the engine is still in reset and others are not.
 
     A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the start of their forward pass
     and the start of their backward pass. So there is always room for its dot products and deltas.
@@ -137,6 +148,8 @@ class Engine(wiring.Component):
         The deltas of the micro-batches, in the same order.
     settings
         Settings of the run.
+    total_chunks
+        Chunks of all micro-batches of the run; stable from a cycle before ``commands.train``.
     lines_address, model_address
         Byte addresses, multiples of 4096; of the lines, one for each port.
     commands
@@ -154,6 +167,7 @@ class Engine(wiring.Component):
                 "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "settings": In(ENGINE_SETTINGS),
+                "total_chunks": In(COUNT_BITS),
                 "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
                 "commands": In(EngineCommands()),
@@ -166,6 +180,7 @@ class Engine(wiring.Component):
     dots: Any
     deltas: Any
     settings: data.View
+    total_chunks: Signal
     lines_address: list[Signal]
     model_address: Signal
     commands: Any
@@ -175,28 +190,40 @@ class Engine(wiring.Component):
         config = self._config
         m = Module()
         readers = [StridedReader(config.port_bits, fifo_beats=512) for _ in range(config.ports)]
-        for index, reader in enumerate(readers):
-            m.submodules[f"reader{index}"] = reader
-        m.submodules.forward = forward = DotProduct(config)
-        m.submodules.fifo = fifo = LineFIFO(config)
-        m.submodules.backward = backward = Gradient(config, spacing=Model.UPDATE_SPACING)
-        m.submodules.model = model = Model(config)
-        m.submodules.loader = loader = ModelLoader(config)
-        m.submodules.storer = storer = ModelStorer(config)
-        m.submodules.chaining = scoreboard = Scoreboard(config)
+        forward, fifo, model = DotProduct(config), LineFIFO(config), Model(config)
+        backward = Gradient(config, spacing=Model.UPDATE_SPACING)
+        loader, storer, scoreboard = ModelLoader(config), ModelStorer(config), Scoreboard(config)
 
-        # Inputs cross the chip, so they go into registers first.
-        settings: Any = Signal(ENGINE_SETTINGS, reset_less=True)
-        lines_address = [Signal(64, name=f"lines_address{index}", reset_less=True) for index in range(config.ports)]
-        model_address = Signal(64, reset_less=True)
+        # The clock is the same, the reset a register.
+        reset = Signal(init=1, reset_less=True)
+        m.domains.engine = ClockDomain("engine", local=True)
+        m.d.sync += reset.eq(ResetSignal("sync"))
+        m.d.comb += [ClockSignal("engine").eq(ClockSignal("sync")), ResetSignal("engine").eq(reset)]
+        parts: dict[str, Any] = {"forward": forward, "fifo": fifo, "backward": backward, "model": model}
+        parts |= {"loader": loader, "storer": storer, "chaining": scoreboard}
+        parts |= {f"reader{index}": reader for index, reader in enumerate(readers)}
+        for name, part in parts.items():
+            m.submodules[name] = DomainRenamer("engine")(part)
+
+        # Inputs cross the chip, so they go into registers first. Those that are stable during a run may take some
+        # cycles to settle before it: a constraint names their register.
+        addresses = data.ArrayLayout(64, config.ports)
+        layout = data.StructLayout({"settings": ENGINE_SETTINGS, "model_address": 64, "lines_address": addresses})
+        stable: Any = Signal(layout, reset_less=True)
+        settings, model_address = stable.settings, stable.model_address
+        lines_address = [stable.lines_address[index] for index in range(config.ports)]
+        total_chunks = Signal(COUNT_BITS, reset_less=True)
         commands: Any = EngineCommands().create(path=("command",))
-        m.d.sync += [
+        deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
+        m.d.comb += backward.deltas.payload.eq(deltas)
+        m.d.engine += [
             settings.eq(self.settings),
             model_address.eq(self.model_address),
+            total_chunks.eq(self.total_chunks),
             *(here.eq(there) for here, there in zip(lines_address, self.lines_address, strict=True)),
             *(getattr(commands, name).eq(getattr(self.commands, name)) for name in EngineCommands().members),
             backward.deltas.valid.eq(self.deltas.valid),
-            backward.deltas.payload.eq(self.deltas.payload),
+            deltas.eq(self.deltas.payload),
         ]
 
         # Datapath.
@@ -231,7 +258,7 @@ class Engine(wiring.Component):
         in_flight = Signal(range(config.in_flight + 1))
         begins = forward.took & forward.first_plane & forward.first_chunk
         awaited = Signal(range(config.in_flight + 1))  # of these, those whose deltas have not come
-        m.d.sync += [
+        m.d.engine += [
             in_flight.eq(in_flight + begins - backward.began),
             awaited.eq(awaited + begins - backward.deltas.valid),
         ]
@@ -243,14 +270,14 @@ class Engine(wiring.Component):
         # which waits for sums unless it is busy.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
-        m.d.sync += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
+        m.d.engine += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
         lacks_weights = forward.first_plane & ~forward.permit_chunk
         m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy))
 
         self._connect_memory(m, readers, storer)
         loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
         self._feed(m, readers, forward, loader, loading, aborting)
-        self._plan(m, readers, settings, commands, lines_address, model_address)
+        self._plan(m, readers, settings, total_chunks, commands, lines_address, model_address)
 
         # The loader writes the model, zeros too. The forward pass and the storer share its read port.
         half = Signal(config.chunk_bits)
@@ -268,17 +295,17 @@ class Engine(wiring.Component):
             forward.weights.data.eq(model.read.data),
             storer.weights.data.eq(model.read.data),
         ]
-        chunks_left = Signal(settings.chunks.shape())
+        chunks_left = Signal(settings.chunks.shape(), reset_less=True)
         with m.If(model.load.valid & model.load.ready):
-            m.d.sync += chunks_left.eq(chunks_left - 1)
+            m.d.engine += chunks_left.eq(chunks_left - 1)
 
         idle = Signal()
         loaded = (chunks_left == 0) & ~model.load_busy
         reading = Cat(reader.busy for reader in readers).any()
-        with m.FSM():
+        with m.FSM(domain="engine"):
             with m.State("IDLE"):
                 m.d.comb += idle.eq(1)
-                m.d.sync += chunks_left.eq(settings.chunks)
+                m.d.engine += chunks_left.eq(settings.chunks)
                 with m.If(commands.load):
                     m.next = "LOAD"
                 with m.Elif(commands.zero):
@@ -311,7 +338,7 @@ class Engine(wiring.Component):
                 with m.If(~reading & ~commands.abort):
                     m.next = "IDLE"
 
-        m.d.sync += [
+        m.d.engine += [
             self.state.idle.eq(idle),
             self.state.weight_saturated.eq(model.saturated),
             self.state.memory_error.eq(Cat(reader.error for reader in readers).any() | storer.error),
@@ -330,7 +357,7 @@ class Engine(wiring.Component):
             "update_begins": model.wrote_first,
             "update_ends": model.wrote_last,
         }
-        m.d.sync += [getattr(self.state, name).eq(event) for name, event in events.items()]
+        m.d.engine += [getattr(self.state, name).eq(event) for name, event in events.items()]
         return m
 
     def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:
@@ -367,6 +394,7 @@ class Engine(wiring.Component):
         m: Module,
         readers: list[StridedReader],
         settings: Any,
+        total_chunks: Signal,
         commands: Any,
         lines_address: list[Signal],
         model_address: Signal,
@@ -378,7 +406,7 @@ class Engine(wiring.Component):
                 reader.base.eq(address),
                 reader.burst_beats.eq(settings.precision),
                 reader.stride_beats.eq(settings.stored),
-                reader.bursts.eq(settings.total_chunks),
+                reader.bursts.eq(total_chunks),
                 reader.start.eq(commands.train),
                 reader.stop.eq(commands.abort),
             ]

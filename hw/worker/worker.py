@@ -70,6 +70,8 @@ class Worker(wiring.Component):
 
     If packets travel in UDP there is a `UdpSender` before ``tx`` and a `UdpReceiver` behind ``rx``.
 
+    The reset must last at least 2 cycles, as that of an `Engine`.
+
     Parameters
     ----------
     config
@@ -128,16 +130,18 @@ class Worker(wiring.Component):
         labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
         engines = [self._engine(config) for _ in range(config.engines)]
 
-        # All that takes part in training has a reset of its own, which ends an aborted run. The clock is the same.
-        m.domains.training = ClockDomain("training")
-        m.d.comb += [
-            ClockSignal("training").eq(ClockSignal()),
-            ResetSignal("training").eq(ResetSignal() | sequencer.reset),
-        ]
-        parts: dict[str, Any] = {"totals": run_sizes, "partial_sum": partial_sum, "loss": loss, "labels": labels}
-        parts |= {f"engine{index}": engine for index, engine in enumerate(engines)}
+        # All that takes part in training is reset at the end of an aborted run, too. The clock is the same. Each engine
+        # has a register for its reset, and the other parts have one together: so all are in reset at the same time.
+        resets = {"engines": ResetSignal("sync") | sequencer.reset, "training": Signal(init=1, reset_less=True)}
+        m.d.sync += resets["training"].eq(resets["engines"])
+        for domain, reset in resets.items():
+            setattr(m.domains, domain, ClockDomain(domain))
+            m.d.comb += [ClockSignal(domain).eq(ClockSignal("sync")), ResetSignal(domain).eq(reset)]
+        parts = {"totals": run_sizes, "partial_sum": partial_sum, "loss": loss, "labels": labels}
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("training")(part)
+        for index, engine in enumerate(engines):
+            m.submodules[f"engine{index}"] = DomainRenamer("engines")(engine)
 
         # Reasons to end a run early are held until it has ended: an abort by the host, and a memory error. A worker
         # that has not joined a job also ends its run early. A run that ends early leaves the job, because packets of it
@@ -334,7 +338,6 @@ class Worker(wiring.Component):
             settings.signed.eq(registers.format_signed),
             settings.chunks.eq(registers.chunks),
             settings.unit_chunks.eq(registers.format_unit_chunks),
-            settings.total_chunks.eq(run_sizes.total_chunks),
             settings.micro_batches.eq(registers.micro_batches),
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
@@ -347,6 +350,7 @@ class Worker(wiring.Component):
             m.d.comb += [
                 engine.settings.eq(settings),
                 engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
+                engine.total_chunks.eq(run_sizes.total_chunks),
                 engine.model_address.eq(registers.wide(f"model{index}_address")),
                 *(
                     engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))

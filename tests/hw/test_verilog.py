@@ -11,6 +11,8 @@ from amaranth.lib.wiring import In, Out
 from support.components import example
 from support.yosys import run_yosys
 
+from p4sgd.hw.datapath.lines import LineFIFO
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.verilog import modules, share_modules, to_verilog
 
 PAIRS = r"""
@@ -81,6 +83,23 @@ def test_an_engine_has_each_of_its_trees_once():
         assert len([name for name in names if name.startswith(part)]) == 1
     bodies = list(modules(text).values())
     assert len(set(bodies)) == len(bodies)
+
+
+def test_ultra_ram_begins_with_zeros():
+    """It cannot begin with anything else (UG573), so the text has no initial words for it."""
+    text = to_verilog(LineFIFO(WorkerConfig(lanes=8, line_fifo_depth=4096)), "top")
+    memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[63:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
+    (name,) = memory.findall(text)
+    assert not re.search(rf"initial|{name}\[\d+\] = ", text[memory.search(text).end() :])
+
+
+def test_gates_are_resets():
+    """Vivado is told so for every register behind one, of both passes: they would take a LUT a bit."""
+    for name in ("datapath.forward.DotProduct", "datapath.backward.Gradient"):
+        text = to_verilog(example(name), "top")
+        gated = re.findall(r"^  (.*)\n  reg \[\d+:0\] gated_\d+_\d+ ", text, re.MULTILINE)
+        assert len(gated) == BANKS * WorkerConfig.small().lanes
+        assert set(gated) == {'(* extract_reset = "yes" *)'}
 
 
 @pytest.mark.slow

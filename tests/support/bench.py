@@ -17,7 +17,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge, Timer
 
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
@@ -80,10 +80,17 @@ class SideBySide(wiring.Component):
 
 
 def run_verilog_bench(
-    text: str, top: str, file: str, *, only: str | None = None, sources: Sequence[Path] = (), **parameters: Any
+    text: str,
+    top: str,
+    file: str,
+    *,
+    only: str | None = None,
+    sources: Sequence[Path] = (),
+    scrambled: bool = False,
+    **parameters: Any,
 ) -> None:
-    """As `run_bench`, of a module in Verilog."""
-    _run(text, top, file, parameters, only=only, sources=sources)
+    """As `run_bench`, of a module in Verilog; ``scrambled`` if its registers begin with random values."""
+    _run(_with_random_registers(text) if scrambled else text, top, file, parameters, only=only, sources=sources)
 
 
 _MEMORY = re.compile(r"^  reg \[(\d+):0\] (\w+) \[(\d+):0\];\n(?!  initial)", re.MULTILINE)
@@ -100,6 +107,15 @@ def _with_random_memories(text: str) -> str:
         )
 
     return _MEMORY.sub(fill, text)
+
+
+_REGISTER = re.compile(r"^(  reg (?:\[(\d+):0\] )?(?:\\\S+ |\w+)) = \d+'[bdh][0-9a-f]+;$", re.MULTILINE)
+"""A register with its initial value. Groups: its declaration, and its highest bit."""
+
+
+def _with_random_registers(text: str) -> str:
+    """Let registers begin with anything, as after a reset in the middle of a run do those that it does not reach."""
+    return _REGISTER.sub(lambda found: f"{found[1]} = {{{int(found[2] or 0) // 32 + 1}{{$urandom}}}};", text)
 
 
 def _run(
@@ -154,11 +170,14 @@ def choose(size: str) -> None:
 async def start(dut: Any) -> None:
     """Inside the simulator: start the clock (250 MHz) and reset the design, which may be a kernel."""
     if hasattr(dut, "ap_clk"):
-        Clock(dut.ap_clk, 4, unit="ns").start()
-        dut.ap_rst_n.value = 0
-        await ClockCycles(dut.ap_clk, 3)
         dut.ap_rst_n.value = 1
-        await ClockCycles(dut.ap_clk, 3)
+        await Timer(1, unit="ns")
+        dut.ap_rst_n.value = 0  # cocotbext-axi waits for an edge
+        await Timer(1, unit="ns")
+        Clock(dut.ap_clk, 4, unit="ns").start()
+        await ClockCycles(dut.ap_clk, 8)  # it passes some registers
+        dut.ap_rst_n.value = 1
+        await ClockCycles(dut.ap_clk, 8)
         return
     Clock(dut.clk, 4, unit="ns").start()
     if hasattr(dut, "rst"):

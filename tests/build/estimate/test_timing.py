@@ -4,6 +4,8 @@ import pytest
 
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, Port, synthesize
 from p4sgd.build.estimate.timing import CLOCK_TO_OUT, DELAY, ROUTE, SETUP, Kind, Path, analyse
+from p4sgd.hw.kernel.cmac import CmacAdapter
+from p4sgd.hw.verilog import to_verilog
 
 LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
 
@@ -119,3 +121,12 @@ def test_loop():
             cell("LUT1", "m", "O", I0=[2], O=[1]),
             cell("FDRE", "f", "Q", D=[1], Q=[4]),
         )
+
+
+@pytest.mark.slow
+def test_the_macs_clock_domain_keeps_the_rule(tmp_path):
+    """Its clock has 322 MHz, a quarter more than that of a worker."""
+    timing = analyse(synthesize(to_verilog(CmacAdapter(), "adapter"), "adapter", tmp_path / "scratch", flat=True))
+    assert timing.ends > 5_000
+    assert timing.breaking == 0, timing.paths[:3]
+    assert timing.paths[0].delay < 0.75 * 1000 / 322.265625, timing.paths[0]

@@ -63,6 +63,12 @@ FAULTS = {
         ("p4sgd::bus axis_tx", "p4sgd::bus axis_out"),
         r"the Verilog of p4sgd_worker has no bus axis_out",
     ),
+    "memory ports that may send narrow bursts": (
+        "scripts",
+        "package_kernel.tcl",
+        ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1"),
+        "SUPPORTS_NARROW_BURST is 1, and should be 0",
+    ),
     "a bus without a clock": (
         "scripts",
         "package_p4sgd_worker.tcl",
@@ -92,6 +98,12 @@ FAULTS = {
         "p4sgd_cmac.xdc",
         ("consume_r_gry_reg[*]", "consume_r_gry_reg"),
         r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry_reg",
+    ),
+    "settings that are not there": (
+        "scripts",
+        "p4sgd_worker.xdc",
+        ("engine*/stable_reg", "engine*/table_reg"),
+        r"p4sgd_worker.xdc:\d+: the Verilog has no component/worker/engine\*/table_reg\[\*\]",
     ),
     "a pin that is not there": (
         "scripts",

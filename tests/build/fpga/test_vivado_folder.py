@@ -137,6 +137,16 @@ FAULTS = {
         (" hbm/AXI_[format %02d $channel]_ACLK", ""),
         r"hbm/AXI_\d\d_ACLK is driven 0 times, not once",
     ),
+    "a stack of memory whose clock is that of a port that is not there": (
+        "block_design.tcl",
+        ("        lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n", ""),
+        r"block_design.tcl:\d+: the clock of stack 1 is AXI_16_ACLK, but it has no port 16",
+    ),
+    "a stack of memory whose clock is that of the other stack": (
+        "block_design.tcl",
+        ("LIST$stack $clock($stack)", "LIST$stack $clock(0)"),
+        r"block_design.tcl:\d+: the clock of stack 1 is AXI_00_ACLK, but it has no port 0",
+    ),
     "two clocks of a kernel": (
         "block_design.tcl",
         ("wire xdma/axi_aresetn $name/ap_rst_n", "wire global_clock/BUFG_O $name/ap_clk"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from p4sgd.build.estimate.loads import MAX_RESETTABLE
 from p4sgd.build.estimate.resources import measure
 from p4sgd.build.estimate.synthesis import REMEDY
 from p4sgd.build.generate.devices import DEVICES
@@ -63,6 +64,10 @@ def test_report(folder):
         assert all(not path["keeps_rule"] for path in unit["paths"][10:])
         delays = [path["delay"] for path in unit["paths"]]
         assert delays == sorted(delays, reverse=True)
+        loads = [net["loads"] for net in unit["nets"]]
+        assert loads == sorted(loads, reverse=True)
+        assert loads[-1] > 100
+        assert unit["resettable"] > 100
 
 
 def table():
@@ -84,6 +89,9 @@ def test_u280_fits_and_its_paths_are_short(folder, measured):
         assert unit.timing.ends > 10_000
         assert unit.timing.breaking == 0, unit.timing.paths[:3]
         assert unit.timing.paths[0].delay < 1000 / 300, unit.timing.paths[0]
+        print(unit.loads)
+        assert all(net.keeps_rule for net in unit.loads.nets)
+    assert units[0].loads.resettable <= MAX_RESETTABLE
     engine, whole = (unit.total for unit in units)
     parts = {part.name: part.resources for part in units[0].parts}
     rest = engine.plus(parts["model"], -1).plus(parts["backward"], -1).plus(parts["forward"], -1)
@@ -124,7 +132,15 @@ def test_engine_alone_as_tables(folder, measured, monkeypatch):
     words = COMMAND.split()[2:]
     done = run(*words, "--board", "u50")
     assert done.exit_code == 0, done.output
-    for text in ("part of the engine", "Alveo U50", "872,000", "longest path from", "rule: 3 LUTs"):
+    shown = (
+        "part of the engine",
+        "Alveo U50",
+        "872,000",
+        "longest path from",
+        "rule: 3 LUTs",
+        "of 1,000 at most: kept",
+    )
+    for text in shown:
         assert text in done.stdout
     assert "part of the worker" not in done.stdout
     assert asked == [(WorkerConfig.tiny(), "engine")]

@@ -23,7 +23,7 @@ BAD_BYTE = 0xBD
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def frames_come_back(dut, stall):
     Clock(dut.gt_refclk_p, 3104, unit="ps").start()  # the model makes the user's clock of it
-    Clock(dut.clk_gt_freerun, 20, unit="ns").start()
+    Clock(dut.clk_gt_freerun, 10, unit="ns").start()
     dut.gt_refclk_n.value = dut.gt_rxp.value = dut.gt_rxn.value = 0
     host = Host(RegisterWords(dut, "s_axi_control", stall))
     source, sink = frame_source(dut, "axis_tx", stall), frame_sink(dut, "axis_rx", stall)

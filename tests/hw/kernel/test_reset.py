@@ -61,16 +61,16 @@ async def answers_the_first_request(dut):
 
 @cocotb.test()
 async def takes_nothing_in_reset(dut):
-    """Nor in the two cycles on the reset's way."""
+    """Nor in the three cycles on the reset's way."""
     dut.ap_rst_n.value = 0
     LiteMaster(dut, "control", 0.0, clock=dut.ap_clk)  # sends nothing
     Clock(dut.ap_clk, 4, unit="ns").start()
     await ClockCycles(dut.ap_clk, 3)
     dut.ap_rst_n.value = 1
-    for cycle in range(4):
+    for cycle in range(5):
         await ReadOnly()
         ready = {int(getattr(dut, f"control__{channel}__ready").value) for channel in ("aw", "w", "ar")}
-        assert ready == {int(cycle >= 2)}, cycle
+        assert ready == {int(cycle >= 3)}, cycle
         await RisingEdge(dut.ap_clk)
 
 

@@ -8,8 +8,17 @@ from cocotb.triggers import RisingEdge
 from support.bench import parameters, run_sizes, start
 from support.run_limits import ORDINARY, ROOMS, cases
 
+from p4sgd.build.fpga.packaging import SETTLE_CYCLES
 from p4sgd.hw.spec.run import COUNT_BITS
 from p4sgd.hw.worker.sequencer import RunSizes
+
+
+async def cycles_until_done(dut) -> int:
+    for cycle in range(1, 1000):
+        await RisingEdge(dut.clk)
+        if dut.done.value:
+            return cycle
+    raise AssertionError("never done")
 
 
 @cocotb.test()
@@ -30,12 +39,7 @@ async def multiplies(dut):
         dut.start.value = 1
         await RisingEdge(dut.clk)
         dut.start.value = 0
-        for _ in range(60):
-            await RisingEdge(dut.clk)
-            if dut.done.value:
-                break
-        else:
-            raise AssertionError("never done")
+        assert SETTLE_CYCLES <= await cycles_until_done(dut) <= 60
         assert int(dut.total_micro_batches.value) == micro * mini
         assert int(dut.total_chunks.value) == micro * mini * chunks
 
@@ -55,8 +59,7 @@ async def refuses_what_cannot_be(dut):
         dut.start.value = 1
         await RisingEdge(dut.clk)
         dut.start.value = 0
-        while not dut.done.value:
-            await RisingEdge(dut.clk)
+        assert await cycles_until_done(dut) >= SETTLE_CYCLES
         assert bool(dut.impossible.value) == impossible, case
 
 

@@ -120,6 +120,7 @@ COMMANDS: dict[str, Command] = {
     "create_clock": Command(f"add {_ALWAYS}", "period name waveform", 0, 1),
     "set_max_delay": Command(f"datapath_only rise fall {_ALWAYS}", "from to through", 1, 1),
     "set_bus_skew": Command(_ALWAYS, "from to through", 1, 1),
+    "set_multicycle_path": Command(f"setup hold start end {_ALWAYS}", "from to through", 1, 1),
     "set_false_path": Command(f"setup hold {_ALWAYS}", "from to through", 0, 0),
     "get_cells": Command(f"hierarchical {_ALWAYS} regexp nocase", "filter of_objects hsc match_style", 0, 1),
     "get_pins": Command(f"hierarchical leaf {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
@@ -180,7 +181,7 @@ IPS = {
     ),
     "hbm": Ip(
         "USER_HBM_DENSITY USER_HBM_STACK USER_APB_EN USER_XSDB_INTF_EN USER_SWITCH_ENABLE_0# USER_HBM_REF_CLK_# "
-        "USER_AXI_INPUT_CLK_FREQ USER_AXI_INPUT_CLK1_FREQ USER_SAXI_## "
+        "USER_AXI_INPUT_CLK_FREQ USER_AXI_INPUT_CLK1_FREQ USER_SAXI_## USER_CLK_SEL_LIST# "
         "USER_MC#_EN_SBREF USER_MC##_EN_SBREF USER_MC#_LOOKAHEAD_SBRF USER_MC##_LOOKAHEAD_SBRF",
         "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
         {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},

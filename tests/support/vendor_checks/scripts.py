@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from p4sgd.build.fpga.check import Problem
-from p4sgd.build.fpga.kernel import find_buses
+from p4sgd.build.fpga.kernel import BusKind, find_buses
 from p4sgd.build.fpga.vitis import PLACE
 from p4sgd.build.fpga.vivado import FLOORPLAN
 from p4sgd.hw.spec.config import CLOCK_NS
@@ -87,6 +87,8 @@ def _check_package(folder: VendorFolder, kernel: str, run: Run) -> Iterator[Prob
     wanted = {("ipx::add_bus_parameter FREQ_HZ", "value"): str(10**9 // CLOCK_NS)}
     if any(call.command == "package_xo" for call in run.calls):
         wanted |= _FOR_VITIS
+    if any(bus.kind is BusKind.MEMORY for bus in find_buses(folder.ports[kernel])):
+        wanted |= {("ipx::add_bus_parameter SUPPORTS_NARROW_BURST", "value"): "0"}
     for (owner, name), value in wanted.items():
         given = run.properties.get((owner, name))
         if given != value:

@@ -1,0 +1,121 @@
+"""Clock crossings of a MAC's kernel: no logic is before a synchronizer, and what the constraints name is there."""
+
+import json
+import re
+
+import pytest
+from support.yosys import run_yosys
+
+from p4sgd.build.fpga.cmac import crossing_constraints
+from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
+from p4sgd.hw.verilog import modules
+
+FLATTEN = (
+    f"read_verilog kernel.v; hierarchy -top {CMAC_KERNEL}; proc; setattr -mod -unset keep_hierarchy *; "
+    "flatten; opt_clean; write_json netlist.json"
+)
+
+ASYNCHRONOUS = "ARST"
+"""Pin by which yosys' registers are set without a clock."""
+
+
+class Netlist:
+    """Registers and nets of a kernel without hierarchy; a dot separates the names of modules."""
+
+    def __init__(self, text, folder):
+        (folder / "kernel.v").write_text(text)
+        run_yosys(FLATTEN, folder)
+        module = json.loads((folder / "netlist.json").read_text())["modules"][CMAC_KERNEL]
+        self.nets = {name: net["bits"] for name, net in module["netnames"].items()}
+        self.registers = {}
+        """Register by each bit that it drives: its pins, and the bit's place."""
+        self.sources = {
+            bit for port in module["ports"].values() if port["direction"] == "input" for bit in port["bits"]
+        }
+        """Bits that come straight from a register, a port or the MAC."""
+        for name, cell in module["cells"].items():
+            pins = cell["connections"]
+            if cell["type"] == CMAC_IP:
+                self.sources.update(bit for bits in pins.values() for bit in bits)
+                self.mac = {f"{name.replace('.', '/')}/{pin}" for pin in pins}
+            elif re.fullmatch(r"\$s?[a]?dffe?|\$sdffce|\$aldffe?", cell["type"]):
+                for place, bit in enumerate(pins["Q"]):
+                    self.registers[bit] = (pins, place)
+        self.sources |= set(self.registers)
+
+    def found(self, path):
+        """Registers whose path in Vivado, ``module/name_reg[*]``, matches one with asterisks: names and bits."""
+        name = re.sub(r"_reg(\[\*\])?$", "", path).replace("/", ".")
+        pattern = re.compile(re.escape(name).replace(r"\*", r"\w+"))
+        return {
+            net: bits
+            for net, bits in self.nets.items()
+            if pattern.fullmatch(net) and all(bit in self.registers for bit in bits)
+        }
+
+
+def synchronizers(netlist):
+    return {name: bits for name, bits in netlist.nets.items() if name.endswith(".stage0")}
+
+
+def with_logic(netlist):
+    """Synchronizers whose first register samples, or is set by, something that is no register."""
+    found = set()
+    for name, bits in synchronizers(netlist).items():
+        for bit in bits:
+            pins, place = netlist.registers[bit]
+            sampled = [pins["D"][place], *pins.get(ASYNCHRONOUS, [])]
+            if any(isinstance(each, int) and each not in netlist.sources for each in sampled):
+                found.add(name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def text():
+    return cmac_kernel().text
+
+
+@pytest.fixture(scope="module")
+def netlist(text, tmp_path_factory):
+    return Netlist(text, tmp_path_factory.mktemp("netlist"))
+
+
+def test_no_logic_before_a_synchronizer(netlist):
+    assert len(synchronizers(netlist)) == 19, "of two FIFOs three each, of counters two, of resets, settings and status"
+    assert with_logic(netlist) == set()
+
+
+def test_logic_before_a_synchronizer_is_found(text, tmp_path):
+    name, body = next((name, body) for name, body in modules(text).items() if name.endswith("up_crossing"))
+    spoiled = body.replace("stage0 <= shown_up", "stage0 <= shown_up & ~stage1")
+    assert spoiled != body
+    found = with_logic(Netlist(text.replace(body, spoiled), tmp_path))
+    assert found == {f"{name.removeprefix(chr(92) + CMAC_KERNEL + '.')}.stage0"}
+
+
+def test_what_the_constraints_name_is_there(netlist):
+    paths = re.findall(r"component/[\w/*]+(?:\[\*\])?", crossing_constraints("p4sgd"))
+    assert len(paths) > 10
+    for path in paths:
+        if path in netlist.mac:
+            continue
+        cell, _, pin = path.rpartition("/") if re.search(r"/(PRE|D)$", path) else (path, "", "")
+        found = netlist.found(cell)
+        assert found, path
+        if pin == "PRE":
+            found = {name: bits for name, bits in found.items() if ASYNCHRONOUS in netlist.registers[bits[0]][0]}
+            assert {name.rpartition(".")[2] for name in found} >= {"stage0", "stage1"}, path
+        else:
+            assert {len(bits) > 1 for bits in found.values()} == {cell.endswith("[*]")}, path
+
+
+def test_pointers_and_modules_on_the_way_are_kept(text):
+    """In Vivado no bit of a pointer is merged with an equal one, and no module on a path of a constraint dissolved."""
+    for pointer in ("produce_w_gry", "consume_r_gry"):
+        assert len(re.findall(rf'^  \(\* keep = "true" \*\)\n  reg \[4:0\] {pointer} ', text, re.MULTILINE)) == 2
+    kept = set(re.findall(r'^\(\* keep_hierarchy = "yes" \*\)\nmodule (\S+) ', text, re.MULTILINE))
+    first = {name for name, body in modules(text).items() if " stage0 " in body}
+    assert first <= kept
+    for name in kept:
+        *outer, _ = name.split(".")
+        assert not outer[1:] or ".".join(outer) in kept | {rf"\{CMAC_KERNEL}"}, "with all around it"
