@@ -243,6 +243,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="What to do when a worker is lost: adopt deals its features to the others and trains the epoch "
         "again, to the same weights; stop ends the run.",
     ),
+    "merge": _option(
+        "--merge",
+        help="Micro-batches in a packet between the programs of a cluster: a number, or auto for as many as fit. With "
+        "boards and switches it is always 1. The weights do not depend on it.",
+    ),
     "staleness": _option(
         "--staleness",
         type=int,
@@ -289,6 +294,7 @@ _NOT_TUNED = (
     "shares",
     "split",
     "on_loss",
+    "merge",
 )
 """Fields of `TrainingOptions` that `p4sgd tune` searches for or has otherwise, or that are not for a single process."""
 

@@ -5,8 +5,9 @@ import fcntl
 import socket
 import struct
 
-from p4sgd.host.links.link import enlarge_receive_buffer
-from p4sgd.hw.spec.packet import ETHERTYPE
+from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
+from p4sgd.hw.spec.packet import ETHERTYPE, MOST_BYTES
+from p4sgd.hw.spec.udp import ETHERNET_BYTES
 
 __all__ = ["EthernetLink", "attach_untagged_filter"]
 
@@ -100,6 +101,7 @@ class EthernetLink:
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         self._is_bound = True
+        self.most_bytes = min(MOST_BYTES, ETHERNET_BYTES + mtu_of(self._socket, self._interface))
 
     def _revive(self) -> None:
         """Bind again after an error: another interface may have taken the name."""

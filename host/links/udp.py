@@ -8,9 +8,9 @@ import socket
 import struct
 from ipaddress import IPv4Address
 
-from p4sgd.host.links.link import enlarge_receive_buffer
+from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST
+from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes
 from p4sgd.hw.spec.udp import ETHERNET_BYTES, FIRST_GROUP, FRAME_BYTES, HEADER_BYTES, PORT, address_of, ipv4_of
 
 __all__ = ["LocalAddresses", "UdpLink"]
@@ -74,7 +74,12 @@ _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 """From asm-generic/socket.h and linux/in.h; :mod:`socket` does not have them."""
 
-_PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
+_LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
+_PAYLOAD_BYTES = {FRAME_BYTES - HEADER_BYTES} | {
+    frame_bytes(count) - ETHERNET_BYTES for count in range(1, MOST_MICRO_BATCHES + 1)
+}
+"""Bytes of datagrams with a packet of either version."""
+
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
 """Replacement for a datagram that is not a packet: a frame of EtherType 0, as in the hardware."""
@@ -86,7 +91,8 @@ _TTL = 64
 
 
 class UdpLink:
-    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as core frames of 64 bytes.
+    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core: 64 bytes, or in version 2
+    of the packet as many more as its values take.
 
     MAC addresses in a frame stand for IPv4 addresses. Frames are sent from the local address, whatever their source. A
     frame is lost if its destination stands for no IPv4 address.
@@ -119,6 +125,9 @@ class UdpLink:
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, local.packed)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _TTL)
+            interface = socket.if_indextoname(self._addresses.interface_of(local))
+            longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
+            self.most_bytes = ETHERNET_BYTES + min(_LONGEST_PAYLOAD, longest)
             self._open(ipv4_of(BROADCAST), BROADCAST, shared=True)
             if group is not None:
                 member = self._open(group, address_of(group), shared=True)
@@ -164,12 +173,12 @@ class UdpLink:
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (sender, _) = receiver.recvmsg(
-                    _PAYLOAD_BYTES + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
+                    _LONGEST_PAYLOAD + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
                 )
                 if told and not self._is_own_interface(told[0][2]):
                     return None
                 source = IPv4Address(sender)
-                if len(payload) != _PAYLOAD_BYTES or int(source) >= FIRST_GROUP:
+                if len(payload) not in _PAYLOAD_BYTES or int(source) >= FIRST_GROUP:
                     return _FOREIGN
                 return destination + address_of(source).to_bytes(6, "big") + _ETHERTYPE + payload
         return None

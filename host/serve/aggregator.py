@@ -12,7 +12,7 @@ from p4sgd.host.links.link import Link
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
+from p4sgd.hw.spec.packet import ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 from p4sgd.sim.rpc import RefusedError
 
@@ -43,7 +43,7 @@ class Requests:
         self._slots = slots
         self._places = places
         self.methods = Methods(
-            size=lambda: {"slots": slots, "jobs": places},
+            size=lambda: {"slots": slots, "jobs": places, "most": aggregator.most},
             set_mac=self._set_mac,
             begin=self._begin,
             end=self._end,
@@ -156,7 +156,8 @@ class SoftwareAggregatorServer:
         jobs: int,
         owner: tuple[int, int] | None = None,
     ) -> None:
-        self.aggregator = Aggregator(slots, jobs=jobs)
+        most = min(most_micro_batches(link.most_bytes) for link in links.values())
+        self.aggregator = Aggregator(slots, jobs=jobs, most=most)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(

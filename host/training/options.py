@@ -238,6 +238,9 @@ class TrainingOptions:
     on_loss
         What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
         again, with the same weights as if nothing had happened; ``stop`` ends the run.
+    merge
+        Micro-batches in a packet, where all members of a cluster are programs: a number, or ``auto`` for as many as
+        there are in a mini-batch and fit a frame.
     staleness
         With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
         wait for it; with 0 they may not.
@@ -286,6 +289,7 @@ class TrainingOptions:
     shares: str = "fixed"
     split: str = "auto"
     on_loss: str = "adopt"
+    merge: str = "auto"
     staleness: int = 0
     validation_fraction: float = 0.0
     patience: int | None = None
@@ -318,6 +322,8 @@ class TrainingOptions:
         if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
             raise UserError(f"split must be auto, none or a number of columns, not {self.split}")
         _one_of("on-loss", self.on_loss, ON_LOSS)
+        if self.merge != "auto" and not (self.merge.isdecimal() and int(self.merge)):
+            raise UserError(f"merge must be auto or a number of micro-batches, not {self.merge}")
         _whole("epochs", self.epochs, 1)
         _whole("batch", self.batch, BANKS, _MAX_BATCH)
         if self.batch % BANKS:

@@ -290,8 +290,8 @@ class Packet:
     Parameters
     ----------
     values
-        Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL, and
-        none in others.
+        Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL,
+        and none in others.
     key
         Key of the job, in version 2; None in version 1, in PROBE and in ECHO.
     most

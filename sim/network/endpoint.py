@@ -8,7 +8,6 @@ from enum import Enum
 from p4sgd.hw.spec.packet import (
     GROUP_BIT,
     KEYED_VERSION,
-    MOST_MICRO_BATCHES,
     ROUND_BITS,
     VALUES,
     VERSION,
@@ -79,6 +78,8 @@ class Endpoint:
         How often a packet is sent again before the endpoint gives up; 0 for no limit.
     key
         Key of the job, for packets of version 2; None for version 1.
+    most
+        Most micro-batches that the worker takes in a packet of version 2; 0 if it speaks version 1 only.
 
     Attributes
     ----------
@@ -108,6 +109,7 @@ class Endpoint:
         doublings: int = 0,
         resends: int = 0,
         key: int | None = None,
+        most: int = 0,
     ) -> None:
         self.job = job
         self.shard = shard
@@ -118,6 +120,7 @@ class Endpoint:
         self.doublings = doublings
         self.resends = resends
         self.key = key
+        self._most = most
         self._count = slots
         self.drops: Counter[Drop] = Counter()
         self.echo: Packet | None = None
@@ -154,8 +157,8 @@ class Endpoint:
     def submit(self, values: Sequence[int], now: int) -> Packet:
         """Begin an AllReduce with this worker's partials; returns the packet to send.
 
-        They are eight, or in version 2 eight for each of up to `MOST_MICRO_BATCHES` micro-batches. Whether they are
-        int32 is checked only by `Packet.to_bytes`.
+        They are eight, or in version 2 eight for each micro-batch. Whether they are int32 is checked only by
+        `Packet.to_bytes`.
 
         Raises
         ------
@@ -172,7 +175,7 @@ class Endpoint:
     def receive_frame(self, frame: bytes, now: int) -> Packet | None:
         """Process a frame, which is dropped if it is not a packet."""
         try:
-            packet = Packet.from_bytes(frame, MOST_MICRO_BATCHES if self.key is not None else 0)
+            packet = Packet.from_bytes(frame, self._most)
         except MalformedPacketError as error:
             self.drops[error.reason] += 1
             return None

@@ -6,11 +6,14 @@ import threading
 
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.serve.worker import WorkerServer, cycles_now
+from p4sgd.hw.spec.packet import MOST_BYTES
 from p4sgd.sim.emulator import NetworkedWorker
 
 
 class PairLink:
     """Frames as datagrams of a socket pair."""
+
+    most_bytes = MOST_BYTES
 
     def __init__(self, end):
         self._end = end

@@ -144,7 +144,7 @@ def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened
     link = opened(f"udp:{loopback(1)}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((str(loopback(2)), 0))
-        for size in (0, 49, 51, 1400):
+        for size in (0, 49, 51, 57, 1400, 1467):
             other.sendto(b"x" * size, (str(loopback(1)), PORT))
             assert receive(link) == bytes(64)
         other.sendto(b"x" * 50, (str(loopback(1)), PORT))

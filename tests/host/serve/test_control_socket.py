@@ -26,6 +26,7 @@ from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import MOST_BYTES
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, encode
 
@@ -34,6 +35,7 @@ SLOTS, PLACES = 6, 3
 
 class Link:
     lost = 2
+    most_bytes = MOST_BYTES
 
     def __init__(self, foreign=()):
         self._foreign = foreign
@@ -125,7 +127,7 @@ def test_what_a_controller_can_do(loop, client):
     client.close()
 
 
-@pytest.mark.parametrize("size", [5, {}, {"slots": 6}, {"slots": "6", "jobs": 3}])
+@pytest.mark.parametrize("size", [5, {}, {"slots": 6, "jobs": 3}, {"slots": "6", "jobs": 3, "most": 0}])
 def test_a_size_that_is_none(loop, address, monkeypatch, size):
     monkeypatch.setattr(ControlClient, "call", lambda *_: (size, b""))
     with pytest.raises(
@@ -274,7 +276,7 @@ def test_many_requests_at_once_are_answered_in_order(loop, address):
     requests = [*({"do": "set_mac", "mac": mac} for mac in range(500)), {"do": "size"}]
     channel._connection.sendall(b"".join(map(encode, requests)))
     assert [channel.receive()[0] for _ in range(500)] == [{"ok": None}] * 500
-    assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES}}
+    assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES, "most": 46}}
     channel.close()
     assert loop.model.mac == 499
 

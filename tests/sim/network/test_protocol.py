@@ -41,8 +41,9 @@ def random_partials(rng, workers, count, most=1):
 
 
 def new_cluster(workers, schedule, seed, *, keyed=False):
-    ends = [Endpoint(SLOTS, shard=shard, workers=workers) for shard in range(workers)]
-    aggregator = Aggregator(SLOTS, most=MOST_MICRO_BATCHES if keyed else 0)
+    most = MOST_MICRO_BATCHES if keyed else 0
+    ends = [Endpoint(SLOTS, shard=shard, workers=workers, most=most) for shard in range(workers)]
+    aggregator = Aggregator(SLOTS, most=most)
     return FaultyCluster(ends, aggregator, schedule, seed, keyed=keyed)
 
 
@@ -132,8 +133,8 @@ def keyed_pair(workers=2, most=MOST_MICRO_BATCHES):
     switch = Aggregator(SLOTS, most=most)
     members = tuple(Member(shard, shard) for shard in range(workers))
     switch.begin(0, Job(0, members, 1 << 40, (1 << workers) - 1, KEY))
-    ends = [Endpoint(SLOTS, shard=shard, workers=workers, local_mac=shard, key=KEY) for shard in range(workers)]
-    return switch, ends
+    options = {"workers": workers, "key": KEY, "most": most}
+    return switch, [Endpoint(SLOTS, shard=shard, local_mac=shard, **options) for shard in range(workers)]
 
 
 def test_a_wrong_key_changes_nothing_but_a_counter():
@@ -195,7 +196,8 @@ def test_sums_of_another_length_are_not_taken():
 
 def test_an_echo_has_the_highest_version_that_both_speak():
     for most, asked, version in ((0, 1, 1), (0, 2, 1), (46, 1, 1), (46, 2, 2), (46, 3, 2), (20, 15, 2), (46, 0, 1)):
-        switch, (end,) = keyed_pair(1, most)
+        switch, _ = keyed_pair(1, most)
+        end = Endpoint(SLOTS, shard=0, workers=1, most=most)
         echo = switch.receive_frame(end.probe(0, 7, version=asked).to_bytes(), 0).packet
         assert (echo.version, echo.most) == (version, most if version == 2 else 0)
         assert end.receive_frame(echo.to_bytes(), 0) is None
