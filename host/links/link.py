@@ -6,6 +6,11 @@ import socket
 import struct
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.links.batch import FrameBatch
+
 __all__ = ["Link", "enlarge_receive_buffer", "mtu_of"]
 
 
@@ -41,6 +46,14 @@ class Link(Protocol):
 
     def receive(self) -> bytes | None:
         """The next frame, of any length; None if none is waiting."""
+        ...
+
+    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Send rows of a batch, as `send` does."""
+        ...
+
+    def receive_batch(self, batch: FrameBatch) -> int:
+        """Receive the next frames, as many as there are rows; returns how many were waiting."""
         ...
 
     def close(self) -> None:

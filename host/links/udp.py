@@ -8,6 +8,10 @@ import socket
 import struct
 from ipaddress import IPv4Address
 
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.links.batch import FrameBatch
 from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
 from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes
@@ -182,6 +186,20 @@ class UdpLink:
                     return _FOREIGN
                 return destination + address_of(source).to_bytes(6, "big") + _ETHERTYPE + payload
         return None
+
+    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Send rows of a batch."""
+        for row in rows.tolist():
+            self.send(batch.frame(row))
+
+    def receive_batch(self, batch: FrameBatch) -> int:
+        """Receive the next frames, as many as there are rows; returns how many were waiting."""
+        for row in range(batch.rows):
+            frame = self.receive()
+            if frame is None:
+                return row
+            batch.put(row, frame)
+        return batch.rows
 
     def _is_own_interface(self, told: bytes) -> bool:
         """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""

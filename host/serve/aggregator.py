@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
 from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
+from p4sgd.host.links.batch import FrameBatch
 from p4sgd.host.links.link import Link
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import ROUND_BITS, mac_text, most_micro_batches
-from p4sgd.sim.network.aggregator import Aggregator, SlotState
+from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import RefusedError
 
 __all__ = ["Requests", "SoftwareAggregatorServer"]
@@ -37,7 +41,7 @@ class Requests:
         The requests, with the arguments of `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
     """
 
-    def __init__(self, aggregator: Aggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
+    def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
         self._aggregator = aggregator
         self._links = links
         self._slots = slots
@@ -99,7 +103,7 @@ class Requests:
         at = self._place(place)
         begin = whole(first, "first", 0, self._slots - 1)
         end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
-        seen = self._aggregator.slots[at][begin:end] or [SlotState()] * (end - begin)  # no job has begun there yet
+        seen = self._aggregator.read_slots(at, range(begin, end))
         return [[slot.round, slot.aggregated, slot.acknowledged] for slot in seen]
 
     def _place(self, place: Any) -> int:
@@ -111,8 +115,8 @@ _MOST_CLIENTS = 32
 _IDLE_S = 30.0
 """A client without a request for so long is disconnected, to make room for others."""
 
-_BATCH = 64
-"""Most frames taken from a port in one turn: a millisecond or two."""
+_BATCH = 256
+"""Most frames taken from a port in one turn: a millisecond at most."""
 
 _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
@@ -136,7 +140,7 @@ class SoftwareAggregatorServer:
 
     Attributes
     ----------
-    aggregator : Aggregator
+    aggregator : BatchAggregator
         The state machine.
     requests : Requests
         What controllers may request.
@@ -157,7 +161,10 @@ class SoftwareAggregatorServer:
         owner: tuple[int, int] | None = None,
     ) -> None:
         most = min(most_micro_batches(link.most_bytes) for link in links.values())
-        self.aggregator = Aggregator(slots, jobs=jobs, most=most)
+        self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
+        self.aggregator.warm_up()
+        self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)
+        self._ports = np.zeros(_BATCH, np.int64)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
@@ -196,16 +203,16 @@ class SoftwareAggregatorServer:
         self._alarm.close()
 
     def _take(self, port: int) -> None:
-        link = self._links[port]
-        for _ in range(_BATCH):
-            frame = link.receive()
-            if frame is None:
-                return
-            answer = self.aggregator.receive_frame(frame, port)
-            if answer is not None:
-                self._send(answer.packet.to_bytes(), answer.ports)
+        came, answers = self._came, self._answers
+        if count := self._links[port].receive_batch(came):
+            written = self.aggregator.receive_batch(
+                came.frames, came.sizes, count, port, answers.frames, answers.sizes, self._ports
+            )
+            self._send(self._ports[:written])
 
-    def _send(self, frame: bytes, ports: int) -> None:
+    def _send(self, ports: npt.NDArray[np.int64]) -> None:
+        """Send the first answers, each through the ports of its bitmap."""
+        used = int(np.bitwise_or.reduce(ports, initial=0))
         for port, link in enumerate(self._links):
-            if ports >> port & 1:
-                link.send(frame)
+            if used >> port & 1:
+                link.send_batch(self._answers, np.flatnonzero(ports >> port & 1))

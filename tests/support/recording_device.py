@@ -18,7 +18,7 @@ class Write:
 
 
 class RecordingWorker:
-    """Registers keep what was written; memory is bytes. Those of programs are there, but MERGE_MOST is 0, as on boards."""
+    """Registers keep what was written, those of programs too, but MERGE_MOST is 0, as on boards; memory is bytes."""
 
     def __init__(self, config, size=1 << 20):
         self.config = config

@@ -1,0 +1,133 @@
+"""Many frames at a time: buffers for them, and the system calls that send and receive them."""
+
+import ctypes
+import errno
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.packet import MOST_BYTES
+
+__all__ = ["FrameBatch"]
+
+ROOM = -(-(MOST_BYTES + 1) // 64) * 64
+"""Bytes of a row: more than those of any packet, so that a frame that is cut is still too long."""
+
+
+class _Vector(ctypes.Structure):
+    """struct iovec of readv(2); pointers are numbers here, as arrays know none."""
+
+    _fields_ = (("base", ctypes.c_size_t), ("size", ctypes.c_size_t))
+
+
+class _Header(ctypes.Structure):
+    """struct msghdr of recvmsg(2)."""
+
+    _fields_ = (
+        ("name", ctypes.c_size_t),
+        ("name_size", ctypes.c_uint),
+        ("vectors", ctypes.c_size_t),
+        ("vector_count", ctypes.c_size_t),
+        ("control", ctypes.c_size_t),
+        ("control_size", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr of recvmmsg(2)."""
+
+    _fields_ = (("header", _Header), ("size", ctypes.c_uint))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_MSG_DONTWAIT = 0x40
+
+
+class FrameBatch:
+    """A buffer for frames, and what the system has to know of it.
+
+    Parameters
+    ----------
+    rows
+        Most frames in it.
+
+    Attributes
+    ----------
+    frames
+        Their bytes, uint8 (rows, `ROOM`).
+    sizes
+        Their sizes in bytes, int64 (rows,).
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.frames = np.zeros((rows, ROOM), np.uint8)
+        self.sizes = np.zeros(rows, np.int64)
+        places = self.frames.ctypes.data + ROOM * np.arange(rows, dtype=np.uint64)
+        self._to_receive, _, self._received, self._keep_receiving = _describe(places)
+        self._to_send, self._vectors, _, self._keep_sending = _describe(places)
+        self._places = places
+
+    def frame(self, row: int) -> bytes:
+        """A frame's bytes."""
+        return self.frames[row, : self.sizes[row]].tobytes()
+
+    def put(self, row: int, frame: bytes) -> None:
+        """Set a frame. Of one that is longer than a row the beginning is kept."""
+        size = min(len(frame), ROOM)
+        self.frames[row, :size] = np.frombuffer(frame, np.uint8, size)
+        self.sizes[row] = size
+
+    def receive(self, descriptor: int) -> int:
+        """Receive the frames that wait at a socket, as many as there are rows; returns how many came.
+
+        Raises
+        ------
+        OSError
+            As recvmmsg(2), but not if no frame waits.
+        """
+        count = int(_libc.recvmmsg(descriptor, self._to_receive, self.rows, _MSG_DONTWAIT, None))
+        if count < 0:
+            number = ctypes.get_errno()
+            if number in (errno.EAGAIN, errno.EINTR):
+                return 0
+            raise OSError(number, os.strerror(number))
+        self.sizes[:count] = self._received[:count]
+        return count
+
+    def send(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
+        """Send rows through a socket, in this order; returns how many it has taken before it was full.
+
+        Raises
+        ------
+        OSError
+            As sendmmsg(2), but not if the socket is full.
+        """
+        count, done = rows.size, 0
+        self._vectors["base"][:count] = self._places[rows]
+        self._vectors["size"][:count] = self.sizes[rows]
+        while done < count:
+            rest = ctypes.byref(self._to_send, done * ctypes.sizeof(_Message))
+            sent = int(_libc.sendmmsg(descriptor, rest, count - done, _MSG_DONTWAIT))
+            if sent < 0:
+                number = ctypes.get_errno()
+                if number == errno.EAGAIN:
+                    return done
+                raise OSError(number, os.strerror(number))
+            done += sent
+        return done
+
+
+def _describe(places: npt.NDArray[np.uint64]) -> tuple[Any, npt.NDArray[Any], npt.NDArray[np.uint32], Any]:
+    """Messages of one vector each, at these places: themselves, their vectors, their sizes, and what to keep alive."""
+    rows = places.size
+    vectors, messages = (_Vector * rows)(), (_Message * rows)()
+    # Seen as arrays, so that a field of all is set at once.
+    seen, table = np.ctypeslib.as_array(vectors), np.ctypeslib.as_array(messages)
+    seen["base"], seen["size"] = places, ROOM
+    table["header"]["vectors"] = ctypes.addressof(vectors) + ctypes.sizeof(_Vector) * np.arange(rows, dtype=np.uint64)
+    table["header"]["vector_count"] = 1
+    return messages, seen, table["size"], vectors
