@@ -126,7 +126,7 @@ def _describe(places: npt.NDArray[np.uint64]) -> tuple[Any, npt.NDArray[Any], np
     rows = places.size
     vectors, messages = (_Vector * rows)(), (_Message * rows)()
     # Seen as arrays, so that a field of all is set at once.
-    seen, table = np.ctypeslib.as_array(vectors), np.ctypeslib.as_array(messages)
+    seen, table = np.frombuffer(vectors, np.dtype(_Vector)), np.frombuffer(messages, np.dtype(_Message))
     seen["base"], seen["size"] = places, ROOM
     table["header"]["vectors"] = ctypes.addressof(vectors) + ctypes.sizeof(_Vector) * np.arange(rows, dtype=np.uint64)
     table["header"]["vector_count"] = 1
