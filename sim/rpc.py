@@ -27,7 +27,7 @@ __all__ = ["HEADER_LIMIT", "PREFIX", "VERSION", "Channel", "RefusedError", "deco
 
 MAGIC = b"P4SGDrpc"
 
-VERSION = 4
+VERSION = 5
 """Changes whenever a message or the meaning of a request does."""
 
 HEADER_LIMIT = 256 << 10

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import socket
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ class _Message(ctypes.Structure):
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_MSG_DONTWAIT = 0x40
+_libc.recvmmsg.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+_libc.sendmmsg.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int)
 
 
 class FrameBatch:
@@ -67,9 +69,9 @@ class FrameBatch:
         self.frames = np.zeros((rows, ROOM), np.uint8)
         self.sizes = np.zeros(rows, np.int64)
         places = self.frames.ctypes.data + ROOM * np.arange(rows, dtype=np.uint64)
-        self._to_receive, _, self._received, self._keep_receiving = _describe(places)
-        self._to_send, self._vectors, _, self._keep_sending = _describe(places)
         self._places = places
+        self._to_receive, self._room = _describe(places)
+        self._to_send, self._content = _describe(places)
 
     def frame(self, row: int) -> bytes:
         """A frame's bytes."""
@@ -89,13 +91,13 @@ class FrameBatch:
         OSError
             As recvmmsg(2), but not if no frame waits.
         """
-        count = int(_libc.recvmmsg(descriptor, self._to_receive, self.rows, _MSG_DONTWAIT, None))
+        count = int(_libc.recvmmsg(descriptor, self._to_receive.ctypes.data, self.rows, socket.MSG_DONTWAIT, None))
         if count < 0:
             number = ctypes.get_errno()
             if number in (errno.EAGAIN, errno.EINTR):
                 return 0
             raise OSError(number, os.strerror(number))
-        self.sizes[:count] = self._received[:count]
+        self.sizes[:count] = self._to_receive["size"][:count]
         return count
 
     def send(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
@@ -107,11 +109,10 @@ class FrameBatch:
             As sendmmsg(2), but not if the socket is full.
         """
         count, done = rows.size, 0
-        self._vectors["base"][:count] = self._places[rows]
-        self._vectors["size"][:count] = self.sizes[rows]
+        self._content["base"][:count] = self._places[rows]
+        self._content["size"][:count] = self.sizes[rows]
         while done < count:
-            rest = ctypes.byref(self._to_send, done * ctypes.sizeof(_Message))
-            sent = int(_libc.sendmmsg(descriptor, rest, count - done, _MSG_DONTWAIT))
+            sent = int(_libc.sendmmsg(descriptor, self._to_send[done:].ctypes.data, count - done, socket.MSG_DONTWAIT))
             if sent < 0:
                 number = ctypes.get_errno()
                 if number == errno.EAGAIN:
@@ -121,13 +122,10 @@ class FrameBatch:
         return done
 
 
-def _describe(places: npt.NDArray[np.uint64]) -> tuple[Any, npt.NDArray[Any], npt.NDArray[np.uint32], Any]:
-    """Messages of one vector each, at these places: themselves, their vectors, their sizes, and what to keep alive."""
-    rows = places.size
-    vectors, messages = (_Vector * rows)(), (_Message * rows)()
-    # Seen as arrays, so that a field of all is set at once.
-    seen, table = np.frombuffer(vectors, np.dtype(_Vector)), np.frombuffer(messages, np.dtype(_Message))
-    seen["base"], seen["size"] = places, ROOM
-    table["header"]["vectors"] = ctypes.addressof(vectors) + ctypes.sizeof(_Vector) * np.arange(rows, dtype=np.uint64)
-    table["header"]["vector_count"] = 1
-    return messages, seen, table["size"], vectors
+def _describe(places: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Messages of one vector each, and their vectors, for rows at these places."""
+    vectors, messages = np.zeros(places.size, np.dtype(_Vector)), np.zeros(places.size, np.dtype(_Message))
+    vectors["base"], vectors["size"] = places, ROOM
+    messages["header"]["vectors"] = vectors.ctypes.data + vectors.itemsize * np.arange(places.size, dtype=np.uint64)
+    messages["header"]["vector_count"] = 1
+    return messages, vectors

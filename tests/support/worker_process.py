@@ -36,6 +36,16 @@ class PairLink:
         except BlockingIOError:
             return None
 
+    def receive_batch(self, batch):
+        frame = self.receive()
+        if frame is not None:
+            batch.put(0, frame)
+        return int(frame is not None)
+
+    def send_batch(self, batch, rows):
+        for row in rows:
+            self.send(batch.frame(row))
+
     def close(self):
         self._end.close()
 
