@@ -72,6 +72,7 @@ class FrameBatch:
         self._places = places
         self._to_receive, self._room = _describe(places)
         self._to_send, self._content = _describe(places)
+        self._at_receive, self._at_send = self._to_receive.ctypes.data, self._to_send.ctypes.data
 
     def frame(self, row: int) -> bytes:
         """A frame's bytes."""
@@ -91,7 +92,7 @@ class FrameBatch:
         OSError
             As recvmmsg(2), but not if no frame waits.
         """
-        count = int(_libc.recvmmsg(descriptor, self._to_receive.ctypes.data, self.rows, socket.MSG_DONTWAIT, None))
+        count = int(_libc.recvmmsg(descriptor, self._at_receive, self.rows, socket.MSG_DONTWAIT, None))
         if count < 0:
             number = ctypes.get_errno()
             if number in (errno.EAGAIN, errno.EINTR):
@@ -112,7 +113,8 @@ class FrameBatch:
         self._content["base"][:count] = self._places[rows]
         self._content["size"][:count] = self.sizes[rows]
         while done < count:
-            sent = int(_libc.sendmmsg(descriptor, self._to_send[done:].ctypes.data, count - done, socket.MSG_DONTWAIT))
+            rest = self._at_send + done * ctypes.sizeof(_Message)
+            sent = int(_libc.sendmmsg(descriptor, rest, count - done, socket.MSG_DONTWAIT))
             if sent < 0:
                 number = ctypes.get_errno()
                 if number == errno.EAGAIN:

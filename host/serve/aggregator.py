@@ -208,11 +208,12 @@ class SoftwareAggregatorServer:
             written = self.aggregator.receive_batch(
                 came.frames, came.sizes, count, port, answers.frames, answers.sizes, self._ports
             )
-            self._send(self._ports[:written])
+            if written:
+                self._send(self._ports[:written])
 
     def _send(self, ports: npt.NDArray[np.int64]) -> None:
         """Send the first answers, each through the ports of its bitmap."""
-        used = int(np.bitwise_or.reduce(ports, initial=0))
         for port, link in enumerate(self._links):
-            if used >> port & 1:
-                link.send_batch(self._answers, np.flatnonzero(ports >> port & 1))
+            (rows,) = (ports >> port & 1).nonzero()
+            if rows.size:
+                link.send_batch(self._answers, rows)

@@ -191,6 +191,7 @@ def test_every_training_option_is_an_option():
         "--shares": "auto",
         "--split": "none",
         "--on-loss": "stop",
+        "--merge": "4",
         "--staleness": 1,
         "--validation-fraction": 0.5,
         "--patience": 9,
