@@ -21,7 +21,7 @@ from conformance.vectors import Case, Geometry, write
 
 COMMITTED = Path(__file__).with_name("vectors")
 KEYED = COMMITTED / "version2"
-"""Vectors for an aggregator that speaks version 2: about its packets, and random. --version 2 makes the other topics."""
+"""Vectors for who speaks version 2: about its packets, and random ones. --version 2 makes the other topics."""
 
 KEYED_TOPIC = "keyed"
 SEED, FRAMES = 0, 4000
