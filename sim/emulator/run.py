@@ -12,7 +12,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.sim import golden
+from p4sgd.sim import golden, kernels
 from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
@@ -73,13 +73,23 @@ class Run:
 
     def update(self, mini_batch: int, sums: IntArray) -> None:
         """Loss, backward pass and Round 3 of the mini-batch of the last `partials`, from the job's sums."""
-        settings, flags, first = self.settings, golden.Flags(), mini_batch * self.settings.batch
-        rows = slice(first, first + settings.batch)
-        residuals = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, flags)
-        self._residual_saturated |= flags.residual_saturated
-        self._model.update(
-            first, golden.delta(residuals, settings, self.importances[rows] if settings.weighted else None)
+        settings, table, mode, first = (
+            self.settings,
+            self.table,
+            self.settings.label_mode,
+            mini_batch * self.settings.batch,
         )
+        rows, deltas = slice(first, first + settings.batch), np.empty(settings.batch, np.int64)
+        self._residual_saturated |= kernels.deltas_of(
+            sums,
+            self.labels[rows],
+            self.importances[rows],
+            (table.shift, table.slope, table.intercept),
+            (mode.sign, mode.offset, mode.constant),
+            settings.rate_mantissa,
+            deltas,
+        )
+        self._model.update(first, deltas)
 
     def train(self) -> None:
         """Do all mini-batches, if the workers are all of the job's."""
