@@ -173,7 +173,7 @@ def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[Worke
 
 def _describe_packets(limit: MergeLimit) -> Finding:
     """Which version of the packet the job uses, and why no other."""
-    evidence: dict[str, int | str] = {"version": limit.version, "micro_batches": max(1, limit.most), "as": limit.why}
+    evidence: dict[str, int | str] = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
     return Finding(None, "packets", Result.PASSED, evidence)
 
 

@@ -88,7 +88,7 @@ class NetworkedWorker(EmulatedWorker):
     config
         Size of the worker. It has one AllReduce operation in flight per slot.
     send
-        Sends a frame of 64 bytes, which may get lost.
+        Sends a frame, which may get lost.
     clock
         Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES, ECHO_CYCLES and counters.
     speed

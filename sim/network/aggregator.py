@@ -167,14 +167,15 @@ class Aggregator:
             return None
         place = self._place_of.get(packet.job)
         outcome = self._act(packet, port, place)
-        is_dropped = isinstance(outcome, Drop)
         if isinstance(outcome, Drop):
             self.drops[outcome] += 1
-        else:
-            self.accepted += 1
+            if place is not None:
+                self.job_dropped[place] += 1
+            return None
+        self.accepted += 1
         if place is not None:
-            (self.job_dropped if is_dropped else self.job_accepted)[place] += 1
-        return None if isinstance(outcome, Drop) else outcome
+            self.job_accepted[place] += 1
+        return outcome
 
     def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
         """The answer, None if the packet is accepted without an answer, or why it is dropped."""
