@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -383,6 +384,23 @@ def test_the_doctor_finds_a_healthy_cluster_healthy():
     examination = examine(Readless(PacketCluster([TINY] * 2)), NetworkSettings(aggregator_mac=MAC))
     assert [finding for finding in examination.findings if finding.result is not Result.PASSED] == []
     assert examination.complete
+
+
+def test_the_doctor_trains_with_the_longest_packets():
+    """Here the network on the way carries only short frames: probes get through, and so do acknowledgements."""
+    for longest, healthy in ((1512, True), (1511, False)):
+        cluster = PacketCluster([TINY] * 2)
+        send = cluster._send
+        cluster._send = lambda index, frame, send=send, longest=longest: len(frame) <= longest and send(index, frame)
+        device = Readless(cluster)
+        device.aggregator = SimpleNamespace(most=46, served=dict, counters=dict)
+        examination = examine(device, NetworkSettings(aggregator_mac=MAC))
+        assert examination.healthy == healthy
+        failed = [finding for finding in examination.findings if finding.result is Result.FAILED]
+        assert [finding.check for finding in failed] == ([] if healthy else ["allreduce"])
+        for finding in failed:
+            assert finding.evidence == {"runs": 0, "frame_bytes": 1512}
+            assert finding.remedy.endswith("does not carry frames of 1,512 bytes, train with --merge 1")
 
 
 class Readless:
