@@ -463,6 +463,11 @@ class _Training:
             activations=activations,
         )
 
+    @property
+    def _merge(self) -> int | None:
+        """Most micro-batches in a packet; None for as many as fit, or if there are no packets."""
+        return int(self._options.merge) if self._options.merge != "auto" and has_network(self._device) else None
+
     def _about_device(self) -> dict[str, Any]:
         """Numbers of the workers; with a network, the version of the packets and the micro-batches in each."""
         about: dict[str, Any] = {
@@ -497,7 +502,7 @@ class _Training:
             session = Session(
                 self._device,
                 communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS,
-                merge=None if self._options.merge == "auto" else int(self._options.merge),
+                merge=self._merge,
             )
             session.upload(self._prepared.images)
         else:  # another row had it
