@@ -305,10 +305,10 @@ def _read(columns: Any, mini_batch: int, penalty: Any, state: Any, values: Any) 
     weights, done, before, changed = state
     stale = changed.size > 0
     large = False
+    if done.size > 0:
+        bring_up(columns, 0, 0, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
     for place in range(columns.size):
         column = columns[place]
-        if done.size > 0:
-            bring_up(column, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
         weight: Any = np.int64(weights[column])
         large = large or abs(weight) > _HALF
         values[place] = before[column] if stale and changed[column] == mini_batch - 1 else weight
@@ -327,13 +327,12 @@ def _take_steps(columns: Any, steps: Any, mini_batch: int, penalty: Any, state: 
     weights, done, before, changed = state
     stale = changed.size > 0
     saturated = False
+    if stale and done.size > 0:
+        bring_up(columns, 0, 0, mini_batch, penalty, weights, done)
     for place in range(columns.size):
         column = columns[place]
-        if stale:
-            if done.size > 0:
-                bring_up(column, mini_batch, penalty, weights, done)
-            if changed[column] != mini_batch:
-                before[column], changed[column] = weights[column], mini_batch
+        if stale and changed[column] != mini_batch:
+            before[column], changed[column] = weights[column], mini_batch
         moved = np.int64(weights[column]) - steps[place]
         saturated = saturated or moved < _WEIGHT_LOW or moved > _WEIGHT_HIGH
         weights[column] = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)

@@ -1,6 +1,7 @@
 """Features as one byte each, decoded from the lines of memory images, and the golden model's arithmetic on them."""
 
 import copy
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -228,7 +229,8 @@ class DenseModel(Model):
         self._others = np.concatenate([part if part.any() else part[:0] for part in self._rest]).astype(np.float64)
         # Weights of forward passes; with staleness those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
-        self._rows: tuple[ByteArray, int] | None = None
+        self._rows: deque[tuple[ByteArray, int]] = deque()
+        """Those of each call of `partials` whose `update` is still to come."""
         self._exempt_places, begin, exempt_columns = exempt, 0, []
         for columns, place in zip(features.columns, exempt, strict=True):
             exempt_columns += (begin + np.flatnonzero(columns == place)).tolist()
@@ -237,18 +239,15 @@ class DenseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        assert self._rows is not None
-        rows, row = self._rows
+        rows, row = self._rows.popleft()
         settings, (units, workers) = self._settings, self._layout
-        if settings.stale:
+        if settings.stale and first % settings.batch == 0:
             self._read[:] = self._weights
         for worker in range(self.saturated.size):
             columns = int(units[workers[worker]]), int(units[workers[worker + 1]])
             self.saturated[worker] |= kernels.backward(
                 rows, row, columns, deltas, settings.features, settings.gradient_shift, self._weights
             )
-        kernels.regularize(self._weights, settings.shrink, settings.threshold, self._exempt)
-        kernels.regularize(self._others, settings.shrink, settings.threshold)
 
     @property
     def mini_batches_at_once(self) -> int:
@@ -279,8 +278,16 @@ class DenseModel(Model):
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
         features = self._features
-        self._rows = rows, row = features.rows(first, totals.shape[1])
-        kernels.totals(rows, row, self._layout, features.form, shift, self._read, totals)
+        rows, row = features.rows(first, totals.shape[1])
+        self._rows.append((rows, row))
+        # Ahead of the updates of the mini-batch before, these are the weights that it will leave to be read.
+        read = self._read if self._under_way == 1 else self._weights
+        kernels.totals(rows, row, self._layout, features.form, shift, read, totals)
+
+    def _regularize(self) -> None:
+        settings = self._settings
+        kernels.regularize(self._weights, settings.shrink, settings.threshold, self._exempt)
+        kernels.regularize(self._others, settings.shrink, settings.threshold)
 
     def _most_threads(self, first: int, samples: int) -> int:
         return min(self._layout[0].size - 1, self._settings.batch * self._features.count // _THREAD_FEATURES)

@@ -104,9 +104,13 @@ class Model(ABC):
     def __init__(self, settings: RunSettings, limits: IntArray) -> None:
         self._settings, self._limits = settings, limits
         self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+        self._under_way = 0
+        """Mini-batches that have begun with their partials and not ended."""
 
     def partials(self, first: int, samples: int, shift: int) -> IntArray:
         """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
+
+        With staleness this may be for the mini-batch after the one whose updates come next.
 
         Parameters
         ----------
@@ -116,13 +120,22 @@ class Model(ABC):
             The dot product of a unit is divided by ``2**shift`` and rounded.
         """
         totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
+        self._under_way += first % self._settings.batch == 0
         self._add_up(first, shift, totals[0])
         kernels.add(totals, self._limits, self.clamped, sums)
         return sums
 
     @abstractmethod
     def update(self, first: int, deltas: IntArray) -> None:
-        """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
+        """Gradients and Round 3 of some samples, from δ, int64 (samples,).
+
+        All `partials` of a mini-batch come before its updates, which take the same samples in the same order.
+        """
+
+    def regularize(self) -> None:
+        """End a mini-batch, after its last `update`: penalties."""
+        self._regularize()
+        self._under_way -= 1
 
     def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
         """Do mini-batches of all workers, which must be all of the job's.
@@ -172,6 +185,10 @@ class Model(ABC):
     @abstractmethod
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
         """Forward pass: each worker's sums, (workers, samples)."""
+
+    @abstractmethod
+    def _regularize(self) -> None:
+        """Penalties at the end of a mini-batch."""
 
     @abstractmethod
     def _most_threads(self, first: int, samples: int) -> int:

@@ -8,10 +8,12 @@ Every message has a header, an object of JSON, and a body, such as the contents 
     then         the body
 
 A server begins with `MAGIC`, `VERSION` and a message whose header says what it is (``server``) and identifies its
-process (``process``), or says why it takes no more clients (``error``). Only the simulator begins with nothing, as its
-parent is its client. Then the client sends requests, each after the answer to the one before. A request names a method
-in ``do``, beside its arguments. An answer has either the result in ``ok`` or the reason of a refusal in ``error``.
-Receivers check lengths before they allocate memory, and nothing that is received is executed or unpickled.
+process (``process``), or says why it takes no more clients (``error``). If it also sends a ``nonce``, the first request
+must be ``prove``, with the client's ``nonce`` and ``proof`` (`p4sgd.host.rpc.token`), and its result is the server's
+proof. Only the simulator begins with nothing, as its parent is its client. Then the client sends requests, each after
+the answer to the one before. A request names a method in ``do``, beside its arguments. An answer has either the result
+in ``ok`` or the reason of a refusal in ``error``. Receivers check lengths before they allocate memory, and nothing that
+is received is executed or unpickled.
 """
 
 import json

@@ -48,8 +48,12 @@ _COLUMN, _FIRST, _VALUE = np.uint64(_WORD_BITS), np.uint64(256), np.uint64(255)
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
-_STEP_TIME, _CATCH_UP_TIME = 0.15, 15.0
-"""Nanoseconds that a penalty takes for a weight beside others, and for one that catches up; measured on one core."""
+_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.15, 5.0, 15.0
+"""Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
+change of what a penalty subtracts in between; measured on one core."""
+
+_SPEAKER = 8
+"""Of so many neighbouring weights, by which a unit can be divided, one is looked at to estimate these times."""
 
 _NARROW = 1 << 32 - _WORD_BITS
 """Words of up to so many columns take 32 bits."""
@@ -168,7 +172,8 @@ class SparseFeatures(Features):
         _transpose(self._starts, self._keys, self._values, self._unit_bits, rows, words)
         self._words, self._rows = _read_only(words), _read_only(rows)
         self._spans: dict[tuple[int, int], tuple[IntArray, IntArray, IntArray]] = {}
-        self._cold: dict[tuple[int, int], IntArray] = {}
+        self._visits: dict[int, npt.NDArray[np.float64]] = {}
+        """By batch, in how much of the mini-batches a column of each unit has entries, on average."""
 
     @property
     def form(self) -> FeatureFormat:
@@ -297,8 +302,8 @@ class SparseFeatures(Features):
         """Bits of a column that are its place in the unit."""
         return int(math.log2(self.sources[0].unit))
 
-    def cold(self, batch: int, workers: int) -> IntArray:
-        """Each worker's first column with so few entries that penalties take less time if it catches up: (workers,).
+    def cold(self, batch: int, workers: int, weights: WeightArray, shrink: int) -> IntArray:
+        """Each worker's first column from which on penalties take less time if columns catch up: (workers,).
 
         Parameters
         ----------
@@ -306,15 +311,26 @@ class SparseFeatures(Features):
             Samples of a mini-batch.
         workers
             As for `spans`.
+        weights
+            Weights about as large as those of the run: int32 (columns,).
+        shrink
+            `RunSettings.shrink`.
         """
-        if (batch, workers) not in self._cold:
-            counts = np.bincount(self._keys >> np.uint32(BANK_BITS), minlength=self.count)
+        unit = self.sources[0].unit
+        if batch not in self._visits:
+            counts = np.zeros(self.count, np.int64)
+            _count(self._words, _WORD_BITS, counts)
             # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
-            times = _STEP_TIME - _CATCH_UP_TIME * np.minimum(1.0, counts * (batch / self.samples))
-            parts = np.split(times, self.begins_of(workers)[1:-1])
-            hot = [int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]
-            self._cold[batch, workers] = self.begins_of(workers)[:-1] + hot
-        return self._cold[batch, workers]
+            self._visits[batch] = np.minimum(1.0, counts * (batch / self.samples)).reshape(-1, unit).mean(axis=1)
+        # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
+        sizes = np.abs(weights[::_SPEAKER].astype(np.float64)).reshape(-1, unit // _SPEAKER)
+        changes = np.minimum(1.0, sizes * (shrink / SHRINK.one) ** 2).mean(axis=1)
+        times = _STEP_TIME - _CATCH_UP_TIME * self._visits[batch] - _CHANGE_TIME * changes
+        begins = self.begins_of(workers)
+        parts = np.split(times, begins[1:-1] // unit)
+        hot = [unit * int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]
+        cold: IntArray = begins[:-1] + np.array(hot)
+        return cold
 
     def begins_of(self, workers: int) -> IntArray:
         """As `begins`; of one worker if all count as one."""
@@ -338,7 +354,7 @@ class SparseFeatures(Features):
         if (threads, workers) not in self._spans:
             unit = self.sources[0].unit
             units = np.zeros(self.count // unit, np.int64)
-            _count_units(self._words, _WORD_BITS + self._unit_bits, units)
+            _count(self._words, _WORD_BITS + self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
             cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * unit
             begins = self.begins_of(workers)
@@ -410,17 +426,18 @@ class SparseModel(Model):
         """Each worker's first column whose weight is to catch up with penalties: int64 (workers,)."""
         begins = self._features.begins_of(self._limits.size)[:-1]
         # With staleness weights are read as they were before, which is kept only of those that entries change.
-        return begins if self._settings.stale else self._features.cold(self._settings.batch, self._limits.size)
+        settings = self._settings
+        if settings.stale:
+            return begins
+        return self._features.cold(settings.batch, self._limits.size, self._weights, settings.shrink)
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, (_, columns, hot) = self._features, self._spans(1)
+        features, (_, columns, _) = self._features, self._spans(1)
         where, shift = (columns[0], first // BANKS), self._settings.gradient_shift
         _descend(
             features.by_column, *where, deltas, shift, self._mini_batch, self._penalty, self._state, self.saturated
         )
-        _penalise(hot[0], self._penalty, self._weights)
-        self._mini_batch += 1
 
     @property
     def mini_batches_at_once(self) -> int:
@@ -439,9 +456,15 @@ class SparseModel(Model):
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
         features, (rows, columns, _) = self._features, self._spans(1)
         where = columns[0], first // BANKS, totals.shape[1] // BANKS
+        mini_batch = self._mini_batch + self._under_way - 1
         if self._done.size:
-            _catch_up(features.by_column[0], where, self._cold, self._mini_batch, self._penalty, self._state)
-        _totals(features.by_sample, rows[0], first, shift, self._mini_batch, self._state, totals)
+            _catch_up(features.by_column[0], where, self._cold, mini_batch, self._penalty, self._state)
+        _totals(features.by_sample, rows[0], first, shift, mini_batch, self._state, totals)
+
+    def _regularize(self) -> None:
+        _, _, hot = self._spans(1)
+        _penalise(hot[0], self._penalty, self._weights)
+        self._mini_batch += 1
 
     def _spans(self, threads: int) -> tuple[IntArray, IntArray, IntArray]:
         """Spans of entries, and the hot columns of each thread, int64 (threads, ranges, 2)."""
@@ -515,24 +538,28 @@ _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
 @_compiled(nogil=True, error_model="numpy")
 def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
     """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
-    weight = np.int64(given)
+    weight, left = np.int64(given), np.int64(count)
     size: Any = abs(weight)
     # A half is rounded up, so towards 0 if the weight is negative.
     half = (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
     if shrink == 0:
-        size = max(size - np.int64(count) * threshold, np.int64(0))
+        size = max(size - left * threshold, np.int64(0))
     else:
-        left, product = np.int64(count), size * shrink + half
+        product = size * shrink + half
         while left > 0:
             loss = (product >> _SHRINK_FRACTION) + threshold
-            if loss == 0:
+            # While only the fraction of the product falls, each step loses the same. Products that int64 might not hold
+            # are compared as float64: rounding does not change on which side of such small integers they are.
+            fraction, fall = product & ((1 << _SHRINK_FRACTION) - 1), loss * shrink
+            enough = not threshold or float(left) * float(loss) <= float(size)
+            if enough and float(left - 1) * float(fall) <= float(fraction):
+                size -= left * loss
                 break
             if size <= loss:
                 size = np.int64(0)
                 break
-            # While only the fraction of the product falls, each step loses the same. Quotients of such small integers
-            # are never rounded up to the next one, and integer divisions would take longer.
-            fraction, fall = product & ((1 << _SHRINK_FRACTION) - 1), loss * shrink
+            # Quotients of such small integers are never rounded up to the next one, and integer divisions would take
+            # longer.
             same = min(left, np.int64(fraction / fall) + 1)
             if threshold:
                 same = min(same, np.int64(size / loss))
@@ -543,13 +570,22 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
 
 
 @_compiled(nogil=True)
-def bring_up(column: Any, steps: Any, penalty: Any, weights: Any, done: Any) -> None:
-    """Give a weight the penalties of the first ``steps`` mini-batches."""
-    missing = steps - np.int64(done[column])
-    if missing > 0:
-        done[column] = steps
-        if weights[column]:
-            weights[column] = _steps(weights[column], penalty[0], penalty[1], missing)
+def bring_up(keys: Any, bits: int, cold: int, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give weights the penalties of the first ``steps`` mini-batches.
+
+    ``keys`` have the columns above their lowest ``bits``. Those below ``cold`` come first, and are left alone.
+    """
+    shrink, threshold = penalty
+    # A function for a single weight would take ten times as long, because Numba counts references to its arrays.
+    for place in range(keys.size):
+        column = np.uint64(keys[keys.size - 1 - place]) >> np.uint64(bits)
+        if column < np.uint64(cold):
+            break
+        missing = steps - np.int64(done[column])
+        if missing > 0:
+            done[column] = steps
+            if weights[column]:
+                weights[column] = _steps(weights[column], shrink, threshold, missing)
 
 
 @_compiled(nogil=True)
@@ -561,12 +597,8 @@ def _catch_up(keys: Any, where: Any, cold: Any, mini_batch: int, penalty: Any, s
     steps = max(0, mini_batch - 1) if changed.size > 0 else mini_batch
     for micro_batch in range(first, first + micro_batches):
         for worker in range(cold.size):
-            # Hot columns come first.
-            for entry in range(spans[micro_batch, worker, 1] - 1, spans[micro_batch, worker, 0] - 1, -1):
-                column = keys[np.uint64(entry)] >> _BANK_BITS
-                if column < np.uint64(cold[worker]):
-                    break
-                bring_up(column, steps, penalty, weights, done)
+            own = keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]
+            bring_up(own, BANK_BITS, cold[worker], steps, penalty, weights, done)
 
 
 @_compiled(nogil=True)
@@ -658,11 +690,12 @@ def _remember(keys: Any, spans: Any, first: int, micro_batches: int, mini_batch:
     weights, done, before, changed = state
     for micro_batch in range(first, first + micro_batches):
         for worker in range(spans.shape[1]):
-            for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
-                column = keys[entry] >> _BANK_BITS
+            own = keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]
+            if done.size > 0:
+                bring_up(own, BANK_BITS, 0, mini_batch, penalty, weights, done)
+            for key in own:
+                column = key >> _BANK_BITS
                 if changed[column] != mini_batch:
-                    if done.size > 0:
-                        bring_up(column, mini_batch, penalty, weights, done)
                     before[column], changed[column] = weights[column], mini_batch
 
 
@@ -748,8 +781,10 @@ def _dots(words: Any, offset: int, rows: Any, weights: Any, sums: Any) -> None:
     for sample in range(sums.size):
         total = np.int64(0)
         for entry in range(np.uint64(rows[sample]), np.uint64(rows[sample + 1])):
-            word = np.uint64(words[entry])
-            total += np.int64(weights[word >> _COLUMN]) * (np.int64(word & _VALUE) - offset)
+            word = words[entry]
+            # Factors of 32 bits, which the compiler can multiply in vectors.
+            value = np.int32(np.int32(np.uint8(word)) - np.int32(offset))
+            total += np.int64(weights[np.uint64(word >> np.uint32(_WORD_BITS))]) * np.int64(value)
         sums[sample] = total
 
 
@@ -788,9 +823,10 @@ def _transpose(starts: Any, keys: Any, values: Any, unit_bits: int, rows: Any, w
 
 
 @_compiled(nogil=True)
-def _count_units(words: Any, unit_bits: int, counts: Any) -> None:
+def _count(words: Any, bits: int, counts: Any) -> None:
+    """Count words by what they have above the lowest ``bits``."""
     for word in words:
-        counts[np.uint64(word) >> np.uint64(unit_bits)] += 1
+        counts[np.uint64(word) >> np.uint64(bits)] += 1
 
 
 @_compiled(nogil=True)

@@ -62,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run([sys.executable, "-c", COMPILE], stdout=subprocess.DEVNULL, check=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands take this user's local cluster by default: tests are to find none but their own."""
+    os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run"))
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores, as many tests wait for other programs."""
     return len(os.sched_getaffinity(0)) + 1

@@ -63,8 +63,15 @@ def cases():
             yield pytest.param(found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
 
 
+@pytest.fixture
+def ending_clusters():
+    """No process is left of a README's commands that fail."""
+    yield
+    subprocess.run([Path(sys.executable).with_name("p4sgd"), "cluster", "down"], capture_output=True, check=True)
+
+
 @pytest.mark.parametrize("found", list(cases()))
-def test_commands_work(found, tmp_path):
+def test_commands_work(found, tmp_path, ending_clusters):
     program = Path(sys.executable).with_name("p4sgd")
     for words in found:
         command = shlex.join(["p4sgd", *words])

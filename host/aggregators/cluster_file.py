@@ -5,12 +5,15 @@ import re
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.links.opening import UDP
+from p4sgd.host.links.udp import parse_udp_address, udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.token import read_token
 from p4sgd.host.xrt.board import PREFIX, BoardAddress, parse_device
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
@@ -71,13 +74,16 @@ class AggregatorAddress:
     control
         ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
     mac
-        The aggregator's own MAC address.
+        The aggregator's own address: a MAC address, or a number that stands for an address in UDP
+        (`p4sgd.hw.spec.udp`).
     device_id, tls, program
         Of bmv2 and tofino: number of the device, files for TLS, and the folder that ``p4sgd switch build`` made.
     ports
         Of bmv2 and tofino: ports for other traffic, besides those of the workers.
     board
         Of an FPGA: the board and its xclbin.
+    udp
+        Whether packets travel in UDP.
     """
 
     kind: str
@@ -88,6 +94,7 @@ class AggregatorAddress:
     program: Path | None = None
     ports: tuple[SwitchPort, ...] = ()
     board: BoardAddress | None = None
+    udp: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,13 +136,15 @@ class WorkerAddress:
         Name of the machine that ``control`` refers to, when ranks on several machines train together. It only tells
         equal values of ``control`` apart.
     mac
-        The worker's own MAC address, if the file gives one.
+        The worker's own address, if the file gives one: a MAC address, or a number that stands for an address in UDP.
     share
         Share of the features that the worker should get, in proportion to the others'.
     late
         Whether training may begin without the worker process and take it in when it has been started.
     interface
-        Ethernet interface of a rank that is a worker itself, in data-parallel training.
+        Link of a rank that is a worker itself, in data-parallel training.
+    udp
+        Whether packets travel in UDP.
     """
 
     control: str
@@ -146,6 +155,7 @@ class WorkerAddress:
     share: float = 1.0
     late: bool = False
     interface: str = ""
+    udp: bool = False
 
     @property
     def place(self) -> str:
@@ -167,11 +177,20 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The contents of a cluster file. Workers are in the order of shards."""
+    """The contents of a cluster file. Workers are in the order of shards.
+
+    Attributes
+    ----------
+    aggregator, workers, network
+        The tables of the file.
+    token
+        The token of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
+    """
 
     aggregator: AggregatorAddress
     workers: tuple[WorkerAddress, ...]
     network: NetworkOptions = NetworkOptions()
+    token: bytes | None = field(default=None, repr=False)
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -193,6 +212,7 @@ def read_cluster(path: Path) -> Cluster:
         aggregator=_aggregator(top.table("aggregator", required=True)),
         network=_network(top.table("network")),
         workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
+        token=top.token("token"),
     )
     top.refuse_others()
     # A board may have both a worker and the aggregator, but not two workers.
@@ -206,21 +226,28 @@ def read_cluster(path: Path) -> Cluster:
     for index, worker in enumerate(cluster.workers):
         if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
             raise UserError(
-                f"{path}: workers[{index}].mac: {mac_text(worker.local_mac)} is also that of {other}: give each an "
-                "address of its own"
+                f"{path}: workers[{index}].{'udp' if worker.udp else 'mac'}: {_address_text(worker)} is also that of "
+                f"{other}: give each an address of its own"
             )
+    if any(worker.udp != cluster.aggregator.udp for worker in cluster.workers):
+        raise UserError(f"{path}: packets travel in UDP or not: give udp to the aggregator and to all workers, or none")
     return cluster
+
+
+def _address_text(worker: WorkerAddress) -> str:
+    return udp_address_text(worker.local_mac) if worker.udp else mac_text(worker.local_mac)
 
 
 def _aggregator(table: "_Table") -> AggregatorAddress:
     kind = table.text("kind", required=True)
     if kind not in KINDS:
         raise table.mistake("kind", f"there is no aggregator of kind {kind!r}: choose one of {', '.join(KINDS)}")
-    tls = program = board = None
+    tls = program = board = udp = None
     device_id = 0
     ports: tuple[SwitchPort, ...] = ()
     if kind == "socket":
         control = table.control("control")
+        udp = table.udp("udp")
     if kind == "fpga":
         board = table.board("control")
         control = str(board)
@@ -236,8 +263,10 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         ports = _ports(table.tables("ports", required=False), _PORTS[kind])
     mac = table.mac("mac")
     table.refuse_others()
-    mac = AGGREGATOR_MAC if mac is None else mac
-    return AggregatorAddress(kind, control, mac, device_id, tls, program, ports, board)
+    if mac is not None and udp is not None:
+        raise table.mistake("mac", "is for Ethernet: leave it or udp out")
+    own = mac or udp or AGGREGATOR_MAC
+    return AggregatorAddress(kind, control, own, device_id, tls, program, ports, board, udp=udp is not None)
 
 
 def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
@@ -291,17 +320,26 @@ def _worker(table: "_Table") -> WorkerAddress:
     if not interface:
         control = table.control("control") if board is None else str(board)
     port = table.number("port", None, 0, MAX_PORTS - 1)
+    udp = table.udp("udp")
+    if interface.startswith(UDP):
+        udp = table.udp_of("interface", interface.removeprefix(UDP).partition(",")[0])
+    mac = table.mac("mac")
     worker = WorkerAddress(
         control,
         port,
         board,
         table.text("host", required=False),
-        table.mac("mac"),
+        udp or mac,
         table.share("share"),
         table.truth("late", False),
         interface,
+        udp=udp is not None,
     )
     table.refuse_others()
+    if mac is not None and udp is not None:
+        raise table.mistake("mac", "is for Ethernet: leave it out, as packets travel in UDP")
+    if board is not None and udp is not None:
+        raise table.mistake("udp", "is for worker processes: boards need Ethernet")
     if worker.late and board is not None:
         raise table.mistake("late", "a board cannot be late: only worker processes can")
     if worker.late and interface:
@@ -380,6 +418,14 @@ class _Table:
         value = self.text(key, required=False)
         return self._path.parent / value if value else None
 
+    def token(self, key: str) -> bytes | None:
+        """What is in the file of a token."""
+        path = self.path(key)
+        try:
+            return None if path is None else read_token(path)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
+
     def control(self, key: str) -> str:
         text = self.text(key, required=True)
         try:
@@ -404,6 +450,17 @@ class _Table:
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)
         return self._mac_of(key, text) if text else None
+
+    def udp(self, key: str) -> int | None:
+        """The number of an address in UDP."""
+        text = self.text(key, required=False)
+        return self.udp_of(key, text) if text else None
+
+    def udp_of(self, key: str, text: str) -> int:
+        try:
+            return parse_udp_address(text)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
 
     def macs(self, key: str) -> tuple[int, ...]:
         def is_right(value: Any) -> bool:

@@ -118,7 +118,7 @@ def open_controller(cluster: Cluster) -> Controller:
     if aggregator.kind == "socket":
         from p4sgd.host.aggregators.software import SoftwareAggregator
 
-        return SoftwareAggregator(ControlAddress.parse(aggregator.control))
+        return SoftwareAggregator(ControlAddress.parse(aggregator.control), cluster.token)
     if aggregator.kind == "bmv2":
         from p4sgd.host.aggregators.p4runtime import open_p4runtime
 

@@ -63,6 +63,8 @@ class SoftwareAggregator:
     ----------
     address
         Its control socket.
+    token
+        The token of a server over TCP.
 
     Attributes
     ----------
@@ -72,16 +74,16 @@ class SoftwareAggregator:
     Raises
     ------
     UserError
-        If it is not there, or serves too many clients.
+        If it is not there, serves too many clients, or has another token.
     P4sgdError
         If it does not answer as it should, here or in later calls.
     """
 
-    def __init__(self, address: ControlAddress) -> None:
+    def __init__(self, address: ControlAddress, token: bytes | None = None) -> None:
         self._name = f"the aggregator at {address}"
         command = f"p4sgd switch serve --interface LINK --control {address}"
         self._client = ControlClient(
-            address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S, timeout_is_final=False
+            address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S, token=token, timeout_is_final=False
         )
         size = self._call("size")
         if not (isinstance(size, dict) and all(isinstance(size.get(name), int) for name in ("slots", "jobs", "most"))):

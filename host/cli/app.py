@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli.build import build
+from p4sgd.host.cli.cluster import cluster
 from p4sgd.host.cli.data import data
 from p4sgd.host.cli.doctor import doctor
 from p4sgd.host.cli.export import export
@@ -129,6 +130,7 @@ for _each in (
     generate,
     build,
     resources,
+    cluster,
     doctor,
     switch,
     worker,

@@ -18,7 +18,7 @@ from p4sgd.host.cli.options import (
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
-from p4sgd.host.run.checks import CLUSTER, find_cluster
+from p4sgd.host.run.checks import CLUSTER, find_cluster_file
 
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
@@ -71,9 +71,12 @@ def doctor(
         from p4sgd.hw.spec.config import PRESETS
 
         options: dict[str, Any] = dict(fault)
-        found = find_cluster(device, cluster)
-        if found is not None:
+        file = find_cluster_file(device, cluster)
+        if file is not None:
+            from p4sgd.host.aggregators.cluster_file import read_cluster
+
             _refuse_given("workers", "name", "fault")
+            found = read_cluster(file)
             options["cluster"], workers, name = found, len(found.workers), None
         opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):

@@ -22,6 +22,7 @@ __all__ = [
     "given",
     "is_given",
     "json_option",
+    "link_fault_option",
     "options_file",
     "overwrite_option",
     "quiet_option",
@@ -45,11 +46,16 @@ class NameFrom(click.ParamType):
         What the values name, for messages: ``loss``.
     names
         Returns the values.
+    elsewhere
+        Returns what other programs call some of them, for the message about an unknown one.
     """
 
-    def __init__(self, what: str, names: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, what: str, names: Callable[[], Iterable[str]], elsewhere: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         self.name = what
         self._names = names
+        self._elsewhere = elsewhere
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The values, for ``--help``."""
@@ -59,7 +65,9 @@ class NameFrom(click.ParamType):
         """Refuse any other value and list the known ones."""
         known = list(self._names())
         if value not in known:
-            text = f"there is no {self.name} {value!r}: choose one of {', '.join(known)}"
+            names = self._elsewhere()
+            here = f", which is {names[value]} here" if value in names else ""
+            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)
@@ -123,17 +131,26 @@ def configuration_option(command: _Command) -> _Command:
 
 
 class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault of the simulated cluster and its probability."""
+    """``NAME=CHANCE``: a fault and its probability.
+
+    Parameters
+    ----------
+    known
+        Returns the names of the faults that there are.
+    """
 
     name = "NAME=CHANCE"
 
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self._known = known
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Refuse unknown faults and values that are no probability."""
-        from p4sgd.host.devices.faults import faults, simulated_faults
+        from p4sgd.host.devices.faults import simulated_faults
 
         name, _, text = str(value).partition("=")
-        if name not in faults():
-            self.fail(f"there is no fault {name!r}: choose one of {', '.join(faults())}", param, ctx)
+        if name not in self._known():
+            self.fail(f"there is no fault {name!r}: choose one of {', '.join(self._known())}", param, ctx)
         try:
             chance = float(text)
             simulated_faults({name: chance})
@@ -155,11 +172,23 @@ def _refuse_twice(
     return values
 
 
+def _simulated_faults() -> Iterable[str]:
+    from p4sgd.host.devices.faults import faults
+
+    return faults()
+
+
+def _link_faults() -> Iterable[str]:
+    from p4sgd.host.links.faulty import FAULTS
+
+    return FAULTS
+
+
 def fault_option(command: _Command) -> _Command:
     """Add ``--fault``, a tuple of names and probabilities, for commands that simulate a cluster."""
     return click.option(
         "--fault",
-        type=_Fault(),
+        type=_Fault(_simulated_faults),
         multiple=True,
         callback=_refuse_twice,
         help="Inject a fault with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall "
@@ -167,6 +196,22 @@ def fault_option(command: _Command) -> _Command:
         "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers "
         "(up_loss), or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of "
         "losses.",
+    )(command)
+
+
+def link_fault_option(command: _Command) -> _Command:
+    """Add ``--fault``, a tuple of names and probabilities, and ``--seed``, for commands that start workers."""
+    command = click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers of --fault."
+    )(command)
+    return click.option(
+        "--fault",
+        type=_Fault(_link_faults),
+        multiple=True,
+        callback=_refuse_twice,
+        help="Inject a fault of the network with a probability, as in link_loss=0.02; may be repeated. loss, "
+        "duplication and reordering are of frames: in both directions (link_loss), only from the workers (up_loss), or "
+        "only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses.",
     )(command)
 
 
@@ -315,7 +360,7 @@ def cluster_option(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
         help="With --device cluster: the file with the addresses of its workers and its aggregator (see "
-        "host/aggregators/README.md).",
+        "host/aggregators/README.md), by default that of the local cluster (p4sgd cluster up).",
     )(command)
 
 

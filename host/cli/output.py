@@ -27,6 +27,9 @@ SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
+_UNLIMITED = 100_000
+"""Width that no table reaches."""
+
 _READABLE_WIDTH = 120
 """Largest width of a table whose last column wraps."""
 
@@ -120,20 +123,26 @@ class Output:
             yield
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        texts: int = 1,
+        wraps: bool = False,
+        spare: Sequence[str] = (),
     ) -> None:
-        """Print a table of results, without ``as_json``: a narrow one where there is no room; see `make_table`."""
+        """Print a table of results, without ``as_json``; see `make_table`, and `_fitting` for narrow terminals."""
         if self.as_json:
             return
         if wraps:
             table = make_table(columns, rows, texts=texts, wraps=True)
             self.results.print(table, width=min(self.results.width, _READABLE_WIDTH))
             return
-        cells = list(rows)
-        table = make_table(columns, cells, texts=texts)
-        if _width(table, self.results) > self.results.width:
-            table = make_table(columns, cells, texts=texts, narrow=True)
-        self.results.print(table, soft_wrap=True)
+        self.results.print(_fitting(self.results, columns, list(rows), texts, spare), soft_wrap=True)
+
+    def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        """Whether `table` would print all of a table."""
+        return _width(_fitting(self.results, columns, rows, 1, ()), self.results) <= self.results.width
 
 
 class _Handler(logging.Handler):
@@ -219,11 +228,29 @@ def make_table(
     return table
 
 
+def _fitting(
+    console: "Console", columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int, spare: Sequence[str]
+) -> "Table":
+    """A table that fits a console, if possible: a narrow one, then without ``spare`` columns, one after the other."""
+    table = make_table(columns, rows, texts=texts)
+    if _width(table, console) <= console.width:
+        return table
+    for left_out in range(len(spare) + 1):
+        kept = [place for place, title in enumerate(columns) if title not in spare[:left_out]]
+        cells = [[row[place] for place in kept] for row in rows]
+        for short in (False, True):
+            titles = [columns[place].replace("validation", "valid." if short else "validation") for place in kept]
+            table = make_table(titles, cells, texts=texts, narrow=True)
+            if _width(table, console) <= console.width:
+                return table
+    return table
+
+
 def _width(table: "Table", console: "Console") -> int:
     """Columns that a table takes where no row wraps."""
     from rich.measure import Measurement
 
-    return Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum
+    return Measurement.get(console, console.options.update(max_width=_UNLIMITED), table).maximum
 
 
 def finite(content: Any) -> Any:
@@ -322,19 +349,9 @@ class EpochTable:
     def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
         """The table of some rows; where there is no room for it, a narrow one, in the end without speed and rate."""
         used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
-        metrics = [key for key in used if key not in (_SPEED, _RATE)]
-        short = {key: title.replace("validation", "valid.") for key, title in self._columns.items()}
-        for keys, titles, narrow in (
-            (used, self._columns, False),
-            (used, self._columns, True),
-            ([key for key in used if key != _SPEED], self._columns, True),
-            (metrics, short, True),
-        ):
-            cells = [[cell(key, row.get(key)) for key in keys] for row in rows]
-            table = make_table([titles[key] for key in keys], cells, narrow=narrow)
-            if _width(table, console) <= console.width:
-                break
-        return table
+        cells = [[cell(key, row.get(key)) for key in used] for row in rows]
+        spare = [self._columns[key] for key in (_SPEED, _RATE) if key in used]
+        return _fitting(console, [self._columns[key] for key in used], cells, 1, spare)
 
     def _refresh(self) -> None:
         if self._live is not None:

@@ -116,10 +116,10 @@ def _read(
     from p4sgd.host.data.labels import TargetCoding
     from p4sgd.host.data.read import find_format
 
-    targets = [name for name in model.labels.row_names if isinstance(model.labels, TargetCoding)]
-    if labels_needed and targets and not reading["label_column"] and model.space.names:
-        reading = {**reading, "label_column": targets}
     check_reading(reading, [data])
+    named = isinstance(model.labels, TargetCoding) and model.space.names and not reading["label_column"]
+    if named and Path(data).is_file() and find_format(data, reading["file_format"])[0] in ("csv", "parquet"):
+        reading = {**reading, "label_column": model.labels.row_names}
     samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
     for remark in samples.remarks:
         output.remark(f"{data}: {remark}")
@@ -190,9 +190,32 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         ]
         output.table(["target", "loss", *(_TITLES[name] for name in shown[1:])], cells)
     if "confusion_matrix" in metrics:
-        names = list(map(shorten, loaded.labels.meanings))
-        counts = [[f"{count:,}" for count in row] for row in metrics["confusion_matrix"]]
-        output.table(["true \\ predicted", *names], [(name, *row) for name, row in zip(names, counts, strict=True)])
+        _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
+
+
+_MOST_CONFUSED = 10
+"""Pairs of classes that are listed where a terminal has no room for all."""
+
+
+def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
+    """The confusion matrix; on a terminal without room for it, the pairs that are confused most."""
+    titles = ["true \\ predicted", *names]
+    rows = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
+    if output.has_room(titles, rows):
+        output.table(titles, rows)
+        return
+    pairs = [
+        (count, true, predicted)
+        for true, row in enumerate(counts)
+        for predicted, count in enumerate(row)
+        if count and true != predicted
+    ]
+    pairs.sort(key=lambda pair: -pair[0])
+    cells = [(names[true], names[predicted], f"{count:,}") for count, true, predicted in pairs[:_MOST_CONFUSED]]
+    if cells:
+        output.table(["true", "predicted", "samples"], cells, texts=2)
+    told = "these are confused most" if cells else "none is taken for another"
+    output.say(f"of {len(names)} classes {told}; a wider terminal or --json has the whole matrix")
 
 
 _TITLES = {

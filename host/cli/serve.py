@@ -9,18 +9,39 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from p4sgd.host.cli.options import common_options, configuration, quiet_option
+from p4sgd.host.cli.options import common_options, configuration, link_fault_option, quiet_option
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from p4sgd.host.rpc.address import ControlAddress
 
 __all__ = ["serve", "worker"]
 
 
 _MOST_SLOTS = 1 << 20
 """Maximum number of slots of all jobs together: half a gigabyte."""
+
+_token_option = click.option(
+    "--token",
+    "token_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may "
+    "read. Needed for all but loopback addresses.",
+)
+
+
+def _read_token(address: "ControlAddress", path: Path | None) -> bytes | None:
+    from p4sgd.host.rpc.token import read_token
+
+    if path is not None and address.path is not None:
+        raise UserError(f"--token is for tcp:HOST:PORT, not for {address}, which is its owner's anyway: leave it out")
+    return None if path is None else read_token(path)
 
 
 @click.command()
@@ -30,10 +51,11 @@ _MOST_SLOTS = 1 << 20
     multiple=True,
     required=True,
     metavar="LINK",
-    help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 for UDP at an address of this machine. "
-    "Repeat it for each port of the aggregator, port 0 first.",
+    help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 or udp:10.0.0.1:51200 for UDP at an address "
+    "of this machine, which serves any number of workers. Repeat it for each port of the aggregator, port 0 first.",
 )
 @click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
+@_token_option
 @click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Maximum number of jobs at a time."
@@ -44,6 +66,7 @@ _MOST_SLOTS = 1 << 20
 def serve(
     interfaces: tuple[str, ...],
     control: str,
+    token_file: Path | None,
     slots: int,
     jobs: int,
     metrics: str | None,
@@ -54,8 +77,8 @@ def serve(
     """Run a software aggregator in place of a switch.
 
     It receives the workers' packets on network interfaces, sums them up and answers, until Ctrl-C or SIGTERM. Programs
-    that train register their jobs over the control socket. Only its owner may connect to a Unix socket. Over TCP
-    anybody who reaches the address controls the aggregator, so choose one in a network that you trust.
+    that train register their jobs over the control socket. Only its owner may connect to a Unix socket; over TCP, who
+    has the token.
 
     Ethernet interfaces need the capability CAP_NET_RAW, which root has. With --user the program becomes NAME as soon as
     the interfaces are open; NAME then owns the control socket.
@@ -77,6 +100,7 @@ def serve(
     if twice := {name for name in interfaces if interfaces.count(name) > 1}:
         raise UserError(f"--interface: {min(twice)} is given twice")
     address = ControlAddress.parse(control)
+    token = _read_token(address, token_file)
     metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
     becomes = None if user is None else find_user(user)
     with contextlib.ExitStack() as opened:
@@ -85,7 +109,9 @@ def serve(
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
         owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
-        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, owner=owner)
+        server = SoftwareAggregatorServer(
+            links, address, slots=slots, jobs=jobs, owner=owner, token=token, tell=output.remark
+        )
         opened.callback(server.close)
         if metrics_at is not None:
             from p4sgd.host.serve.metrics import MetricsServer
@@ -130,13 +156,20 @@ def _stays(path: Path) -> bool:
 
 
 @click.command()
-@click.option("--interface", required=True, help="Network interface for packets, such as eth0.")
+@click.option(
+    "--interface",
+    required=True,
+    metavar="LINK",
+    help="For packets: eth0 for an Ethernet interface; udp:10.0.0.2, or udp:10.0.0.2:51201 with a port, 51200 to "
+    "51455, for UDP at an address of this machine.",
+)
 @click.option(
     "--control",
     required=True,
     metavar="ADDRESS",
-    help="Control socket: unix:PATH, for its owner only, or tcp:HOST:PORT, for anybody who can connect.",
+    help="Control socket: unix:PATH, for its owner only, or tcp:HOST:PORT.",
 )
+@_token_option
 @click.option(
     "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
 )
@@ -173,15 +206,19 @@ def _stays(path: Path) -> bool:
     metavar="FRACTION",
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
+@link_fault_option
 @quiet_option
 def worker(
     interface: str,
     control: str,
+    token_file: Path | None,
     name: str,
     slots: int | None,
     device: str,
     memory_limit: int,
     speed: float,
+    fault: tuple[tuple[str, float], ...],
+    seed: int,
     quiet: bool,
 ) -> None:
     """Run a worker as a process, in place of a board.
@@ -191,7 +228,8 @@ def worker(
 
     SIGTERM or Ctrl-C ends it, with status 0.
     """
-    from p4sgd.host.links import open_link
+    from p4sgd.host.links import Link, open_link
+    from p4sgd.host.links.faulty import FaultyLink
     from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
@@ -202,8 +240,7 @@ def worker(
 
     output = Output(quiet=quiet)
     address = ControlAddress.parse(control)
-    if interface.startswith("udp:"):
-        raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
+    token = _read_token(address, token_file)
     if math.isnan(speed):
         raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:
@@ -217,10 +254,12 @@ def worker(
     if device == "rtl" and config.sparse:
         raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        link = stack.enter_context(contextlib.closing(open_link(interface)))
+        link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
+        if fault:
+            link = FaultyLink(link, dict(fault), seed)
         served: ServedWorker
         if device == "rtl":
-            check_address(address)  # before the work
+            check_address(address, token)  # before the work
             with output.working(SIMULATOR_OPENING, told=True):
                 served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
             memory_limit = config.memories << MEMORY_BITS - 20
@@ -229,6 +268,6 @@ def worker(
             served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
             with output.working("getting ready"):
                 warm_up(config)
-        listener = stack.enter_context(contextlib.closing(ControlListener(address)))
+        listener = stack.enter_context(contextlib.closing(ControlListener(address, token=token)))
         output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
-        WorkerServer(served, link, listener, memory_limit << 20).serve()
+        WorkerServer(served, link, listener, memory_limit << 20, tell=output.remark).serve()

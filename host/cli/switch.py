@@ -45,19 +45,20 @@ def cluster_option(command: _Command) -> _Command:
         "--cluster",
         "path",
         type=click.Path(dir_okay=False, path_type=Path),
-        required=True,
         metavar="FILE.toml",
-        help="File with the addresses of the aggregator and the workers.",
+        help="File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd "
+        "cluster up).",
     )(command)
 
 
 @contextlib.contextmanager
-def controller_of(path: Path) -> "Iterator[tuple[Cluster, Controller]]":
+def controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.aggregators.controller import open_controller
+    from p4sgd.host.serve.local_cluster import local_cluster_file
 
-    cluster = read_cluster(path)
+    cluster = read_cluster(path or local_cluster_file())
     with contextlib.closing(open_controller(cluster)) as controller:
         yield cluster, controller
 
@@ -148,7 +149,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 @click.command()
 @cluster_option
 @common_options
-def deploy(path: Path, as_json: bool, quiet: bool) -> None:
+def deploy(path: Path | None, as_json: bool, quiet: bool) -> None:
     """Load the program of a switch.
 
     The cluster file names the switch and the folder with its program, made by p4sgd switch build. The switch loses all
@@ -160,8 +161,10 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     """
     output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.aggregators.cluster_file import read_cluster
+    from p4sgd.host.serve.local_cluster import local_cluster_file
     from p4sgd.hw.spec.packet import mac_text
 
+    path = path or local_cluster_file()
     cluster = read_cluster(path)
     aggregator = cluster.aggregator
     ports = sorted({worker.port for worker in cluster.workers} | {there.port for there in aggregator.ports})
@@ -216,7 +219,7 @@ _MOST_LINES = 20
     help="Seconds between the two readings.",
 )
 @common_options
-def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
+def status(path: Path | None, interval: float, as_json: bool, quiet: bool) -> None:
     """Show the jobs of an aggregator, and what they wait for.
 
     All slots are read twice. A slot that is active both times, in the same state, is waiting: lines below the table
@@ -318,7 +321,7 @@ def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
 @click.command()
 @cluster_option
 @common_options
-def slots(path: Path, as_json: bool, quiet: bool) -> None:
+def slots(path: Path | None, as_json: bool, quiet: bool) -> None:
     """List the slots that are under way.
 
     These are the slots that have partials of their round and still lack acknowledgements. Shards whose partials or
@@ -371,7 +374,7 @@ def _list(shards: tuple[int, ...]) -> str:
 @click.command()
 @cluster_option
 @common_options
-def counters(path: Path, as_json: bool, quiet: bool) -> None:
+def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
     """Show the counters of an aggregator.
 
     Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all.
@@ -393,7 +396,7 @@ def counters(path: Path, as_json: bool, quiet: bool) -> None:
 @cluster_option
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
 @common_options
-def clear(path: Path, job: int | None, as_json: bool, quiet: bool) -> None:
+def clear(path: Path | None, job: int | None, as_json: bool, quiet: bool) -> None:
     """End a job, so that its place and its number are free again.
 
     If the job has a run under way, that run is lost: the aggregator drops its workers' packets until they give up, and

@@ -56,15 +56,16 @@ def _launchers() -> Iterable[str]:
     "--checkpoint",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file.",
+    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of "
+    "the same run that has ended is replaced only with --overwrite.",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --config, --sparse-workers, --out, --report, "
-    "--device, --cluster and --checkpoint may differ.",
+    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --merge, --config, --sparse-workers, --out, "
+    "--report, --device, --cluster and --checkpoint may differ.",
 )
 @click.option(
     "--init",
@@ -123,8 +124,8 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:1 (the flowers
-    with label 1, versicolor, against the rest), or a folder made by p4sgd data prepare. Columns of texts become
+    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:versicolor
+    (these flowers against the rest), or a folder made by p4sgd data prepare. Columns of texts become
     features of 0 and 1, such as sex=male; --missing fills gaps. With --resume, DATA is needed only if the data of the
     checkpoint have moved.
 

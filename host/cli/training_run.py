@@ -70,6 +70,12 @@ def _losses() -> Iterable[str]:
     return LOSSES
 
 
+def _losses_elsewhere() -> Mapping[str, str]:
+    from p4sgd.host.losses import ELSEWHERE
+
+    return ELSEWHERE
+
+
 def _scalings() -> Iterable[str]:
     from p4sgd.host.data.scaling import KINDS
 
@@ -77,7 +83,7 @@ def _scalings() -> Iterable[str]:
 
 
 def _fillings() -> Iterable[str]:
-    from p4sgd.host.data.table import FILLINGS
+    from p4sgd.host.data.encoding import FILLINGS
 
     return FILLINGS
 
@@ -107,7 +113,7 @@ _LOSS_HELP = (
 )
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "loss": _option("--loss", type=NameFrom("loss", _losses), help=_LOSS_HELP),
+    "loss": _option("--loss", type=NameFrom("loss", _losses, _losses_elsewhere), help=_LOSS_HELP),
     "epsilon": _option(
         "--epsilon",
         type=float,
@@ -245,8 +251,9 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "merge": _option(
         "--merge",
-        help="Micro-batches in a packet between the programs of a cluster: a number, or auto for as many as fit. With "
-        "boards and switches it is always 1. The weights do not depend on it.",
+        help="How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: "
+        "in packets between the programs of a cluster, and between processes (--launcher) that divide the features. A "
+        "number; auto for as many as fit a packet, or so that a mini-batch should be done first, by measured times.",
     ),
     "staleness": _option(
         "--staleness",
@@ -436,7 +443,8 @@ def _print_rows(output: Output, result: "ResultSet") -> None:
         for name, row in zip(result.names, result.rows, strict=True)
     ]
     titles = [COLUMNS[key] for key in measured]
-    output.table([result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"], rows)
+    columns = [result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"]
+    output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
 
 
 class _Display(contextlib.AbstractContextManager["_Display"]):
@@ -547,6 +555,10 @@ def finish(
         from p4sgd.host.precondition import StageTimes
 
         output.say(str(StageTimes(**document["whitening_times"])))
+    if last.summary["message_times"] and not output.quiet:
+        from p4sgd.host.distributed.overlap import MessageTimes
+
+        output.say(str(MessageTimes(**last.summary["message_times"])))
     output.say(f"{early}best model: {best}; {kept}")
     known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")
     metrics = [

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
+from p4sgd.host.data.labels import number
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
@@ -49,7 +50,7 @@ class ReadOptions:
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     missing
-        CSV, Parquet: one of `p4sgd.host.data.table.FILLINGS`; if ``like`` is given, what that says.
+        CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`; if ``like`` is given, what that says.
     communicator
         The ranks that read the source together, each its share of the samples.
     weight_column
@@ -95,6 +96,8 @@ class Columns:
         Column index of the weights of samples; ``None`` if there are none or labels are not needed.
     targets
         How many of the last features are further labels.
+    guessed
+        Whether nothing but its place tells that the last column, which has a name, has the labels.
     """
 
     count: int
@@ -103,6 +106,14 @@ class Columns:
     names: tuple[str, ...] | None
     weight: int | None = None
     targets: int = 0
+    guessed: bool = False
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: which column was taken for the label, if that was a guess."""
+        if not self.guessed or self.label is None:
+            return ()
+        return (f"labels are those of the last column, {self[self.label]}: --label-column NAME takes another",)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -123,8 +134,8 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
 
     By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
     are known (``like``), a column with one of their headers is not the label, and a single column left over is; if
-    labels are not needed and there are only as many columns as features, there is no label. Ignored columns do not
-    count.
+    labels are not needed and there are only as many columns as features, there is no label, and a label column that is
+    named may be missing. Ignored columns do not count.
 
     Parameters
     ----------
@@ -152,15 +163,18 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     left = [place for place in range(count) if place not in ignored and place != weight]
     if not left:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
+    named = [] if options.label_column is None else [options.label_column, *options.target_columns]
+    if kept is not None and not options.labels_needed:
+        named = [choice for choice in named if choice in kept or number(str(choice)) is not None]
+    labels = [_chosen(count, kept, choice, "--label-column", source) for choice in named]
+    label, targets = labels[0] if labels else None, labels[1:]
     if options.label_column is None:
         label = _find_label(left, kept, options)
-    else:
-        label = _chosen(count, kept, options.label_column, "--label-column", source)
+    elif label is not None:
         if label in ignored:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
         if label == weight:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot have the weights")
-    targets = tuple(_chosen(count, kept, choice, "--label-column", source) for choice in options.target_columns)
     for place in targets:
         if place in (label, weight) or place in ignored or targets.count(place) > 1:
             raise UserError(f"{source}, {_describe(place, kept)}: is a label already, or ignored: name it once")
@@ -177,7 +191,10 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             )
     if not options.labels_needed:
         return Columns(count, features, None, kept, None)
-    return Columns(count, (*features, *targets), label, kept, weight, len(targets))
+    last = "" if kept is None or label != left[-1] else kept[label]
+    guessed = bool(last) and last.strip().lower() not in LABEL_NAMES
+    guessed = guessed and options.label_column is None and options.like is None
+    return Columns(count, (*features, *targets), label, kept, weight, len(targets), guessed)
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:

@@ -17,7 +17,8 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from p4sgd.host.data.table import Table, TableEncoding
+    from p4sgd.host.data.encoding import TableEncoding
+    from p4sgd.host.data.table import Table
 
 __all__ = [
     "Dataset",
@@ -139,8 +140,8 @@ class Dataset:
     feature_names, zero_based, hash_bits, encoding
         See `FeatureSpace`.
     table
-        If the features are still the columns of a table: what these hold. `p4sgd.host.data.table.encode` makes features
-        of them.
+        If the features are still the columns of a table: what these hold. `p4sgd.host.data.encoding.encode` makes
+        features of them.
     remarks
         What the user should know about the source.
     row_order

@@ -99,7 +99,8 @@ class RawLabels:
     def from_column(cls, column: Any) -> Self:
         """Labels from a pyarrow array of strings."""
         encoded = column.dictionary_encode()
-        return cls(encoded.indices.to_numpy().astype(np.intp), encoded.dictionary.to_pylist())
+        # Not to_numpy, which imports pandas where that is installed, for a second.
+        return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:
@@ -358,7 +359,8 @@ class LabelCoding:
             return np.log(labels) - math.log(self.scale)
         if self.task is Task.REGRESSION:
             return (labels - self.mean) / self.scale
-        return np.where(labels == self.classes[1], 1.0, -1.0)
+        signs: FloatArray = 2.0 * (labels == self.classes[1]) - 1.0  # a third of the time of np.where
+        return signs
 
     def integers(self, labels: FloatArray, loss: Loss) -> IntArray:
         """What the hardware has of labels from `labels_of`, saturated `LABEL` integers; int64 of the same shape."""
@@ -511,7 +513,18 @@ class TargetCoding:
         Raises
         ------
         UserError
-            If there are not as many, or as `LabelCoding.labels_of`.
+            As `columns` or `LabelCoding.labels_of`.
+        """
+        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
+        return np.column_stack(columns)
+
+    def columns(self, data: Labelled) -> list[Labelled]:
+        """The samples with the labels of each row: by name if a data set has these names, else in order.
+
+        Raises
+        ------
+        UserError
+            If there are not as many.
         """
         given = data.labels.shape[1] if data.labels.ndim == 2 else 1
         if given != len(self.rows):
@@ -519,11 +532,6 @@ class TargetCoding:
                 f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
                 f"{listed(self.row_names, _SHOWN)}: name each with --label-column"
             )
-        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
-        return np.column_stack(columns)
-
-    def columns(self, data: Labelled) -> list[Labelled]:
-        """The samples with the labels of each row: by name if a data set has these names, else in order."""
         order = list(range(len(self.rows)))
         if set(data.target_names) == set(self.row_names):
             order = [data.target_names.index(name) for name in self.row_names]

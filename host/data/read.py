@@ -35,8 +35,8 @@ BUILTIN = {
     "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
     "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
     "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
-    "iris": "150 flowers, 4 features, labels 0 (setosa), 1 (versicolor), 2 (virginica); iris:1 is 1 against the rest",
-    "wine": "178 wines, 13 features, labels 0 to 2; wine:0 is label 0 against the rest",
+    "iris": "150 flowers, 4 features, labels setosa, versicolor, virginica; iris:setosa is that one against the rest",
+    "wine": "178 wines, 13 features, labels class_0 to class_2; wine:class_0 is that one against the rest",
 }
 """Built-in data sets by name, with descriptions."""
 
@@ -48,6 +48,9 @@ _TABLES = {
 }
 """Those that scikit-learn returns as its files have them: name of the file, and lines before the first sample."""
 
+_CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "class_1", "class_2")}
+"""Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
+
 
 def is_builtin(source: str) -> bool:
     """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
@@ -57,7 +60,8 @@ def is_builtin(source: str) -> bool:
 def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
     """Load a built-in data set.
 
-    With a colon and a label, that label becomes 1 and all others become 0. With several ranks, each keeps its share.
+    With a colon and a label, that label becomes 1 and all others become 0; a class that has a name may be given by its
+    number, too. With several ranks, each keeps its share.
 
     Raises
     ------
@@ -68,15 +72,18 @@ def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Da
     if name not in BUILTIN:
         raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
     features, labels = _load_builtin(name)
+    names = _CLASSES.get(name, ())
     if colon:
         if name == "diabetes":
             raise UserError(f"{source}: the labels of {name} are measurements, not classes")
-        known = [str(label) for label in sorted(set(labels.astype(int).tolist()))]
-        if wanted not in known:
+        numbers = [str(label) for label in range(int(labels.max()) + 1)]
+        known = names or numbers
+        if wanted not in (*known, *numbers):
             raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
-        labels = (labels == float(wanted)).astype(float)
+        labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
+        names = ()
     own = share_of(communicator, labels.size)
-    return join_shares(features[own.start : own.stop], labels, source, communicator)
+    return join_shares(features[own.start : own.stop], labels, source, communicator, label_names=names)
 
 
 def _load_builtin(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -165,7 +172,7 @@ def read_dataset(
     """Read a data set.
 
     A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
-    `p4sgd.host.data.table.encode` makes features, unless ``like`` knows how.
+    `p4sgd.host.data.encoding.encode` makes features, unless ``like`` knows how.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.cluster_file import Cluster, NetworkOptions, WorkerAddress
+from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
@@ -22,6 +22,8 @@ from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.links.opening import UDP
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError
 from p4sgd.hw.spec.cmac import LinkState
@@ -148,6 +150,7 @@ class ClusterDevice:
     """
 
     name = "cluster"
+    message_times = None
 
     def __init__(
         self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = SINGLE_PROCESS
@@ -163,7 +166,7 @@ class ClusterDevice:
             connections: dict[int, _Connection] = {}
             for index in range(ranks.rank, workers, ranks.size):
                 try:
-                    connection = _connect(index, cluster.workers[index], cluster.network)
+                    connection = _connect(index, cluster)
                 except UserError:
                     if ranks.size > 1 or not cluster.workers[index].late:
                         raise
@@ -287,7 +290,8 @@ class ClusterDevice:
             if address.board is not None:
                 continue
             try:
-                connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_RECONNECT_S)
+                control, token = ControlAddress.parse(address.control), self._cluster.token
+                connection = RemoteWorker(index, control, token, connect_s=_RECONNECT_S)
             except (UserError, GoneError):  # it is not there, or another program uses it
                 continue
             except P4sgdError as error:
@@ -330,12 +334,14 @@ def _end_jobs(membership: Membership) -> None:
         membership.end()
 
 
-def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Connection:
+def _connect(index: int, cluster: Cluster) -> _Connection:
+    address = cluster.workers[index]
     if address.interface:
         raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
-        return BoardWorker(index, address.board, rs_fec=network.rs_fec)
-    return RemoteWorker(index, ControlAddress.parse(address.control))
+        return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
+    interface = UDP + udp_address_text(address.local_mac) if address.udp else "INTERFACE"
+    return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token, interface=interface)
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:

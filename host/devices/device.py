@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
@@ -206,6 +207,11 @@ class Device(Protocol):
     @property
     def absent(self) -> Sequence[WorkerName]:
         """Workers that were dropped or are late."""
+        ...
+
+    @property
+    def message_times(self) -> MessageTimes | None:
+        """How the sums of a mini-batch travel, and the time that takes; None if nothing was planned."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> None:

@@ -33,21 +33,35 @@ class RemoteWorker:
         Its number, for messages.
     address
         Its control socket.
+    token
+        The token of a server over TCP.
+    interface
+        Its link, for messages.
     connect_s
         Longest time in which it must greet, in seconds.
 
     Raises
     ------
     UserError
-        If there is no such worker, or it serves another client.
+        If there is no such worker, it serves another client, or has another token.
     P4sgdError
         If it does not answer as a worker should, here or in later calls.
     """
 
-    def __init__(self, index: int, address: ControlAddress, *, connect_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        index: int,
+        address: ControlAddress,
+        token: bytes | None = None,
+        *,
+        interface: str = "INTERFACE",
+        connect_s: float = _TIMEOUT_S,
+    ) -> None:
         self._name = f"worker {index} at {address}"
-        command = f"p4sgd worker --interface INTERFACE --control {address}"
-        self._client = ControlClient(address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s)
+        command = f"p4sgd worker --interface {interface} --control {address}"
+        self._client = ControlClient(
+            address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
+        )
         try:
             self._config = read_configuration(RegisterClient(self.read_register, self.write_register))
         except P4sgdError as error:

@@ -89,6 +89,7 @@ class RtlDevice:
     shares = None
     names = None
     absent = ()
+    message_times = None
 
     def __init__(
         self,

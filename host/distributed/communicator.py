@@ -76,7 +76,9 @@ class Communicator(Protocol):
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
         ...
 
-    def start_sum(self, values: "IntArray", owner: int | None = None) -> "Started[IntArray | None]":
+    def start_sum(
+        self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
+    ) -> "Started[IntArray | None]":
         """Start an element-wise sum over all ranks of int64 arrays of the same shape, and return at once.
 
         Several calls may be under way. All ranks start them in the same order, and wait for all of them. An
@@ -88,6 +90,8 @@ class Communicator(Protocol):
             This rank's values, which must not change before the sum is there.
         owner
             The only rank that gets the sum, None on the others; by default all ranks get it.
+        interruptible
+            Whether an interruption takes effect when this sum is waited for. Nobody waits for those started after it.
         """
         ...
 
@@ -150,7 +154,9 @@ class SingleProcess:
         """The values."""
         return values
 
-    def start_sum(self, values: "IntArray", owner: int | None = None) -> "Started[IntArray]":
+    def start_sum(
+        self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
+    ) -> "Started[IntArray]":
         """The values."""
         return _Ready(values)
 

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -27,9 +27,9 @@ _POLL_S = 0.01
 class _Request(Generic[T]):
     """What an MPI request has started, in a list of those under way until it is done."""
 
-    def __init__(self, request: MPI.Request, result: T, under_way: "list[_Request[Any]]") -> None:
+    def __init__(self, request: MPI.Request, take: Callable[[], T], under_way: "list[_Request[Any]]") -> None:
         self.request: MPI.Request = request
-        self._result = result
+        self._take = take
         self._under_way = under_way
         for each in under_way:
             each.done()
@@ -39,7 +39,7 @@ class _Request(Generic[T]):
         """See `Started.wait`."""
         self.request.Wait()
         self._under_way.remove(self)
-        return self._result
+        return self._take()
 
     def done(self) -> bool:
         """See `Started.done`."""
@@ -80,27 +80,32 @@ class MpiCommunicator:
 
     def all_sum(self, values: IntArray) -> IntArray:
         """See `Communicator.all_sum`."""
-        own = np.append(values, np.int64(self._interrupted))  # the flag travels with the values: one call, not two
+        own = self._flagged(values)
         total = np.empty_like(own)
         self._ranks.Allreduce(own, total)
-        self._end_if(bool(total[-1]))
-        result: IntArray = total[:-1].reshape(values.shape)
-        return result
+        return self._unflagged(total, values.shape)
 
-    def start_sum(self, values: IntArray, owner: int | None = None) -> Started[IntArray | None]:
+    def start_sum(
+        self, values: IntArray, owner: int | None = None, *, interruptible: bool = False
+    ) -> Started[IntArray | None]:
         """See `Communicator.start_sum`."""
+        if interruptible:
+            own = self._flagged(values)
+            flagged = np.empty_like(own)
+            request = self._ranks.Iallreduce(own, flagged)
+            return _Request(request, lambda: self._unflagged(flagged, values.shape), self._under_way)
         own = np.ascontiguousarray(values)
         total = np.empty_like(own) if owner in (None, self.rank) else None
         if owner is None:
             request = self._ranks.Iallreduce(own, total)
         else:
             request = self._ranks.Ireduce(own, total, root=owner)
-        return _Request(request, total, self._under_way)
+        return _Request(request, lambda: total, self._under_way)
 
     def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
         """See `Communicator.start_broadcast`."""
         buffer = np.ascontiguousarray(values)
-        return _Request(self._ranks.Ibcast(buffer, owner), buffer, self._under_way)
+        return _Request(self._ranks.Ibcast(buffer, owner), lambda: buffer, self._under_way)
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """See `Communicator.all_min`."""
@@ -144,6 +149,15 @@ class MpiCommunicator:
         """End all ranks at once with an exit status."""
         self._ranks.Abort(status)
         raise SystemExit(status)
+
+    def _flagged(self, values: IntArray) -> IntArray:
+        """Values to add up with the flag of an interruption, which travels with them: one call, not two."""
+        return np.append(values, np.int64(self._interrupted))
+
+    def _unflagged(self, total: IntArray, shape: tuple[int, ...]) -> IntArray:
+        self._end_if(bool(total[-1]))
+        result: IntArray = total[:-1].reshape(shape)
+        return result
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = True

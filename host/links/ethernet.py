@@ -114,6 +114,10 @@ class EthernetLink:
         except OSError:
             self._is_bound = False
 
+    @property
+    def address(self) -> None:
+        """None: frames keep the addresses that they have."""
+
     def fileno(self) -> int:
         """File descriptor of the socket."""
         return self._socket.fileno()

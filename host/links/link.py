@@ -11,21 +11,24 @@ import numpy.typing as npt
 
 from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["Link", "enlarge_receive_buffer", "mtu_of"]
+__all__ = ["BatchLink", "Link", "enlarge_receive_buffer", "mtu_of"]
 
 
 class Link(Protocol):
     """Sends and receives frames of the protocol, `p4sgd.hw.spec.packet`.
 
     Calls neither block nor raise network errors. Frames that cannot be sent are lost, which the protocol allows for.
-
-    Attributes
-    ----------
-    lost : int
-        Frames that `send` could not send.
     """
 
-    lost: int
+    @property
+    def lost(self) -> int:
+        """Frames that `send` could not send."""
+        ...
+
+    @property
+    def address(self) -> int | None:
+        """The 48-bit address that frames are sent from, whatever their source, and received at; None if it is any."""
+        ...
 
     @property
     def most_bytes(self) -> int:
@@ -48,16 +51,20 @@ class Link(Protocol):
         """The next frame, of any length; None if none is waiting."""
         ...
 
+    def close(self) -> None:
+        """Close the link."""
+        ...
+
+
+class BatchLink(Link, Protocol):
+    """A link that moves many frames at a time, too."""
+
     def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch, as `send` does."""
         ...
 
     def receive_batch(self, batch: FrameBatch) -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""
-        ...
-
-    def close(self) -> None:
-        """Close the link."""
         ...
 
 

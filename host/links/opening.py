@@ -5,33 +5,37 @@ from ipaddress import AddressValueError, IPv4Address
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.ethernet import EthernetLink
-from p4sgd.host.links.link import Link
-from p4sgd.host.links.udp import UdpLink
-from p4sgd.hw.spec.udp import PORT
+from p4sgd.host.links.link import BatchLink
+from p4sgd.host.links.udp import UdpLink, parse_udp_address
+from p4sgd.hw.spec.udp import PROGRAM_PORTS, socket_address_of
 
-__all__ = ["open_link"]
+__all__ = ["UDP", "open_link"]
+
+UDP = "udp:"
+"""How the names of links in UDP begin."""
 
 _MOST_NAME_BYTES = 15
 """IFNAMSIZ of linux/if.h, without the zero at the end."""
 
 
-def open_link(text: str) -> Link:
+def open_link(text: str) -> BatchLink:
     """Open a link.
 
     Parameters
     ----------
     text
-        ``eth0`` or ``ethernet:eth0`` for an Ethernet interface; ``udp:10.0.0.1`` or ``udp:10.0.0.1,group=239.1.2.3``
-        for UDP, with a local address and perhaps a multicast address to receive as well.
+        ``eth0`` or ``ethernet:eth0`` for an Ethernet interface; ``udp:10.0.0.1``, ``udp:10.0.0.1:51201`` or
+        ``udp:10.0.0.1,group=239.1.2.3`` for UDP, with a local address, perhaps a port, and perhaps a multicast address
+        to receive as well.
 
     Raises
     ------
     UserError
         If the text does not name a link, or the link cannot be opened; the message says what to do.
     """
+    if text.startswith(UDP):
+        return _open_udp(text, text.removeprefix(UDP))
     kind, _, rest = text.partition(":")
-    if kind == "udp":
-        return _open_udp(text, rest)
     name = rest if kind == "ethernet" else text
     if not name or ":" in name or not name.isprintable():
         raise UserError(f"{text!r} is not a link: give one such as eth0, ethernet:eth0 or udp:10.0.0.1")
@@ -54,28 +58,29 @@ def open_link(text: str) -> Link:
 def _open_udp(text: str, rest: str) -> UdpLink:
     local, *options = rest.split(",")
     group = None
+    try:
+        address = parse_udp_address(local)
+    except UserError as error:
+        raise UserError(f"{text}: {error}") from None
     for option in options:
         key, equals, value = option.partition("=")
         if key != "group" or not equals or group is not None:
             raise UserError(f"{text}: {option!r} is not an option of a UDP link: give group=239.1.2.3, once")
-        group = _address(text, value)
+        try:
+            group = IPv4Address(value)
+        except AddressValueError:
+            raise UserError(f"{text}: {value!r} is not an IPv4 address such as 239.1.2.3") from None
         if not group.is_multicast:
             raise UserError(f"{text}: {value} is not a multicast address: those are 224.0.0.0 to 239.255.255.255")
-    address = _address(text, local)
-    if address.is_multicast or address.is_unspecified or address == IPv4Address("255.255.255.255"):
-        raise UserError(f"{text}: {local} is not the address of a single host")
     try:
         return UdpLink(address, group)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise UserError(f"{text}: {local} is not an address of this machine: ip address shows those") from None
         if error.errno == errno.EADDRINUSE:
-            raise UserError(f"{text}: another program uses port {PORT} of {local}") from None
+            ipv4, port = socket_address_of(address)
+            raise UserError(
+                f"{text}: another program uses port {port} of {ipv4}: end it, or choose a port from {PROGRAM_PORTS[0]} "
+                f"to {PROGRAM_PORTS[-1]}, as in udp:{ipv4}:{PROGRAM_PORTS[1]}"
+            ) from None
         raise UserError(f"{text}: cannot open it: {error.strerror or error}") from None
-
-
-def _address(text: str, value: str) -> IPv4Address:
-    try:
-        return IPv4Address(value)
-    except AddressValueError:
-        raise UserError(f"{text}: {value!r} is not an IPv4 address such as 10.0.0.1") from None

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import os
 import select
 import socket
@@ -11,13 +12,56 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.errors import UserError
 from p4sgd.host.links.batch import FrameBatch
 from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes
-from p4sgd.hw.spec.udp import ETHERNET_BYTES, FIRST_GROUP, FRAME_BYTES, HEADER_BYTES, PORT, address_of, ipv4_of
+from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes, mac_text
+from p4sgd.hw.spec.udp import (
+    ETHERNET_BYTES,
+    FIRST_GROUP,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    PORT,
+    PROGRAM_PORTS,
+    address_of,
+    ipv4_of,
+    socket_address_of,
+)
 
-__all__ = ["LocalAddresses", "UdpLink"]
+__all__ = ["LocalAddresses", "UdpLink", "parse_udp_address", "udp_address_text"]
+
+
+def parse_udp_address(text: str) -> int:
+    """The number that stands for ``10.0.0.1`` or, with a port for programs, ``10.0.0.1:51201``.
+
+    Raises
+    ------
+    UserError
+        If the text is neither, or not the address of a single host, or the port is none of those.
+    """
+    host, colon, port = text.partition(":")
+    try:
+        ipv4 = IPv4Address(host)
+    except ValueError:
+        raise UserError(f"{host!r} is not an IPv4 address such as 10.0.0.1") from None
+    if ipv4.is_multicast or ipv4.is_unspecified or ipv4 == IPv4Address("255.255.255.255"):
+        raise UserError(f"{host} is not the address of a single host")
+    if not colon:
+        return address_of(ipv4)
+    if port.isascii() and port.isdecimal() and int(port) in PROGRAM_PORTS:
+        return address_of(ipv4, int(port))
+    first, last = PROGRAM_PORTS[0], PROGRAM_PORTS[-1]
+    raise UserError(f"{port!r} is not a port for packets: those are {first} to {last}; without one it is {PORT}")
+
+
+def udp_address_text(address: int) -> str:
+    """What `parse_udp_address` reads; a MAC address for a number that stands for no IPv4 address."""
+    try:
+        ipv4, port = socket_address_of(address)
+    except ValueError:
+        return mac_text(address)
+    return str(ipv4) if port == PORT else f"{ipv4}:{port}"
 
 
 _RTM_GETROUTE = 26
@@ -93,20 +137,42 @@ _PACKET_INFO = struct.Struct("=I4s4s")
 
 _TTL = 64
 
+_KNOWN = 1024
+"""Most addresses that are kept translated."""
+
+
+@functools.lru_cache(_KNOWN)
+def _socket_address(address: bytes) -> tuple[str, int] | None:
+    """Where to send a frame with these six bytes as its destination; None if they stand for no IPv4 address."""
+    try:
+        ipv4, port = socket_address_of(int.from_bytes(address, "big"))
+    except ValueError:
+        return None
+    return str(ipv4), port
+
+
+@functools.lru_cache(_KNOWN)
+def _source_bytes(host: str, port: int) -> bytes | None:
+    """The six bytes of a frame's source, for a datagram from there; None if it cannot be from a single host."""
+    ipv4 = IPv4Address(host)
+    if int(ipv4) >= FIRST_GROUP:
+        return None
+    return address_of(ipv4, port if port in PROGRAM_PORTS else PORT).to_bytes(6, "big")
+
 
 class UdpLink:
     """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core: 64 bytes, or in version 2
     of the packet as many more as its values take.
 
-    MAC addresses in a frame stand for IPv4 addresses. Frames are sent from the local address, whatever their source. A
-    frame is lost if its destination stands for no IPv4 address.
+    MAC addresses in a frame stand for IPv4 addresses and ports. A frame is lost if its destination stands for none.
 
     Parameters
     ----------
-    local
-        Address of one of this machine's interfaces. The link receives datagrams to it, and broadcasts on its interface.
+    address
+        The number that stands for an address of one of this machine's interfaces, and for the port. The link receives
+        datagrams to it and, at `PORT`, broadcasts on its interface.
     group
-        Multicast address to receive as well, on the same interface.
+        Multicast address to receive as well, on the same interface, at `PORT`.
 
     Raises
     ------
@@ -114,15 +180,17 @@ class UdpLink:
         If this machine does not have the address, or its port is in use.
     """
 
-    def __init__(self, local: IPv4Address, group: IPv4Address | None = None) -> None:
+    def __init__(self, address: int, group: IPv4Address | None = None) -> None:
         self.lost = 0
-        self._address = local
+        self.address = address
+        local, port = socket_address_of(address)
+        self._ipv4 = local
         self._interface = 0
         self._addresses = LocalAddresses()
         self._epoll = select.epoll()
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
-            self._local = self._open(local, address_of(local))
+            self._local = self._open(local, port, address)
             # The hardware requires datagrams without checksum and fragmentation.
             self._local.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             self._local.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
@@ -132,23 +200,24 @@ class UdpLink:
             interface = socket.if_indextoname(self._addresses.interface_of(local))
             longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
             self.most_bytes = ETHERNET_BYTES + min(_LONGEST_PAYLOAD, longest)
-            self._open(ipv4_of(BROADCAST), BROADCAST, shared=True)
+            if port == PORT:
+                self._open(ipv4_of(BROADCAST), PORT, BROADCAST, shared=True)
             if group is not None:
-                member = self._open(group, address_of(group), shared=True)
+                member = self._open(group, PORT, address_of(group), shared=True)
                 member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.packed + local.packed)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, address: IPv4Address, number: int, *, shared: bool = False) -> socket.socket:
-        """Open a socket for an address. A shared one may be used by others too, and reports the interface of data."""
+    def _open(self, ipv4: IPv4Address, port: int, number: int, *, shared: bool = False) -> socket.socket:
+        """Open a socket. A shared one may be used by others too, and reports the interface of data."""
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._receivers.append((opened, number.to_bytes(6, "big")))
         if shared:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         enlarge_receive_buffer(opened)
-        opened.bind((str(address), PORT))
+        opened.bind((str(ipv4), port))
         self._epoll.register(opened, select.EPOLLIN)
         return opened
 
@@ -158,33 +227,32 @@ class UdpLink:
 
     def reaches(self, address: int) -> bool:
         """Whether an address stands for an IPv4 address."""
-        try:
-            ipv4_of(address)
-        except ValueError:
-            return False
-        return True
+        return _socket_address(address.to_bytes(6, "big")) is not None
 
     def send(self, frame: bytes) -> None:
         """Send a frame. It is lost if it cannot be sent at once."""
+        to = _socket_address(frame[:6])
         try:
-            to = ipv4_of(int.from_bytes(frame[:6], "big"))
-            self._local.sendto(frame[ETHERNET_BYTES:], (str(to), PORT))
-        except (ValueError, OSError):
-            self.lost += 1
+            if to is not None:
+                self._local.sendto(frame[ETHERNET_BYTES:], to)
+                return
+        except OSError:
+            pass
+        self.lost += 1
 
     def receive(self) -> bytes | None:
         """The next frame; None if none is waiting, or if it is a broadcast on another interface."""
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
-                payload, told, _, (sender, _) = receiver.recvmsg(
+                payload, told, _, (host, port) = receiver.recvmsg(
                     _LONGEST_PAYLOAD + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
                 )
                 if told and not self._is_own_interface(told[0][2]):
                     return None
-                source = IPv4Address(sender)
-                if len(payload) not in _PAYLOAD_BYTES or int(source) >= FIRST_GROUP:
+                source = _source_bytes(host, port)
+                if len(payload) not in _PAYLOAD_BYTES or source is None:
                     return _FOREIGN
-                return destination + address_of(source).to_bytes(6, "big") + _ETHERTYPE + payload
+                return destination + source + _ETHERTYPE + payload
         return None
 
     def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
@@ -205,7 +273,7 @@ class UdpLink:
         """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""
         index, *_ = _PACKET_INFO.unpack(told)
         if index != self._interface:  # or another interface has the address now
-            self._interface = self._addresses.interface_of(self._address)
+            self._interface = self._addresses.interface_of(self._ipv4)
         return bool(index == self._interface)
 
     def close(self) -> None:

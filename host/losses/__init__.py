@@ -17,7 +17,7 @@ from p4sgd.host.losses.squared import Squared
 from p4sgd.host.losses.squared_hinge import SquaredHinge
 from p4sgd.host.losses.tweedie import Tweedie
 
-__all__ = ["LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
+__all__ = ["ELSEWHERE", "LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss
@@ -36,6 +36,21 @@ LOSSES: dict[str, Loss] = {
     )
 }
 """All losses by name, with the default of each parameter; the default loss first."""
+
+ELSEWHERE = {
+    "log_loss": "logistic",
+    "binary:logistic": "logistic",
+    "multi:softmax": "logistic",
+    "multi:softprob": "logistic",
+    "binary:hinge": "hinge",
+    "squared_error": "squared",
+    "reg:squarederror": "squared",
+    "reg:quantileerror": "quantile",
+    "count:poisson": "poisson",
+    "reg:gamma": "gamma",
+    "reg:tweedie": "tweedie",
+}
+"""What a loss is called here, by its name in scikit-learn or XGBoost, for messages."""
 
 
 def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
@@ -56,7 +71,8 @@ def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
         If it has no such parameter, or if a parameter is out of range.
     """
     if name not in LOSSES:
-        raise UserError(f"there is no loss {name!r}: choose one of {', '.join(LOSSES)}")
+        here = f", which is {ELSEWHERE[name]} here" if name in ELSEWHERE else ""
+        raise UserError(f"there is no loss {name!r}{here}: choose one of {', '.join(LOSSES)}")
     return _make(name, tuple(sorted(parameters.items()))) if parameters else LOSSES[name]
 
 

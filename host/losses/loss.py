@@ -82,10 +82,13 @@ class Loss(ABC):
         """ψ(x), the real function that the loss table approximates; float64, same shape."""
 
     def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """g = ∂ℓ/∂z of each sample in real numbers: s·ψ(s·z − o) − c."""
+        """g = ∂ℓ/∂z of each sample in real numbers: s·ψ(s·z − o) − c. Where s comes from y = ±1, it is y."""
         mode = self.label_mode
-        sign = np.where(y < 0, -1.0, 1.0) if mode.sign else np.ones_like(y)
-        return sign * self.psi(sign * z - (y if mode.offset else 0.0)) - (y if mode.constant else 0.0)
+        # Without what the label does not change: an intercept takes several residuals of every sample in every epoch.
+        x = y * z if mode.sign else z
+        psi = self.psi(x - y if mode.offset else x)
+        signed = y * psi if mode.sign else psi
+        return signed - y if mode.constant else signed
 
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
         """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""

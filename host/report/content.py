@@ -48,6 +48,14 @@ _METRICS = {
 }
 """Titles of metrics."""
 
+_UNITS = {
+    Task.CLASSIFICATION: "",
+    Task.REGRESSION: ", in the unit of the target",
+    Task.NON_NEGATIVE: ", of the logarithm of the prediction",
+    Task.POSITIVE: ", of the logarithm of the prediction",
+}
+"""What the numbers of coefficients are of."""
+
 _CURVES = ("loss", "accuracy", "r2", "d2")
 """Metrics with a curve over the epochs."""
 
@@ -59,6 +67,9 @@ _STOPPED = {
 
 _Outcomes = dict[str, tuple[FloatArray, FloatArray]]
 """By data the activations and the labels."""
+
+_Curve = tuple[FloatArray, FloatArray, float]
+"""Points of a curve, and the area under it."""
 
 
 def make_content(
@@ -79,7 +90,8 @@ def make_content(
         "features": f"{model.space.count:,}",
         "all_coefficients": f"{model.coefficients.size:,}",
         "nonzero": f"{np.count_nonzero(model.coefficients):,}",
-        "intercept": listed([_number(row.intercept) for row in model.rows], _MOST_CLASSES),
+        "intercept": listed([_number(value) for value in np.atleast_1d(model.linear()[1])], _MOST_CLASSES),
+        "unit": _UNITS[model.labels.task],
         "cycles": _cycles(result),
         "overlap": _overlap(trace),
         "facts": _facts(result, about),
@@ -113,12 +125,13 @@ def _of_rows(result: ResultSet) -> dict[str, Any]:
     outcomes = dict(result.activations)
     known = result.rows[0].history[0].metrics
     measured = [f"{name}_loss" for name in outcomes if f"{name}_loss" in known]
-    quality, confusions = [], []
-    if isinstance(coding, LabelCoding):
-        z, labels = list(outcomes.values())[-1]
-        quality = [figures.roc(curves)] if (curves := _curves_of_classes(z, labels, coding)) else []
-        if len(names) <= _MOST_CONFUSED:
-            confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
+    confusions = []
+    if isinstance(coding, LabelCoding) and len(names) <= _MOST_CONFUSED:
+        confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
+    if coding.task is Task.CLASSIFICATION:
+        quality = _classes_of_rows(*list(outcomes.values())[-1], coding)
+    else:
+        quality = _targets_of_rows(outcomes, coding)
     metrics = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
     rows = [
         (
@@ -128,7 +141,7 @@ def _of_rows(result: ResultSet) -> dict[str, Any]:
         for name, row in zip(names, result.rows, strict=True)
     ]
     return {
-        "curves": [figures.epochs_of_rows(histories, metric) for metric in measured],
+        "curves": [figures.epochs_of_rows(histories, metric) for metric in (*measured, "learning_rate")],
         "quality": quality,
         "scores": _scores(result, outcomes, coding),
         "confusions": confusions,
@@ -140,19 +153,40 @@ def _of_rows(result: ResultSet) -> dict[str, Any]:
     }
 
 
-def _curves_of_classes(
-    z: FloatArray, labels: FloatArray, coding: LabelCoding
-) -> dict[str, tuple[FloatArray, FloatArray, float]]:
-    """The ROC curves of the classes with the smallest areas, each against the rest."""
-    from sklearn.metrics import roc_auc_score, roc_curve
+def _classes_of_rows(z: FloatArray, labels: FloatArray, coding: LabelCoding | TargetCoding) -> list[Markup]:
+    """ROC and precision-recall curves of the rows with the smallest areas: of classes, each against the rest."""
+    found = {}
+    for place, (name, row) in enumerate(zip(coding.row_names, coding.rows, strict=True)):
+        curves = _curves(z[:, place], coding.of_row(labels, place), row)
+        if curves is not None:
+            found[name] = curves
+    chosen = sorted(found, key=lambda name: found[name][0][2])[:_MOST_CLASSES]
+    if not chosen:
+        return []
+    areas, averages = ({name: found[name][which] for name in chosen} for which in (0, 1))
+    return [figures.roc(areas), figures.precision_recall(averages)]
 
-    areas = {}
-    for name, label, values in zip(coding.row_names, coding.classes, z.T, strict=True):
-        true = labels == label
-        if np.isfinite(values).all() and 0 < true.sum() < true.size:
-            wrong, right, _ = roc_curve(true, values)
-            areas[name] = wrong, right, float(roc_auc_score(true, values))
-    return dict(sorted(areas.items(), key=lambda each: each[1][2])[:_MOST_CLASSES])
+
+def _targets_of_rows(outcomes: _Outcomes, coding: LabelCoding | TargetCoding) -> list[Markup]:
+    """Residuals of each target, which have units of their own."""
+    predicted = {data: (coding.predictions(z), labels) for data, (z, labels) in outcomes.items()}
+    return [
+        figures.residuals({data: (y[:, place], true[:, place]) for data, (y, true) in predicted.items()}, name)
+        for place, name in enumerate(coding.row_names[:_MOST_CLASSES])
+    ]
+
+
+def _curves(z: FloatArray, labels: FloatArray, coding: LabelCoding) -> tuple[_Curve, _Curve] | None:
+    """ROC and precision-recall curve of one class against another; ``None`` without samples of both."""
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+
+    true = labels == coding.classes[1]
+    if not np.isfinite(z).all() or not 0 < true.sum() < true.size:
+        return None
+    wrong, right, _ = roc_curve(true, z)
+    precision, recall, _ = precision_recall_curve(true, z, drop_intermediate=True)
+    average = float(average_precision_score(true, z))
+    return (wrong, right, float(roc_auc_score(true, z))), (recall, precision, average)
 
 
 def _percent(value: float) -> str:
@@ -227,18 +261,12 @@ def _class_names(coding: LabelCoding) -> tuple[str, ...]:
 
 def _classes(outcomes: _Outcomes, coding: LabelCoding) -> tuple[list[Markup], list[dict[str, Any]]]:
     """ROC and precision-recall curves, where there are samples of both classes, and the confusion matrices."""
-    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
-    from sklearn.metrics import roc_curve as curve_of
-
     names, matrices, areas, averages = _class_names(coding), [], {}, {}
     for name, (z, labels) in outcomes.items():
         matrices.append(_confusion(name, z, labels, coding))
-        true = labels == coding.classes[1]
-        if np.isfinite(z).all() and 0 < true.sum() < true.size:
-            wrong, right, _ = curve_of(true, z)
-            areas[name] = wrong, right, float(roc_auc_score(true, z))
-            precision, recall, _ = precision_recall_curve(true, z, drop_intermediate=True)
-            averages[name] = recall, precision, float(average_precision_score(true, z))
+        curves = _curves(z, labels, coding)
+        if curves is not None:
+            areas[name], averages[name] = curves
     shown = [figures.roc(areas), figures.precision_recall(averages)] if areas else []
     chosen = list(outcomes)[-1]
     z, labels = outcomes[chosen]
@@ -273,10 +301,13 @@ def _targets(outcomes: _Outcomes, coding: LabelCoding) -> list[Markup]:
 
 
 def _coefficients(model: Model | ModelSet) -> list[dict[str, Any]]:
-    """The largest coefficients, compared after scaling: a raw coefficient depends on the unit of its feature."""
+    """The largest coefficients, as ``p4sgd inspect`` shows them.
+
+    They are compared after scaling, of features and of targets, because a raw one depends on their units.
+    """
     space, names = model.space, model.labels.row_names
-    table, slope = np.atleast_2d(model.coefficients), np.abs(model.rows[0].slope[: space.count])
-    effects = np.divide(table, slope, out=np.zeros(table.shape), where=slope > 0)
+    table, slope = np.atleast_2d(model.linear()[0]), np.abs(model.rows[0].slope[: space.count])
+    effects = np.divide(np.atleast_2d(model.coefficients), slope, out=np.zeros(table.shape), where=slope > 0)
     order = np.argsort(-np.abs(effects), axis=None, kind="stable")[:_MOST_COEFFICIENTS]
     places = list(zip(*map(np.ndarray.tolist, np.unravel_index(order, table.shape)), strict=True))
     return [

@@ -108,12 +108,12 @@ def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -
 
 
 def epochs_of_rows(histories: Mapping[str, Sequence[EpochRecord]], metric: str) -> Markup:
-    """A metric after each epoch of each row of a model, by name; with a legend if they are few."""
+    """A metric after each epoch, or its learning rate, of each row of a model, by name; a legend if they are few."""
     with drawing() as axes:
         lowest, highest = np.inf, 0.0
         for place, (name, history) in enumerate(histories.items()):
             number = np.array([record.epoch for record in history], np.float64)
-            values = np.array([record.metrics[metric] for record in history])
+            values = np.array([record.to_json()[metric] for record in history])
             _line(axes, "", number, values, _label(name), number=place, marker="." if len(number) == 1 else None)
             lowest, highest = min(lowest, np.nanmin(values)), max(highest, np.nanmax(values))
         if 0 < _LOGARITHMIC * lowest < highest:
@@ -121,7 +121,7 @@ def epochs_of_rows(histories: Mapping[str, Sequence[EpochRecord]], metric: str) 
         title = metric.replace("_", " ")
         _epoch_axis(axes, title)
         if len(histories) <= _FEW:
-            axes.legend(loc="best")
+            axes.figure.legend(loc="outside right upper", fontsize=8, handlelength=1.4)
         return to_svg(axes, f"epochs-{metric}", f"{title} after each epoch")
 
 
@@ -159,10 +159,10 @@ def roc(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
 
 
 def precision_recall(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
-    """Precision-recall curves: by data recall, precision, and average precision."""
+    """Precision-recall curves: by data, or by class, recall, precision, and average precision."""
     with drawing() as axes:
-        for name, (recall, precision, average) in curves.items():
-            _line(axes, name, recall, precision, f"{name}, average {average:.4f}")
+        for number, (name, (recall, precision, average)) in enumerate(curves.items()):
+            _line(axes, name, recall, precision, f"{_label(name)}, average {average:.4f}", number=number)
         axes.legend(loc="lower left")
         axes.set_xlabel("recall")
         axes.set_ylabel("precision")
@@ -186,14 +186,15 @@ def predictions(targets: Targets) -> Markup:
         return to_svg(axes, "predictions", "predicted over true targets")
 
 
-def residuals(targets: Targets) -> Markup:
-    """Residuals over predicted targets."""
+def residuals(targets: Targets, of: str = "") -> Markup:
+    """Residuals over predicted targets, of one of several if it is named."""
     with drawing() as axes:
         _scatter(axes, {name: (predicted, true - predicted) for name, (predicted, true) in targets.items()})
         axes.axhline(0, color=COLOURS["muted"], linewidth=1)
-        axes.set_xlabel("predicted")
+        axes.set_xlabel(f"predicted {_label(of)}".rstrip())
         axes.set_ylabel("true − predicted")
-        return to_svg(axes, "residuals", "residuals over predicted targets")
+        named = f" of {of}" if of else ""
+        return to_svg(axes, f"residuals{named}", f"residuals over predicted targets{named}")
 
 
 def _scatter(axes: Axes, points: Mapping[str, tuple[FloatArray, FloatArray]]) -> None:
@@ -219,6 +220,7 @@ def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
             axes.stairs(parts, edges, color=colour, linewidth=1.5, label=_label(name))
         axes.margins(y=0.35)  # room for the legend
         axes.legend(loc="upper right")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.set_xlabel(title)
         axes.set_ylabel("part of the samples")
         return to_svg(axes, "distributions", f"distribution of {title}")

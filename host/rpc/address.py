@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from p4sgd.host.errors import UserError
@@ -118,7 +119,7 @@ _BACKLOG = 32
 
 
 class ControlListener:
-    """A socket that listens at an address. Only its owner may connect to a Unix socket; over TCP anybody may.
+    """A socket that listens at an address. Only its owner may connect to a Unix socket.
 
     Parameters
     ----------
@@ -126,21 +127,36 @@ class ControlListener:
         Where to listen. The file of a Unix socket on which no process listens is replaced.
     owner
         User and group that own a Unix socket; None for this process's.
+    token
+        What clients over TCP must prove to have (`p4sgd.host.rpc.token`). None lets all connect, which is for
+        loopback addresses only.
 
     Attributes
     ----------
     socket : socket.socket
         The listening socket.
+    token : bytes or None
+        The token that clients must have.
 
     Raises
     ------
     UserError
-        If it cannot listen there, or another program does.
+        If it cannot listen there, another program does, or other machines could connect without a token.
     """
 
-    def __init__(self, address: ControlAddress, owner: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, address: ControlAddress, owner: tuple[int, int] | None = None, token: bytes | None = None
+    ) -> None:
         self._path = address.path
+        self.token = token if address.path is None else None
         self.socket = _open(address, owner)
+        try:
+            if address.path is None and token is None:
+                _check_loopback(address, self.socket)
+            self.socket.listen(_BACKLOG)
+        except BaseException:
+            self.socket.close()
+            raise
         if self._path is not None:
             status = self._path.lstat()
             self._file = status.st_dev, status.st_ino
@@ -156,7 +172,7 @@ class ControlListener:
         self.socket.close()
 
 
-def check_address(address: ControlAddress) -> None:
+def check_address(address: ControlAddress, token: bytes | None = None) -> None:
     """Refuse an address that `ControlListener` would refuse, before long work.
 
     Raises
@@ -165,9 +181,20 @@ def check_address(address: ControlAddress) -> None:
         As `ControlListener`.
     """
     if address.path is None:
-        ControlListener(address).close()
+        ControlListener(address, token=token).close()
     else:
         _make_room(address, address.path)
+
+
+def _check_loopback(address: ControlAddress, bound: socket.socket) -> None:
+    """Refuse to listen where other machines may connect."""
+    host = bound.getsockname()[0].partition("%")[0]
+    if not ip_address(host).is_loopback:
+        raise UserError(
+            f"{address}: anybody who reaches this address could control the program: give --token FILE with a secret "
+            "that clients have too, or listen at unix:PATH or at a loopback address. (umask 077; head -c 32 "
+            "/dev/urandom | base64 > FILE) makes one"
+        )
 
 
 def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
@@ -183,7 +210,6 @@ def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.sock
             listener.bind(str(address.path))
             if owner is not None:
                 _give(address, address.path, owner)
-        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.token import is_nonce, is_proof, new_nonce, prove
 from p4sgd.sim.rpc import Channel, RefusedError
 
 __all__ = ["ControlClient", "GoneError", "RefusalError"]
@@ -40,6 +41,8 @@ class ControlClient:
         Longest time without an answer, in seconds.
     connect_s
         Longest time without a greeting; as ``timeout_s`` if None.
+    token
+        The token for a server over TCP, if it has one.
     timeout_is_final
         Whether a time-out is a failure like others. If not, the next call connects anew, which tells whether the server
         is still the same process.
@@ -47,7 +50,7 @@ class ControlClient:
     Raises
     ------
     UserError
-        If the server is not there or serves another client.
+        If the server is not there, serves another client, or has another token, or only one side has one.
     P4sgdError
         If it does not answer as it should, or not in time.
     """
@@ -61,9 +64,11 @@ class ControlClient:
         *,
         timeout_s: float,
         connect_s: float | None = None,
+        token: bytes | None = None,
         timeout_is_final: bool = True,
     ) -> None:
         self._address = address
+        self._token = token if address.path is None else None
         self._server = server
         self._name = name
         self.command = command
@@ -124,20 +129,40 @@ class ControlClient:
             if connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             greeting = self._channel.receive_greeting(self._server)
+            refusal = greeting.get("error") or self._exchange_proofs(self._channel, greeting.get("nonce"))
             connection.settimeout(self._timeout_s)
         except (OSError, ValueError) as error:
             raise self._fail(error) from error
         except BaseException:
             self.close()
             raise
-        if "error" in greeting:
+        if refusal is not None:
             self.close()
-            text = f"{self._name} {greeting['error']}"
+            text = f"{self._name} {refusal}"
             raise P4sgdError(text) if again else UserError(text)
         if again and greeting.get("process") != self._process:
             raise self._fail("was started again in the meantime and has lost the state of this job")
         self._process = greeting.get("process")
         return self._channel
+
+    def _exchange_proofs(self, channel: Channel, nonce: Any) -> str | None:
+        """Prove to have the token, and have the server prove it; what to say after its name if it cannot be used."""
+        if nonce is None:
+            return None if self._token is None else "asks for no token, and the cluster file has one: give it --token"
+        if self._token is None:
+            return (
+                "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
+            )
+        if not is_nonce(nonce):
+            raise ValueError("it sends something else than a nonce")
+        nonces = nonce, new_nonce()
+        try:
+            proof, _ = channel.call("prove", nonce=nonces[1], proof=prove(self._token, "client", self._server, nonces))
+        except RefusedError as error:
+            return str(error)
+        if not is_proof(proof, prove(self._token, "server", self._server, nonces)):
+            raise ValueError("it does not have the token that it asks for")
+        return None
 
     def _fail(self, reason: OSError | ValueError | str) -> P4sgdError:
         """Give the server up; returns the error that says why, as later calls do."""

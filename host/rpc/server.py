@@ -16,6 +16,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.rpc.address import ControlListener
+from p4sgd.host.rpc.token import is_nonce, is_proof, new_nonce, prove
 from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, RefusedError, decode, encode, greeting
 
 if TYPE_CHECKING:
@@ -85,37 +86,60 @@ class Methods:
         return method(**arguments)
 
 
+def _request(header: bytes | bytearray) -> dict[str, Any]:
+    try:
+        return decode(header)
+    except ValueError as error:
+        raise RefusedError(f"this is not a request: {error}") from None
+
+
 _Steps = Generator[int, None, None]
 """Yields the events of :mod:`selectors` to wait for; 0 for none, but the next turn."""
+
+
+_PROOF_S = 10.0
+"""Longest time to wait for the proof that a client has the token."""
+
+_PROOF_LIMIT = 4096
+"""Most bytes of the request with the proof."""
+
+_MOST_STRANGERS = 16
+"""How many clients that have not proved anything yet may be connected; then the oldest makes room."""
+
+_TELL_S = 10.0
+"""Shortest time between two remarks on clients that were refused."""
 
 
 class _Connection:
     """One client, whose requests are answered one after the other.
 
+    Parameters
+    ----------
+    connected
+        The socket.
+    server
+        The server that it belongs to.
+    nonce
+        The server's nonce if the client must prove to have the token; else None.
+
     Attributes
     ----------
+    is_client
+        Whether it is served: it has proved to have the token, or need not.
     events
         What to wait for before `go_on`; 0 for the next turn.
     deadline
         When to call `go_on` in any case, by :func:`time.monotonic`; None for never.
     """
 
-    def __init__(
-        self,
-        connected: socket.socket,
-        greeting: bytes,
-        methods: Methods,
-        refusals: tuple[type[Exception], ...],
-        idle_s: float | None,
-    ) -> None:
+    def __init__(self, connected: socket.socket, server: "ControlServer", nonce: str | None) -> None:
         self.socket = connected
+        self.is_client = nonce is None
         self.events = 0
         self.deadline: float | None = None
-        self._methods = methods
-        self._refusals = refusals
-        self._idle_s = idle_s
+        self._server = server
         self._unread = 0
-        self._steps = self._talk(greeting)
+        self._steps = self._talk(nonce)
 
     def go_on(self) -> bool:
         """Do what can be done now; returns whether the client is still there."""
@@ -131,22 +155,17 @@ class _Connection:
         poll.register(self.socket, select.POLLRDHUP)
         return bool(poll.poll(0))
 
-    def _talk(self, greeting: bytes) -> _Steps:
-        yield from self._send(greeting)
+    def _talk(self, nonce: str | None) -> _Steps:
+        yield from self._send(self._server.greeting(nonce))
+        if nonce is not None:
+            yield from self._ask_for_proof(nonce)
         while True:
             # Even if the next request is there already, so that others have their turn before it.
-            yield from self._wait(selectors.EVENT_READ, self._idle_s)
-            prefix = bytearray(PREFIX.size)
-            yield from self._receive(prefix)
-            header_bytes, self._unread = PREFIX.unpack(prefix)
-            if header_bytes > HEADER_LIMIT:
-                yield from self._send(encode({"error": f"a header has at most {HEADER_LIMIT} bytes"}))
-                raise ConnectionAbortedError("no message of this protocol")
-            header = bytearray(header_bytes)
-            yield from self._receive(header)
+            yield from self._wait(selectors.EVENT_READ, self._server.idle_s)
+            header = yield from self._receive_header(HEADER_LIMIT)
             body: bytes | memoryview = b""
             try:
-                result = self._call(header)
+                result = self._server.methods.call(_request(header))
                 if isinstance(result, GeneratorType):
                     result = yield from self._follow(result)
                 if isinstance(result, memoryview):
@@ -154,7 +173,7 @@ class _Connection:
                     answer = encode({"ok": None}, len(body))
                 else:
                     answer = _DONE if result is None else encode({"ok": result})
-            except self._refusals as error:
+            except self._server.refusals as error:
                 text = str(error) or "there is not enough memory"
                 answer = encode({"error": text[:_TEXT_LIMIT]})
             while self._unread:  # a body that was not wanted; the next request follows it
@@ -165,12 +184,27 @@ class _Connection:
             if body:
                 yield from self._send(body)
 
-    def _call(self, header: bytearray) -> Any:
-        try:
-            request = decode(header)
-        except ValueError as error:
-            raise RefusedError(f"this is not a request: {error}") from None
-        return self._methods.call(request)
+    def _ask_for_proof(self, nonce: str) -> _Steps:
+        """Go on only with a client that has the token. Nothing else that it sends has an effect."""
+        yield from self._wait(selectors.EVENT_READ, _PROOF_S)
+        header = yield from self._receive_header(_PROOF_LIMIT)
+        answer, refusal = self._server.judge(nonce, header if not self._unread else b"")
+        if refusal is not None:
+            yield from self._send(encode({"error": refusal}))
+            raise ConnectionAbortedError("no client")
+        self.is_client = True
+        yield from self._send(encode({"ok": answer}))
+
+    def _receive_header(self, most: int) -> Generator[int, None, bytearray]:
+        prefix = bytearray(PREFIX.size)
+        yield from self._receive(prefix)
+        header_bytes, self._unread = PREFIX.unpack(prefix)
+        if header_bytes > most:
+            yield from self._send(encode({"error": f"a header has at most {most} bytes"}))
+            raise ConnectionAbortedError("no message of this protocol")
+        header = bytearray(header_bytes)
+        yield from self._receive(header)
+        return header
 
     def _follow(self, method: Generator[memoryview | float, None, Any]) -> Generator[int, None, Any]:
         """Do what a method yields, until it returns."""
@@ -227,7 +261,7 @@ class ControlServer:
     Parameters
     ----------
     listener
-        Where clients connect. It is closed with the server.
+        Where clients connect, and the token that they must have. It is closed with the server.
     server
         What the server is, such as ``"worker"``.
     methods
@@ -240,6 +274,8 @@ class ControlServer:
         What another client is told, after the server's name.
     idle_s
         How long a client may be connected without a request; None for any time.
+    tell
+        Called with a remark on clients that were refused for want of the token.
     """
 
     def __init__(
@@ -252,15 +288,19 @@ class ControlServer:
         most_clients: int,
         busy: str,
         idle_s: float | None = None,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
+        self.methods = methods
+        self.refusals: tuple[type[Exception], ...] = (RefusedError, *refusals)
+        self.idle_s = idle_s
         self._listener = listener
-        self._methods = methods
-        self._refusals: tuple[type[Exception], ...] = (RefusedError, *refusals)
+        self._server = server
+        self._busy = busy
+        self._tell = tell
+        self._refused, self._told_at = 0, -_TELL_S
         self._most_clients = most_clients
-        self._idle_s = idle_s
         # A process that is started again has lost its state. Clients tell by this number.
-        self._greeting = greeting(server=server, process=random.SystemRandom().getrandbits(64))
-        self._refusal = greeting(server=server, error=busy)
+        self._process = random.SystemRandom().getrandbits(64)
         self._connections: dict[_Connection, int] = {}  # with the events that the selector looks for
         self._selector = selectors.DefaultSelector()
         listener.socket.setblocking(False)
@@ -269,7 +309,34 @@ class ControlServer:
     @property
     def has_clients(self) -> bool:
         """Whether any client is connected."""
-        return bool(self._connections)
+        return any(each.is_client for each in self._connections)
+
+    # -- for connections -----------------------------------------------------------------------------------------
+
+    def greeting(self, nonce: str | None) -> bytes:
+        """What is sent first, with the nonce if the client must prove something."""
+        asked = {} if nonce is None else {"nonce": nonce}
+        return greeting(server=self._server, process=self._process, **asked)
+
+    def judge(self, nonce: str, header: bytes | bytearray) -> tuple[str, str | None]:
+        """Judge a stranger's proof; returns this side's own proof, and why the stranger is refused, or None."""
+        token = self._listener.token
+        assert token is not None
+        try:
+            request = _request(header)
+        except RefusedError:
+            request = {}
+        theirs = request.get("nonce")
+        if request.get("do") != "prove" or not is_nonce(theirs):
+            return "", self._refuse("serves only those who prove first that they have its token")
+        nonces = nonce, str(theirs)
+        if not is_proof(request.get("proof"), prove(token, "client", self._server, nonces)):
+            return "", self._refuse("has another token: give both sides the same file")
+        if not self._has_room():
+            return "", self._busy
+        return prove(token, "server", self._server, nonces), None
+
+    # -- for the owner -------------------------------------------------------------------------------------------
 
     def watch(self, source: "HasFileno", on_readable: Callable[[], object]) -> None:
         """Have `turn` call a function whenever there is something to read."""
@@ -304,12 +371,14 @@ class ControlServer:
         except OSError:
             return  # gone again, or out of descriptors
         accepted.setblocking(False)
-        if len(self._connections) >= self._most_clients:
-            for connection in [each for each in self._connections if each.has_hung_up()]:
-                self._drop(connection)
-        if len(self._connections) >= self._most_clients:
+        nonce = None if self._listener.token is None else new_nonce()
+        if nonce is not None:
+            strangers = [each for each in self._connections if not each.is_client]
+            if len(strangers) >= _MOST_STRANGERS:
+                self._drop(strangers[0])
+        elif not self._has_room():
             with accepted, contextlib.suppress(OSError):
-                accepted.send(self._refusal)
+                accepted.send(greeting(server=self._server, error=self._busy))
             return
         try:
             if accepted.family != socket.AF_UNIX:
@@ -317,9 +386,28 @@ class ControlServer:
         except OSError:
             accepted.close()
             return
-        connection = _Connection(accepted, self._greeting, self._methods, self._refusals, self._idle_s)
+        connection = _Connection(accepted, self, nonce)
         self._connections[connection] = 0
         self._go_on(connection)
+
+    def _has_room(self) -> bool:
+        """Whether another client may be served. Those that have hung up make room."""
+        clients = [each for each in self._connections if each.is_client]
+        if len(clients) < self._most_clients:
+            return True
+        gone = [each for each in clients if each.has_hung_up()]
+        for connection in gone:
+            self._drop(connection)
+        return bool(gone)
+
+    def _refuse(self, why: str) -> str:
+        """Note that a client was refused, and return why."""
+        self._refused += 1
+        if time.monotonic() >= self._told_at + _TELL_S:
+            many = "a client was" if self._refused == 1 else f"{self._refused} clients were"
+            self._tell(f"{many} refused: this {self._server} {why}")
+            self._refused, self._told_at = 0, time.monotonic()
+        return why
 
     def _go_on(self, connection: _Connection) -> None:
         if connection not in self._connections:

@@ -5,12 +5,9 @@ import re
 import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4sgd.host.errors import UserError
-
-if TYPE_CHECKING:
-    from p4sgd.host.aggregators.cluster_file import Cluster
 
 __all__ = [
     "CLUSTER",
@@ -20,7 +17,7 @@ __all__ = [
     "check_new_images",
     "check_reading",
     "check_replaces",
-    "find_cluster",
+    "find_cluster_file",
     "option_name",
     "with_parameters",
 ]
@@ -264,20 +261,27 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
             raise UserError(f"{option_name(name)} is for {formats}, but {' and '.join(kinds)}: leave it out")
 
 
-def find_cluster(device: str, path: Path | None) -> "Cluster | None":
-    """Read the cluster file of the device ``cluster``; ``None`` for other devices, which have none.
+def find_cluster_file(device: str, path: Path | None) -> Path | None:
+    """The cluster file of the device ``cluster``: the given one, or that of the local cluster if one is running.
+
+    ``None`` for other devices, which have none.
 
     Raises
     ------
     UserError
-        If the device needs a file and there is none, if it needs none and there is one, or as `read_cluster`.
+        If the device needs a file and there is none, or if it needs none and there is one.
     """
-    from p4sgd.host.aggregators.cluster_file import read_cluster
-
     if device != CLUSTER:
         if path is not None:
             raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
         return None
-    if path is None:
-        raise UserError(f"--device {CLUSTER} needs --cluster FILE.toml, which names its workers and its aggregator")
-    return read_cluster(path)
+    if path is not None:
+        return path
+    from p4sgd.host.serve.local_cluster import find_local_cluster
+
+    if (running := find_local_cluster()) is None:
+        raise UserError(
+            f"--device {CLUSTER} needs --cluster FILE.toml, which names its workers and its aggregator, or a local "
+            "cluster: p4sgd cluster up starts one"
+        )
+    return Path(running["file"])

@@ -11,6 +11,7 @@ from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.report import save_report
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
@@ -163,7 +164,8 @@ def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTra
     elif ranks.size > 1:
         from p4sgd.sim.emulator import RemoteWorkers
 
-        more["remote"] = RemoteWorkers(first=ranks.rank, workers=workers, add=ranks.all_sum)
+        sums = MergedSums(ranks, plan.options.merge, ahead=plan.options.staleness > 0)
+        more["remote"] = RemoteWorkers(ranks.rank, workers, sums.start, times=lambda: sums.times)
         workers //= ranks.size
     if plan.configs is not None and plan.request.sparse_workers:
         more["configs"] = plan.configs[ranks.rank :: ranks.size]

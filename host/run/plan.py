@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.host.aggregators.cluster_file import Cluster
+from p4sgd.host.aggregators.cluster_file import Cluster, read_cluster
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.read import is_builtin
@@ -31,7 +31,7 @@ from p4sgd.host.run.checks import (
     check_new_images,
     check_reading,
     check_replaces,
-    find_cluster,
+    find_cluster_file,
 )
 from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
 from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
@@ -165,7 +165,9 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     for what, name, known in (("device", device, DEVICES), ("configuration", request.config, CONFIGURATIONS)):
         if name is not None and name not in known:
             raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
-    cluster = find_cluster(device, request.cluster if device == CLUSTER else asked.cluster)
+    cluster = None
+    if (file := find_cluster_file(device, request.cluster if device == CLUSTER else asked.cluster)) is not None:
+        cluster, request = read_cluster(file), dataclasses.replace(request, cluster=file)
     chosen = dict(request.options)
     data_parallel = chosen.get("parallel") == "data"
     if cluster is not None:
@@ -228,6 +230,9 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
             if cluster is None:  # a cluster's workers may get other shares
                 dealt, _ = folder.deal(shards, options, network=DEVICES[device].has_network)
                 folder.check_images(dealt, request.images)
+    checkpoint = None
+    if request.checkpoint is not None:
+        checkpoint = CheckpointFile(request.checkpoint, request.origin(), overwrite=request.overwrite)
     return TrainingPlan(
         request=request,
         device=device,
@@ -238,7 +243,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         rows=rows,
         test=test,
         cluster=cluster,
-        checkpoint=None if request.checkpoint is None else CheckpointFile(request.checkpoint, request.origin()),
+        checkpoint=checkpoint,
         resume=saved,
         ranks=ranks,
     )

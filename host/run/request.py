@@ -14,6 +14,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.run.checks import CLUSTER, option_name
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
 from p4sgd.host.training.start import Start
+from p4sgd.host.training.weights import class_weights_of, spell_class_weight
 
 __all__ = ["TrainingRequest", "init_request", "resume_request"]
 
@@ -64,7 +65,8 @@ class TrainingRequest:
     out
         Model file to write.
     overwrite
-        Whether it may replace a model. A run that is resumed may replace its own in any case.
+        Whether it may replace a model, and the checkpoint of the same run that has ended. A run that is resumed may
+        replace its own in any case.
     images
         Folder for the workers' memory images; ``None`` keeps them in memory.
     checkpoint
@@ -100,6 +102,11 @@ class TrainingRequest:
     start: Start | None = None
     report: Path | None = None
     options_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        weights = self.options.get("class_weight")
+        if weights is not None:  # in the form of `TrainingOptions`, with which it is compared
+            object.__setattr__(self, "options", {**self.options, "class_weight": class_weights_of(weights)})
 
     @property
     def source(self) -> str | None:
@@ -205,6 +212,8 @@ def _words(name: str, value: Any) -> str:
     """An option with its value as it stands on the command line: ``with --lr 0.5``."""
     if isinstance(value, bool):
         return f"with --{'' if value else 'no-'}{name}"
+    if name == "class_weight" and value is not None:
+        value = spell_class_weight(value)
     return f"without {option_name(name)}" if value is None else f"with {option_name(name)} {value}"
 
 

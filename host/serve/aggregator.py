@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,12 @@ import numpy.typing as npt
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
 from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
 from p4sgd.host.links.batch import FrameBatch
-from p4sgd.host.links.link import Link
+from p4sgd.host.links.link import BatchLink, Link
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import ROUND_BITS, mac_text, most_micro_batches
+from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import RefusedError
 
@@ -80,17 +81,20 @@ class Requests:
         self._aggregator.begin(at, wanted, first)
 
     def _check_addresses(self, job: Job) -> None:
-        """Refuse a job if no answer could reach its workers: they would report that the network is down."""
+        """Refuse a job whose packets could not come or go: its workers would report that the network is down."""
         links = list(self._links.items())
-        wanted = [(port, job.group_mac) for port in range(len(links)) if job.ports >> port & 1]
-        wanted += [(member.port, member.mac) for member in job.members]
-        for port, mac in wanted:
-            name, link = links[port]
-            if not link.reaches(mac):
+        for member in job.members:
+            name, link = links[member.port]
+            if not link.reaches(member.mac):
                 raise RefusedError(
-                    f"port {port}, {name}, cannot send to {mac_text(mac)}, which stands for no IPv4 address: p4sgd "
-                    "train and doctor need an aggregator with Ethernet interfaces; to others 10.0.0.1 is "
-                    "02:00:0a:00:00:01, and the group 239.1.2.3 is 03:00:ef:01:02:03"
+                    f"port {member.port}, {name}, cannot send to {mac_text(member.mac)}, which stands for no IPv4 "
+                    "address: give every worker its udp in the cluster file"
+                )
+            if link.address not in (None, self._aggregator.mac):
+                raise RefusedError(
+                    f"port {member.port}, {name}, receives what is sent to {udp_address_text(link.address)}, not to "
+                    f"{udp_address_text(self._aggregator.mac)}: the cluster file must have the former as the "
+                    "aggregator's udp"
                 )
 
     def _end(self, place: Any) -> None:
@@ -122,6 +126,10 @@ _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
 
 
+_JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
+"""The bytes of a frame with the job and with the shard, in either version."""
+
+
 class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
@@ -137,6 +145,10 @@ class SoftwareAggregatorServer:
         Most jobs at a time.
     owner
         User and group that own a Unix socket; None for this process's.
+    token
+        What controllers over TCP must have (`p4sgd.host.rpc.token`); None at loopback addresses.
+    tell
+        Called with a remark on controllers that do not have it.
 
     Attributes
     ----------
@@ -153,12 +165,14 @@ class SoftwareAggregatorServer:
 
     def __init__(
         self,
-        links: Mapping[str, Link],
+        links: Mapping[str, BatchLink],
         control: ControlAddress,
         *,
         slots: int,
         jobs: int,
         owner: tuple[int, int] | None = None,
+        token: bytes | None = None,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         most = min(most_micro_batches(link.most_bytes) for link in links.values())
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
@@ -168,12 +182,13 @@ class SoftwareAggregatorServer:
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
-            ControlListener(control, owner),
+            ControlListener(control, owner, token),
             "aggregator",
             self.requests.methods,
             most_clients=_MOST_CLIENTS,
             busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
             idle_s=_IDLE_S,
+            tell=tell,
         )
         for port, link in enumerate(self._links):
             self._control.watch(link, partial(self._take, port))
@@ -215,5 +230,21 @@ class SoftwareAggregatorServer:
         """Send the first answers, each through the ports of its bitmap."""
         for port, link in enumerate(self._links):
             (rows,) = (ports >> port & 1).nonzero()
-            if rows.size:
+            if not rows.size:
+                continue
+            if link.address is None:  # every address can be reached
                 link.send_batch(self._answers, rows)
+                continue
+            for row in rows.tolist():
+                self._send_reachable(port, self._answers.frame(row))
+
+    def _send_reachable(self, port: int, frame: bytes) -> None:
+        """Send an answer; one to all of a job without a multicast address in UDP to each of its workers by itself."""
+        link = self._links[port]
+        if link.reaches(int.from_bytes(frame[:6], "big")):
+            link.send(frame)
+            return
+        (job,) = (job for job in self.aggregator.jobs.values() if job.number == frame[_JOB])
+        for shard, member in enumerate(job.members):
+            if member.port == port:
+                link.send(member.mac.to_bytes(6, "big") + frame[6:_SHARD] + bytes([shard]) + frame[_SHARD + 1 :])

@@ -1,7 +1,7 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.rpc import RefusedError
@@ -98,9 +100,19 @@ class WorkerServer:
     memory_limit
         Most bytes that the worker's memories may keep, all together. A run under way may also hold what was overwritten
         since it began.
+    tell
+        Called with a remark on clients that do not have the listener's token.
     """
 
-    def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:
+    def __init__(
+        self,
+        worker: ServedWorker,
+        link: Link,
+        listener: ControlListener,
+        memory_limit: int,
+        *,
+        tell: Callable[[str], None] = lambda remark: None,
+    ) -> None:
         self._worker = worker
         self._link = link
         self._memory_limit = memory_limit
@@ -120,6 +132,7 @@ class WorkerServer:
             refusals=(EmulatorError, UserError, MemoryError, ValueError),
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
+            tell=tell,
         )
         self._control.watch(link, self._take_frames)
 
@@ -168,7 +181,24 @@ class WorkerServer:
         return [self._worker.read_register(offset) for offset in list(map(_register, offsets))]
 
     def _write_register(self, offset: Any, word: Any) -> None:
-        self._worker.write_register(_register(offset), whole(word, "word", 0, 0xFFFFFFFF))
+        if _register(offset) == registers.JOIN.offset:
+            self._check_addresses()
+        self._worker.write_register(offset, whole(word, "word", 0, 0xFFFFFFFF))
+
+    def _check_addresses(self) -> None:
+        """Refuse to join a job with addresses that the link does not have or reach: its packets would be lost."""
+        client, link = RegisterClient(self._worker.read_register, self._worker.write_register), self._link
+        local, peer = client.read_pair(registers.LOCAL_MAC), client.read_pair(registers.PEER_MAC)
+        if link.address not in (None, local):
+            raise RefusedError(
+                f"its packets come from {udp_address_text(link.address)}, not from {udp_address_text(local)}: the "
+                "cluster file must have the former as its udp"
+            )
+        if not link.reaches(peer):
+            raise RefusedError(
+                f"it sends packets in UDP, and the aggregator's {mac_text(peer)} stands for no IPv4 address: give the "
+                "aggregator its udp in the cluster file"
+            )
 
     def _read_memory(self, bank: Any, address: Any, size: Any) -> memoryview:
         self._check_range(bank, address, size)

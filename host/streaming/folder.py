@@ -36,7 +36,7 @@ from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.weights import class_weights_of
+from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
@@ -158,14 +158,15 @@ class PreparedFolder:
         UserError
             If a chosen option is not the one that the data were prepared with.
         """
-        if asked.get("class_weight") is not None:
-            asked = {**asked, "class_weight": class_weights_of(asked["class_weight"])}
         ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
         for name in sorted(given & set(ours)):
             if name not in TRAINING_MAY_CHANGE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
                 chose = f" (which chose {self.manifest.scaling})" if (name, ours[name]) == ("scaling", "auto") else ""
+                before, after = ours[name], asked[name]
+                if name == "class_weight":
+                    before, after = (each and spell_class_weight(each) for each in (before, after))
                 raise UserError(
-                    f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}{chose}, not {asked[name]}: "
+                    f"{self.name}: was prepared with {name.replace('_', '-')} {before}{chose}, not {after}: "
                     f"choose that or prepare the data again"
                 )
         return {

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
+from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.table import space_from_json, space_to_json
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.streaming import OPTIONS

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
+from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.data.statistics import Extremes, is_sparse
-from p4sgd.host.data.table import Table, TableEncoding, space_from_json, space_to_json
+from p4sgd.host.data.table import Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import Moments
 from p4sgd.host.streaming import OPTIONS
@@ -194,7 +195,7 @@ class FirstPass:
         """The same with the most features, and stored values, that the columns of a table may become."""
         if self.table is None:
             return self
-        most = self.table.widest(missing)
+        most = TableEncoding.widest(self.table, missing)
         sparse = is_sparse(most.stored, most.count // 2)
         stored = self.samples * (most.stored if sparse else most.count)
         return dataclasses.replace(self, space=FeatureSpace(most.count), stored=stored, sparse=sparse, table=None)

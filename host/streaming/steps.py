@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.formats.source import TableSource
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, needs_sums
 from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
-from p4sgd.host.data.table import EncodingFit
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file

@@ -227,20 +227,24 @@ class CheckpointFile:
         The file; an older one stays until there is something to write.
     origin
         Plain data for resuming the run: names of the data and of the files to write.
+    overwrite
+        Whether it may replace the checkpoint of the same run that has ended.
     """
 
-    def __init__(self, path: Path, origin: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, origin: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         self.path = path
         self.last = ""
         """The last epoch of this run in the file, see `last_epoch`; empty as long as it has none."""
         self._origin = dict(origin or {})
+        self._overwrite = overwrite
         self._version = importlib.metadata.version("p4sgd")
         self._epochs: list[list[bytes]] = []
 
-    def check_replaces(self, run: Run, states: Sequence[State] = ()) -> str | None:
+    def check_replaces(self, run: Run, states: Sequence[State] = ()) -> None:
         """Refuse to replace a checkpoint that may have hours of work.
 
-        A checkpoint of the same run may be replaced if that has ended where this one will, or is not ahead.
+        A checkpoint of the same run may be replaced if that is not ahead, and with ``overwrite`` if it has ended where
+        this one will: in the end it is the same again.
 
         Parameters
         ----------
@@ -249,17 +253,13 @@ class CheckpointFile:
         states
             The states that it goes on from; empty if it is new.
 
-        Returns
-        -------
-        A remark if the work of a run that has ended will be done again.
-
         Raises
         ------
         UserError
             If the file has something else or cannot be read.
         """
         if not self.path.exists() or not self.path.stat().st_size:
-            return None
+            return
         anew = "name another file for this run, or delete it"
         try:
             saved = load_checkpoint(self.path)
@@ -270,17 +270,18 @@ class CheckpointFile:
         except UserError as error:
             raise UserError(f"{self.path}: has {last_epoch(saved.states)} of another run: {anew}") from error
         if epochs_done(states) >= epochs_done(saved.states):
-            return None
+            return
         last = last_epoch(saved.states)
-        if has_ended(saved.states, run.options):
-            return (
-                f"{self.path} has this run to its end, {last}, and will be replaced by the same: "
-                f"--resume {self.path} goes on from there, with more --epochs, or writes the model, with --out"
+        if not has_ended(saved.states, run.options):
+            raise UserError(
+                f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew "
+                f"name another file, or delete it"
             )
-        raise UserError(
-            f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew "
-            f"name another file, or delete it"
-        )
+        if not self._overwrite:
+            raise UserError(
+                f"{self.path}: has this run to its end, {last}: --resume {self.path} goes on from there, with more "
+                f"--epochs, or writes the model, with --out; --overwrite does the same work again"
+            )
 
     def keep(self, run: Run, states: Sequence[State], ranks: Communicator = SINGLE_PROCESS) -> None:
         """Write the file in rank 0, and note in all ranks that it is there.

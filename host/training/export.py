@@ -36,7 +36,7 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     float64 (samples, classes) in their order, and ``activation``, float64 (samples,), or of more than two classes
     (samples, classes); that of a regression is ``prediction``, float64 (samples,). Of several targets all outputs are
     (samples, targets). The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the
-    last of them how features are made of the columns of a table (`p4sgd.host.data.table.TableEncoding`).
+    last of them how features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
 
     Raises
     ------

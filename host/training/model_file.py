@@ -36,8 +36,8 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
-from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from p4sgd.host.data.encoding import FILLINGS
 from p4sgd.host.data.scaling import CENTRED, KINDS
-from p4sgd.host.data.table import FILLINGS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
 from p4sgd.host.training.weights import class_weights_of
@@ -200,9 +200,9 @@ class TrainingOptions:
     scaling
         Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
     missing
-        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.table.FILLINGS`. ``error``
-        refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its texts;
-        ``indicator`` does that and adds a feature that is 1 where a value was missing.
+        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.encoding.FILLINGS`.
+        ``error`` refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its
+        texts; ``indicator`` does that and adds a feature that is 1 where a value was missing.
     precondition
         How SGD is preconditioned: one of `PRECONDITIONS`. With ``block``, ``l2`` acts on the weights of whitened
         features, and ``l1`` is refused.
@@ -239,8 +239,8 @@ class TrainingOptions:
         What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
         again, with the same weights as if nothing had happened; ``stop`` ends the run.
     merge
-        Micro-batches in a packet, where all members of a cluster are programs: a number, or ``auto`` for as many as
-        there are in a mini-batch and fit a frame.
+        Micro-batches whose sums travel in one message, in a packet between programs or where ranks add them up: a
+        number, or ``auto`` for as many as fit a packet, and for ranks for a plan from measured times.
     staleness
         With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
         wait for it; with 0 they may not.

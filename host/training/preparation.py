@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.encoding import encode
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
-from p4sgd.host.data.table import encode
 from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast

@@ -283,6 +283,7 @@ class _Trials:
         for settings, parts, g in zip(self._settings, self._models, residuals, strict=True):
             for part in parts:
                 part.update(begin, golden.delta(g, settings, importances))
+                part.regularize()
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""

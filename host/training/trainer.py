@@ -169,13 +169,7 @@ def train(
             resume.check(run)
         if checkpoint is not None:
             before = [] if resume is None else resume.states
-
-            def check_replaces() -> None:
-                text = checkpoint.check_replaces(run, before)
-                if text is not None and on_remark is not None:  # of this attempt, not of the run: it is not kept
-                    on_remark(text)
-
-            raise_on_all(ranks, check_replaces if ranks.rank == 0 else None)
+            raise_on_all(ranks, partial(checkpoint.check_replaces, run, before) if ranks.rank == 0 else None)
     network = has_network(device)
     how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
     if isinstance(data, Dataset):
@@ -375,8 +369,8 @@ class _Training:
                     f"apart: store fewer planes, or use the scaling minmax"
                 )
         self._tell_large_batch()
-        y = self._coding.real(prepared.train_labels)
-        z = np.zeros_like(y)
+        self._real_labels = self._coding.real(prepared.train_labels)
+        y, z = self._real_labels, np.zeros_like(self._real_labels)
         weights = prepared.train_weights
         z += fit_intercept(self._loss, z, y, weights) if self._refit else 0.0
         self._constant_loss = broadcast(self._ranks, average(self._loss.value(z, y), weights))
@@ -449,6 +443,7 @@ class _Training:
                     last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         if last_remark is not None:
             self._tell(last_remark, True)
+        times = self._device.message_times
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -457,7 +452,7 @@ class _Training:
             monitored=self._monitored,
             stopped=stopped,
             remarks=(*state.remarks, *([last_remark] if last_remark else [])),
-            summary=summary | self._about_device(),
+            summary=summary | self._about_device() | {"message_times": None if times is None else times.to_json()},
             more_epochs=more_epochs,
             next_start=self._next_start(best),
             activations=activations,
@@ -649,10 +644,9 @@ class _Training:
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
         """
-        prepared, loss, coding = self._prepared, self._loss, self._coding
+        prepared, y = self._prepared, self._real_labels
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
-        y = coding.real(prepared.train_labels)
-        intercept = fit_intercept(loss, z, y, prepared.train_weights) if self._refit else 0.0
+        intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
@@ -681,14 +675,13 @@ class _Training:
 
     def _finish(self, weights: IntArray) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
-        train, coding = self._prepared.train, self._coding
+        train = self._prepared.train
         if train is None:
             return self._measure(weights)
         if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
-            y = coding.real(self._prepared.train_labels)
-            correction = fit_intercept(self._loss, z, y, self._prepared.train_weights)
+            correction = fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
             model, _, _ = self._measure(weights)

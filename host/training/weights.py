@@ -20,6 +20,7 @@ __all__ = [
     "hardware_labels",
     "own_weights",
     "rounding_remark",
+    "spell_class_weight",
     "weigh",
 ]
 
@@ -74,10 +75,15 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
     return weights
 
 
+def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
+    """Weights of classes as the command line has them."""
+    return chosen if isinstance(chosen, str) else ",".join(f"{label}={weight!r}" for label, weight in chosen.items())
+
+
 def check_class_weight(
     chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
 ) -> None:
-    """Refuse weights of classes that there are not.
+    """Refuse weights of classes that there are not, and weights of 0 that leave one class.
 
     Parameters
     ----------
@@ -91,7 +97,7 @@ def check_class_weight(
     Raises
     ------
     UserError
-        If a label is that of no sample and of no class.
+        If a label is that of no sample and of no class, or if samples of one class alone have weights above 0.
     """
     if chosen is None or isinstance(chosen, str):
         return
@@ -103,6 +109,16 @@ def check_class_weight(
         if text not in known and find_label(text, names) not in there:
             shown = listed(known, _SHOWN)
             raise UserError(f"{data.name}: class-weight names the label {text}, which no sample has; there are {shown}")
+    without = {find_label(text, names) for text, weight in chosen.items() if weight == 0}
+    positive = coding.rows[0].positive if isinstance(coding, TargetCoding) else coding.positive
+    classes, left = (
+        set(labels) if positive is None else {label == positive for label in labels}
+        for labels in (there.tolist(), [label for label in there.tolist() if label not in without])
+    )
+    if len(left) == 1 < len(classes):
+        raise UserError(
+            f"{data.name}: class-weight is 0 for all samples but those of one class: a classifier needs two"
+        )
 
 
 def own_weights(coding: LabelCoding | TargetCoding, chosen: str | Mapping[str, float] | None) -> bool:

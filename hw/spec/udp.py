@@ -10,9 +10,13 @@ for an IPv4 address, and LOCAL_MAC, PEER_MAC, MEMBER_MAC, GROUP_MAC and the aggr
 a.b.c.d                                     02:00:a:b:c:d
 multicast, 224.0.0.0 to 239.255.255.255     03:00:a:b:c:d, with the group bit
 255.255.255.255                             ff:ff:ff:ff:ff:ff
+a.b.c.d at UDP port 51200 + p               06:p:a:b:c:d
 ==========================================  ===================================
+
+The last is for programs, of which several may have the same IPv4 address; all others are at `PORT`.
 """
 
+import contextlib
 from collections.abc import Mapping
 from ipaddress import IPv4Address
 
@@ -31,6 +35,7 @@ __all__ = [
     "MULTICAST_MAC",
     "MULTICAST_MAC_BITS",
     "PORT",
+    "PROGRAM_PORTS",
     "REQUIRED",
     "SENT",
     "address_of",
@@ -38,6 +43,7 @@ __all__ = [
     "encapsulate",
     "ip_sum",
     "ipv4_of",
+    "socket_address_of",
 ]
 
 ETHERNET_BYTES = 14
@@ -55,8 +61,14 @@ FRAME_BYTES = HEADER_BYTES + packet.FRAME_BYTES - ETHERNET_BYTES
 PORT = 0xC8B5
 """UDP port of both sides, 51381: a dynamic port, free for any use (RFC 6335, section 6)."""
 
+PROGRAM_PORTS = range(0xC800, 0xC900)
+"""UDP ports that programs may have, 51200 to 51455; hardware has `PORT`."""
+
 HOST_PREFIX = 0x0200
 """Bits 47..32 of the number that stands for the IPv4 address of a single host."""
+
+_PROGRAM_PREFIX = 0x0600
+"""Bits 47..32 of the number that stands for address and port of a program; the port's low byte is added."""
 
 GROUP_PREFIX = 0x0300
 """Bits 47..32 of the number that stands for a multicast address."""
@@ -118,24 +130,50 @@ SENT = REQUIRED | {"ip_tos": 0, "ip_id": 0, "ip_dont_fragment": 1, "ip_ttl": 64,
 """Fields of the header that have the same value in all frames sent: all but addresses and checksum."""
 
 
-def address_of(ipv4: IPv4Address) -> int:
-    """The 48-bit number that stands for an IPv4 address."""
+def address_of(ipv4: IPv4Address, port: int = PORT) -> int:
+    """The 48-bit number that stands for an IPv4 address, and for the UDP port of a program.
+
+    Raises
+    ------
+    ValueError
+        If no number stands for this port.
+    """
+    if port != PORT:
+        if port not in PROGRAM_PORTS or int(ipv4) >= FIRST_GROUP:
+            raise ValueError(f"no number stands for port {port} of {ipv4}")
+        return (_PROGRAM_PREFIX | port & 0xFF) << 32 | int(ipv4)
     if int(ipv4) == (1 << 32) - 1:
         return BROADCAST
     return (GROUP_PREFIX if ipv4.is_multicast else HOST_PREFIX) << 32 | int(ipv4)
 
 
-def ipv4_of(address: int) -> IPv4Address:
-    """The IPv4 address that a 48-bit number stands for.
+def socket_address_of(address: int) -> tuple[IPv4Address, int]:
+    """The IPv4 address and the UDP port that a 48-bit number stands for.
 
     Raises
     ------
     ValueError
         If it stands for none.
     """
-    ipv4 = IPv4Address(address & 0xFFFFFFFF)
-    if address_of(ipv4) != address:
-        raise ValueError(f"{address:#014x} stands for no IPv4 address")
+    ipv4, prefix = IPv4Address(address & 0xFFFFFFFF), address >> 32
+    port = PROGRAM_PORTS[prefix & 0xFF] if prefix & 0xFF00 == _PROGRAM_PREFIX else PORT
+    with contextlib.suppress(ValueError):
+        if address_of(ipv4, port) == address:
+            return ipv4, port
+    raise ValueError(f"{address:#014x} stands for no IPv4 address")
+
+
+def ipv4_of(address: int) -> IPv4Address:
+    """The IPv4 address that a 48-bit number of the hardware stands for.
+
+    Raises
+    ------
+    ValueError
+        If it stands for none, or for a port of a program.
+    """
+    ipv4, port = socket_address_of(address)
+    if port != PORT:
+        raise ValueError(f"{address:#014x} stands for port {port} of {ipv4}: hardware has port {PORT}")
     return ipv4
 
 

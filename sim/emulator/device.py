@@ -1,7 +1,10 @@
 """Emulated workers in one process, whose partials are summed without packets."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +23,9 @@ from p4sgd.sim.features import Features
 
 __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
+Forward: TypeAlias = Callable[[range], IntArray]
+Backward: TypeAlias = Callable[[range, IntArray], None]
+
 
 @dataclass(frozen=True)
 class RemoteWorkers:
@@ -31,13 +37,27 @@ class RemoteWorkers:
         Shard of the first worker in this process; its other workers follow.
     workers
         Number of workers of the job.
-    add
-        Sums over all processes: takes the sum of the partials in this one, int64 (B,), and returns the total.
+    start
+        Begins a mini-batch with sums over all processes: ``start(micro_batches, forward)``. It divides the
+        micro-batches into parts, consecutive ones, and calls ``forward(part)`` for all in order, which returns the sum
+        of the partials in this process, int64 (8 · micro-batches of the part,). What it returns is called with
+        ``backward``, and calls ``backward(part, total)`` for the same parts in the same order. With staleness the next
+        mini-batch is begun before that.
+    times
+        What is known about the time that takes, for `EmulatedDevice.message_times`.
     """
 
     first: int
     workers: int
-    add: Callable[[IntArray], IntArray]
+    start: Callable[[int, Forward], Callable[[Backward], None]]
+    times: Callable[[], Any] = lambda: None
+
+
+def _start_here(micro_batches: int, forward: Forward) -> Callable[[Backward], None]:
+    """Where all workers are in this process."""
+    part = range(micro_batches)
+    sums = forward(part)
+    return lambda backward: backward(part, sums)
 
 
 class EmulatedDevice:
@@ -77,7 +97,7 @@ class EmulatedDevice:
     ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
+        self._remote = remote or RemoteWorkers(0, workers, _start_here)
         self._sample_ranks = sample_ranks
         first = self._remote.first
         sizes = [config] * workers if configs is None else configs
@@ -88,6 +108,11 @@ class EmulatedDevice:
     def workers(self) -> Sequence[EmulatedWorker]:
         """The workers."""
         return self._workers
+
+    @property
+    def message_times(self) -> Any:
+        """See `p4sgd.host.devices.device.Device`: what the other processes' `RemoteWorkers` say."""
+        return self._remote.times()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Carry out the run that was started; ``timeout_s`` is ignored.
@@ -119,10 +144,7 @@ class EmulatedDevice:
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
                 runs[0].train()
             else:
-                for mini_batch in range(inputs[0].settings.mini_batches):
-                    sums = self._remote.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
-                    for run in runs:
-                        run.update(mini_batch, sums)
+                self._train(runs)
         except BaseException:
             for worker in self._workers:
                 worker.started = False
@@ -130,6 +152,18 @@ class EmulatedDevice:
             raise
         for run in runs:
             run.finish()
+
+    def _train(self, runs: Sequence[Run]) -> None:
+        """Do all mini-batches, one after the other; with staleness the next one begins before one is updated."""
+        settings, ahead = runs[0].settings, min(run.settings.stale for run in runs)
+        begun: deque[Callable[[], None]] = deque()
+        for mini_batch in range(settings.mini_batches):
+            forward, backward = _passes(runs, mini_batch)
+            begun.append(partial(self._remote.start(settings.micro_batches, forward), backward))
+            if len(begun) > ahead:
+                begun.popleft()()
+        for update in begun:
+            update()
 
     def drop(self, lost: Collection[int]) -> None:
         """Go on without some workers; the others are renumbered.
@@ -144,7 +178,7 @@ class EmulatedDevice:
         self._workers = [worker for worker in self._workers if worker.index not in lost]
         for index, worker in enumerate(self._workers):
             worker.index = index
-        self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
+        self._remote = RemoteWorkers(0, len(self._workers), _start_here)
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Other workers never come: none."""
@@ -171,6 +205,19 @@ class EmulatedDevice:
                 )
         if len(batches) != 1:
             raise EmulatorError(f"workers differ in micro-batches and mini-batches: {sorted(batches)}")
+
+
+def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
+    """The passes of a mini-batch, for `RemoteWorkers`."""
+
+    def forward(part: range) -> IntArray:
+        return golden.all_reduce([run.partials(mini_batch, part) for run in runs])
+
+    def backward(part: range, sums: IntArray) -> None:
+        for run in runs:
+            run.update(mini_batch, sums, part)
+
+    return forward, backward
 
 
 def warm_up(config: WorkerConfig) -> None:

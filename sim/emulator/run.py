@@ -66,20 +66,35 @@ class Run:
             self._model = DataParallelModel(self.features, weights, self.settings, limits, exempt, ranks)
         self._residual_saturated = False
 
-    def partials(self, mini_batch: int) -> IntArray:
-        """Forward pass, Round 1 and clamp of a mini-batch: sums of the workers' partial activations, int64 (B,)."""
-        batch = self.settings.batch
-        return self._model.partials(mini_batch * batch, batch, self.settings.features.forward_shift)
+    def partials(self, mini_batch: int, part: range | None = None) -> IntArray:
+        """Forward pass, Round 1 and clamp of a mini-batch: sums of the workers' partial activations, int64 (B,).
 
-    def update(self, mini_batch: int, sums: IntArray) -> None:
-        """Loss, backward pass and Round 3 of the mini-batch of the last `partials`, from the job's sums."""
-        settings, table, mode, first = (
-            self.settings,
-            self.table,
-            self.settings.label_mode,
-            mini_batch * self.settings.batch,
-        )
-        rows, deltas = slice(first, first + settings.batch), np.empty(settings.batch, np.int64)
+        With staleness this may come before or after the `update` of the mini-batch before, to the same values.
+
+        Parameters
+        ----------
+        mini_batch
+            Its number.
+        part
+            Consecutive micro-batches of it, for the sums of which alone this is called; by default all.
+        """
+        rows = self._rows(mini_batch, part)
+        return self._model.partials(rows.start, rows.stop - rows.start, self.settings.features.forward_shift)
+
+    def update(self, mini_batch: int, sums: IntArray, part: range | None = None) -> None:
+        """Loss, backward pass and Round 3 of a mini-batch, or of the parts of `partials` in the same order.
+
+        They begin when all partials of the mini-batch are there, which read the weights from before it.
+
+        Parameters
+        ----------
+        sums
+            The job's sums, int64 (B,) or as many as the part has.
+        mini_batch, part
+            See `partials`.
+        """
+        settings, table, mode, rows = self.settings, self.table, self.settings.label_mode, self._rows(mini_batch, part)
+        deltas = np.empty(rows.stop - rows.start, np.int64)
         self._residual_saturated |= kernels.deltas_of(
             sums,
             self.labels[rows],
@@ -89,7 +104,15 @@ class Run:
             settings.rate_mantissa,
             deltas,
         )
-        self._model.update(first, deltas)
+        self._model.update(rows.start, deltas)
+        if rows.stop % settings.batch == 0:
+            self._model.regularize()
+
+    def _rows(self, mini_batch: int, part: range | None) -> slice:
+        """The samples of a part of a mini-batch."""
+        part = range(self.settings.micro_batches) if part is None else part
+        first = mini_batch * self.settings.batch
+        return slice(first + BANKS * part.start, first + BANKS * part.stop)
 
     def train(self) -> None:
         """Do all mini-batches, if the workers are all of the job's."""

@@ -30,6 +30,20 @@ def test_many_steps_of_a_penalty_at_once(weight, shrink, threshold, steps):
     assert sparse._steps(np.int64(weight), shrink, threshold, steps) == wanted[0]
 
 
+@settings(max_examples=300)
+@given(
+    weight=WEIGHTS,
+    shrink=st.integers(0, SHRINK.maximum),
+    threshold=st.one_of(st.just(0), st.integers(0, 20), st.integers(0, 1 << 20)),
+    first=st.integers(1, 1 << 31),
+    more=st.integers(1, 1 << 31),
+)
+def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, threshold, first, more):
+    part = sparse._steps(np.int64(weight), shrink, threshold, first)
+    wanted = sparse._steps(part, shrink, threshold, more)
+    assert sparse._steps(np.int64(weight), shrink, threshold, first + more) == wanted
+
+
 @pytest.mark.parametrize(("second", "saturated"), [(1 << 30, False), (0, True)])
 def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     form = FeatureFormat(8, 8, False)

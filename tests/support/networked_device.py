@@ -90,6 +90,7 @@ class NetworkedDevice:
     network_settings = None
     links = None
     shares = None
+    message_times = None
     names = None
     absent = ()
     CYCLES = 50

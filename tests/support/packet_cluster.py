@@ -49,6 +49,7 @@ class PacketCluster:
     network_settings = None
     links = None
     shares = None
+    message_times = None
     names = None
     absent = ()
 

@@ -11,12 +11,13 @@ from p4sgd.sim.emulator import NetworkedWorker
 
 
 class PairLink:
-    """Frames as datagrams of a socket pair."""
+    """Frames as datagrams of a socket pair, perhaps from a UDP address."""
 
     most_bytes = MOST_BYTES
 
-    def __init__(self, end):
+    def __init__(self, end, address=None):
         self._end = end
+        self.address = address
         self.lost = 0
         end.setblocking(False)
 
@@ -24,7 +25,7 @@ class PairLink:
         return self._end.fileno()
 
     def reaches(self, address):
-        return True
+        return self.address is None or address >> 40 != 0x02
 
     def send(self, frame):
         with contextlib.suppress(BlockingIOError):
@@ -70,17 +71,17 @@ def emulated(config, send):
 
 
 @contextlib.contextmanager
-def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated):
-    """Serve a worker; gives the other end of its link."""
+def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None, told=None):
+    """Serve a worker; gives the other end of its link. Remarks are appended to ``told``."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
 
-    link = PairLink(near)
+    link = PairLink(near, link_address)
     worker = make(config, link.send)
 
     def serve(listener):
-        server = WorkerServer(worker, link, listener, memory_limit)
+        server = WorkerServer(worker, link, listener, memory_limit, tell=[].append if told is None else told.append)
         server._control.watch(wake, stop)
         try:
             server.serve()
@@ -92,7 +93,7 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated):
     def stop():
         raise _StoppedError
 
-    thread = threading.Thread(target=serve, args=(ControlListener(ControlAddress.parse(address)),))
+    thread = threading.Thread(target=serve, args=(ControlListener(ControlAddress.parse(address), token=token),))
     thread.start()
     try:
         yield far

@@ -35,9 +35,9 @@ def until(condition):
 
 
 def described(document):
-    """What a run says, but for times, counters, and files."""
+    """What a run says, but for times, counters, messages between ranks, and files."""
     epochs = [{k: v for k, v in epoch.items() if "second" not in k} for epoch in document["epochs"]]
-    return {k: v for k, v in document.items() if k not in ("out", "epochs")} | {"epochs": epochs}
+    return {k: v for k, v in document.items() if k not in ("out", "epochs", "message_times")} | {"epochs": epochs}
 
 
 def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
@@ -51,6 +51,23 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
     assert described(json.loads(four)) == described(json.loads(one)), "printed once"
     assert model.exists()
     assert sorted(path.name for path in images.iterdir()) == [f"worker{rank}.p4sgd" for rank in range(4)]
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_weights_do_not_depend_on_messages(data, ranks):
+    """How many micro-batches travel in one is planned or given; what it takes is predicted and measured."""
+    for staleness, merge, messages in ((0, "auto", None), (0, "3", [3, 3, 2]), (1, "5", [5, 3])):
+        words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
+        status, one, _, _ = train(*words)
+        assert status == 0
+        assert json.loads(one)["message_times"] is None
+        status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
+        assert (status, err) == (0, [])
+        document = json.loads(several)
+        assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
+        times = document["message_times"]
+        assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
+        assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

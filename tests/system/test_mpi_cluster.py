@@ -7,7 +7,9 @@ import time
 
 import pytest
 from support.lab import Lab
+from support.loopback import loopback
 from support.mpi import needs_mpi, started, train
+from support.switch import serving
 
 pytestmark = needs_mpi
 
@@ -110,3 +112,19 @@ def test_as_many_ranks_as_workers(tmp_path):
     assert status == 2
     (line,) = err
     assert re.search(rf"cluster file has {RANKS} workers, not {RANKS + 1}$", line)
+
+
+@pytest.mark.slow
+def test_ranks_that_are_workers_may_send_in_udp(tmp_path):
+    """Without root: no interface of theirs is needed."""
+    switch, *hosts = (f"{loopback(1)}:{port}" for port in (51200, 51201, 51202))
+    file = (
+        f'[aggregator]\nkind = "socket"\ncontrol = "unix:aggregator"\nudp = "{switch}"\n[network]\nresend_us = 20000\n'
+    )
+    file += "".join(f'[[workers]]\ninterface = "udp:{host}"\nport = 0\n' for host in hosts)
+    (tmp_path / "cluster.toml").write_text(file)
+    words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
+    with serving(None, tmp_path, [f"udp:{switch}"]) as (_, control):
+        got = weights(*words, *CLUSTER, "--parallel", "data", ranks=RANKS, cwd=tmp_path)
+        assert control.counters()["FULLS_TO_ALL"] > 0
+    assert got == weights(*words)

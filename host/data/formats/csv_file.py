@@ -17,12 +17,14 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import CellError, has_gaps, weights_of
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
 from p4sgd.host.data.labels import MISSING, RawLabels, check_exact, number
-from p4sgd.host.data.table import CellError, RowNumbers, Survey, Table, UnknownTexts, has_gaps, weights_of
+from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.errors import UserError
 
 __all__ = ["CsvSource"]
@@ -34,6 +36,9 @@ _BLOCK_BYTES = 1 << 22
 
 _MAX_FIELD = 1 << 30
 """Maximum length of a field, for Python's reader, whose default is lower."""
+
+_COUNTED = 3
+"""A first line with so many fields 0, 1, 2 … beside texts may be pandas' header; fewer are soon those of a sample."""
 
 _NO_LABEL = "the label is missing: leave the line out"
 
@@ -85,7 +90,7 @@ class CsvSource(TableSource, TextSource):
             yield block
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
-        self.remarks = numbers.remarks()
+        self.remarks = (*form.columns.remarks, *numbers.remarks())
         self._space = FeatureSpace(len(form.columns.features), form.columns.feature_names)
 
     def _read(self) -> Dataset:
@@ -199,7 +204,7 @@ class CsvSource(TableSource, TextSource):
         Raises
         ------
         UserError
-            As `p4sgd.host.data.table.Survey.finish`.
+            As `p4sgd.host.data.survey.Survey.finish`.
         """
         survey = Survey(form.columns.feature_names, len(form.columns.features))
         for arrays, _, _ in self._texts(form):
@@ -409,6 +414,7 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     numbers = [field for field in features if number(field) is not None]
     words = [field for field in features if number(field) is None and field not in MISSING]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
+    indexed = int(fields[0] == "")  # a column of row numbers, as pandas writes it
     counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
     if not numbers and (words or labels):
         # Where all is text, a line of names is like any other.
@@ -416,6 +422,10 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
         return True if told else None
     if not numbers:
         return False
-    if labels - {"y"} or (labels and features == counted[: len(features)]):  # y may mean yes
+    if labels - {"y"} or (labels and features[indexed:] == counted[: len(features) - indexed]):  # y may mean yes
         return True
-    return None if words or labels or fields == counted else False
+    enumerated = len(numbers) >= _COUNTED and all(
+        field == place or (number(field) is None and field not in MISSING)
+        for field, place in zip(fields[indexed:], counted, strict=False)
+    )
+    return None if words or labels or fields == counted or enumerated else False

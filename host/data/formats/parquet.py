@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import CellError, is_text, plain_type, suits, weights_of
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
 from p4sgd.host.data.labels import RawLabels
-from p4sgd.host.data.table import CellError, Column, RowNumbers, Survey, Table, UnknownTexts, is_text, suits, weights_of
+from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
@@ -39,7 +41,7 @@ class ParquetSource(TableSource, RowSource):
                 self._done = first / file.samples
             if first == 0:
                 raise UserError(f"{self.name}: there are no samples")
-            self.remarks = numbers.remarks()
+            self.remarks = (*file.columns.remarks, *numbers.remarks())
             self._space = FeatureSpace(len(file.columns.features), file.columns.feature_names)
 
     def _read(self) -> Dataset:
@@ -66,7 +68,7 @@ class ParquetSource(TableSource, RowSource):
         Raises
         ------
         UserError
-            As `p4sgd.host.data.table.Survey.finish`.
+            As `p4sgd.host.data.survey.Survey.finish`.
         """
         from pyarrow import types
 
@@ -154,7 +156,7 @@ class _File:
 
     def kind(self, place: int) -> Any:
         """The type of a column, without dictionary encoding."""
-        return _plain_type(self.file.schema_arrow.field(self.kept[place]).type)
+        return plain_type(self.file.schema_arrow.field(self.kept[place]).type)
 
     def arrays(self, batch: Any) -> list[Any]:
         """The features in a batch of rows."""
@@ -225,28 +227,10 @@ def _batches(table: _File, rows: range) -> Iterator[tuple[int, Any]]:
 def _raw_labels(column: Any) -> RawLabels:
     import pyarrow as pa
 
-    column = _plain(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if is_text(column.type):
         return RawLabels.from_column(column.cast(pa.large_string()))
-    return RawLabels(column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column))
-
-
-def _plain_type(kind: Any) -> Any:
-    """The type of a column without dictionary encoding."""
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _plain(column: Any) -> Any:
-    """A column without dictionary encoding."""
-    import pyarrow as pa
-
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _numbers(column: Any) -> Any:
-    """A column as float64."""
-    import pyarrow as pa
-
-    return _plain(column).cast(pa.float64(), safe=False).to_numpy()
+    if not pa.types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    return RawLabels(column.to_numpy())

@@ -13,7 +13,8 @@ from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.labels import RawLabels
-from p4sgd.host.data.table import Column, RowNumbers, Table, UnknownTexts
+from p4sgd.host.data.survey import RowNumbers
+from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.data.weights import check_weights
 from p4sgd.host.errors import UserError
 
@@ -149,9 +150,9 @@ class Source(ABC):
         elif targets is not None:
             columns = [self.options.label_column, *self.options.target_columns]
             if names:
-                raise UserError(
-                    f"{self.name}: the labels of {columns[0]} are texts, those of several targets must be numbers"
-                )
+                if not {name.lower() for name in names} <= {"false", "true"}:
+                    raise _no_numbers(self.name, columns[0])
+                values, names = np.array([name.lower() == "true" for name in names], np.float64)[values.astype(int)], ()
             values = np.column_stack([values, np.concatenate(ranks.all_gather(targets))])
             about["target_names"] = tuple(f"column {each}" if _is_number(each) else str(each) for each in columns)
         return join_shares(features, values, self.name, ranks, label_names=names, **about)
@@ -211,7 +212,7 @@ class TableSource(Source):
         if like is None:
             numbers = RowNumbers(columns.numbered[: rows.shape[1]])
             numbers.add(rows, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
-            remarks = numbers.remarks(ranks)
+            remarks = (*columns.remarks, *numbers.remarks(ranks))
             about: dict[str, Any] = {"feature_names": names, "table": table, "remarks": remarks}
             return self._join(rows, labels, weights, targets, **about)
         if like.encoding is None:
@@ -230,12 +231,17 @@ class TableSource(Source):
         """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
         for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
             if column.values is not None:
-                raise UserError(
-                    f"{self.name}: the labels of {name} are texts, those of several targets must be numbers"
-                )
+                raise _no_numbers(self.name, name)
             if not np.isfinite(values).all():
                 sample = first + int(np.isnan(values).argmax()) + 1
                 raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out")
+
+
+def _no_numbers(name: str, column: str | int | None) -> UserError:
+    return UserError(
+        f"{name}: the labels of {column} are texts, those of several targets must be numbers: write 0 and 1 for two "
+        f"classes, or train on one column at a time"
+    )
 
 
 def _is_number(column: str | int | None) -> bool:

@@ -1,6 +1,7 @@
 """Cluster files, right and wrong: every mistake names the file and the key."""
 
 import hashlib
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from p4sgd.host.aggregators.cluster_file import (
 )
 from p4sgd.host.errors import UserError
 from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.hw.spec.udp import address_of
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
@@ -82,6 +84,19 @@ def test_workers_have_addresses_of_their_own(read, monkeypatch):
     assert f"{WorkerAddress('unix:/lab/w0', 0, host='node1').local_mac:012x}" == f"02{hashed[:10]}"
 
 
+def test_addresses_in_udp(read):
+    cluster = read(
+        SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + RANK.replace("eth0", "udp:10.0.0.9:51455")
+    )
+    assert cluster.aggregator.mac == address_of(IPv4Address("10.0.0.1"))
+    assert [worker.local_mac for worker in cluster.workers] == [
+        address_of(IPv4Address("10.0.0.1"), 51201),
+        address_of(IPv4Address("10.0.0.9"), 51455),
+    ]
+    assert cluster.aggregator.udp
+    assert all(worker.udp for worker in cluster.workers)
+
+
 def test_a_file_with_all_keys(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
@@ -137,8 +152,28 @@ def test_a_file_with_all_keys(read, tmp_path):
             "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0] on node1",
         ),
         (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are interface, control, port"),
-        (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
+        (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, udp, mac"),
         (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
+        (SOCKET + 'udp = "host"\n' + WORKER, "aggregator.udp: 'host' is not an IPv4 address such as 10.0.0.1"),
+        (SOCKET + WORKER + 'udp = "10.0.0.2:80"\n', "workers[0].udp: '80' is not a port for packets: those are 51200"),
+        (SOCKET + 'udp = "10.0.0.1"\nmac = "02:50:34:53:47:ff"\n' + WORKER, "aggregator.mac: is for Ethernet"),
+        (
+            SOCKET + WORKER + 'udp = "10.0.0.2"\nmac = "02:50:34:53:47:f0"\n',
+            "workers[0].mac: is for Ethernet: leave it out, as packets travel in UDP",
+        ),
+        (SOCKET + BOARD + 'udp = "10.0.0.2"\n', "workers[0].udp: is for worker processes: boards need Ethernet"),
+        (
+            SOCKET + WORKER + 'udp = "10.0.0.2"\n',
+            "packets travel in UDP or not: give udp to the aggregator and to all workers",
+        ),
+        (
+            SOCKET + 'udp = "10.0.0.2"\n' + WORKER,
+            "packets travel in UDP or not: give udp to the aggregator and to all workers",
+        ),
+        (
+            SOCKET + 'udp = "10.0.0.2:51207"\n' + WORKER + 'udp = "10.0.0.2:51207"\n',
+            "workers[0].udp: 10.0.0.2:51207 is also that of aggregator: give each an address of its own",
+        ),
         (
             SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER,
             "aggregator.mac: 03:50:34:53:47:ff is the address of",

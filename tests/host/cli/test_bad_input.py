@@ -99,6 +99,7 @@ def test_arrays_that_are_not_finite(tmp_path):
         (["--lr", 1e9], r"learning rate 1e\+09 .*range \S+ to \S+ for a batch of 16$"),
         (["--l2", -1], "l2 .*at least 0, not -1"),
         (["--loss", "cubic"], "no loss 'cubic'.*logistic, hinge, squared"),
+        (["--loss", "reg:squarederror"], "no loss 'reg:squarederror', which is squared here: choose one of"),
         (["--device", "abacus"], "no device 'abacus'.*emulator, rtl"),
         (["--config", "huge"], "no configuration 'huge'.*tiny, small, u280, .*, sparse"),
         (["--config", "sparse", "--device", "rtl"], "sparse workers .* cannot be simulated: leave --device rtl out"),
@@ -206,8 +207,8 @@ def test_files_that_are_to_be_replaced(tmp_path, monkeypatch, model):
 def test_a_checkpoint_of_another_run_stays(tmp_path, words):
     kept = tmp_path / "kept"
     begin = ["train", "breast_cancer", "--epochs", "1", "--checkpoint", str(kept)]
-    for _ in range(2):  # the same run may write it again
-        done = CliRunner().invoke(main, begin)
+    for more in ([], ["--overwrite"]):  # the same run may write it again
+        done = CliRunner().invoke(main, begin + more)
         assert done.exit_code == 0, done.output
     line = refused(tmp_path, *words.split(), "--checkpoint", kept)
     assert re.match(f"{kept}: has epoch 1 of another run: .*another file.*delete", line), line

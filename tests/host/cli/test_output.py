@@ -35,7 +35,7 @@ def test_compilation_is_a_remark_of_the_running_command(silenced, capsys):
     assert capsys.readouterr() == ("", remark)
 
 
-@pytest.mark.parametrize(("width", "speed", "lines"), [(80, 1e6, 2), (80, 1e12, 2), (200, 1e6, 1)])
+@pytest.mark.parametrize(("width", "speed", "lines"), [(80, 1e6, 2), (80, 1e18, 2), (200, 1e6, 1)])
 def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, lines):
     """Where there is no room at all, all but the speed."""
     shown = io.StringIO()
@@ -74,7 +74,7 @@ def test_the_table_of_epochs_has_all_metrics_at_60_columns():
 
     lines = shown_at(60, show)
     assert max(map(len, lines)) <= 60
-    assert lines[-1].split() == ["1,000", *["0.1235", "12.35%"] * 3]
+    assert lines[-1].split()[:7] == ["1,000", *["0.1235", "12.35%"] * 3]
     assert "…" not in "".join(lines)
 
 
@@ -86,6 +86,23 @@ def test_a_table_of_results_is_narrow_where_there_is_no_room(width):
     assert max(map(len, lines)) <= width
     assert row in [line.split() for line in lines]
     assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, []), (60, ["first rate", "epochs", "best epoch"])])
+def test_a_table_without_room_leaves_out_columns_instead_of_digits(width, left_out):
+    spare = ("first rate", "epochs", "best epoch")
+    titles = [
+        "class",
+        "epochs",
+        "best epoch",
+        *[f"{each} {name}" for each in ("train", "validation", "test") for name in ("loss", "accuracy")],
+        "first rate",
+    ]
+    row = ["8", "10", "7", *["0.01234", "98.76%"] * 3, "22.12"]
+    lines = shown_at(width, lambda output: output.table(titles, [row], spare=spare))
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert lines[-1].split() == [cell for cell, title in zip(row, titles, strict=True) if title not in left_out]
 
 
 def test_sentences_are_broken_between_words_and_commands_are_not():

@@ -249,6 +249,26 @@ def test_metrics_of_classes_with_names_in_a_narrow_terminal(tmp_path, monkeypatc
     assert sum(map(sum, document["confusion_matrix"])) == 60
 
 
+def test_a_matrix_without_room_tells_what_is_confused_most(tmp_path, monkeypatch):
+    data, model = tmp_path / "data.csv", tmp_path / "model"
+    rng = np.random.default_rng(2)
+    labels = np.arange(400) % 20
+    centres = rng.normal(size=(20, 3))
+    points = (centres[labels] + rng.normal(size=(400, 3))).tolist()
+    rows = [[*x, f"kind{label:02}"] for x, label in zip(points, labels, strict=True)]
+    data.write_text("\n".join(["a,b,c,label", *(",".join(map(str, row)) for row in rows)]))
+    run("train", data, "--epochs", 1, "--out", model, "--quiet")
+    counts = np.array(json.loads(run("evaluate", model, data, "--json").stdout)["confusion_matrix"])
+    assert "confused" not in run("evaluate", model, data).stdout
+    monkeypatch.setattr("p4sgd.host.cli.output._FILE_WIDTH", 60)
+    shown = run("evaluate", model, data).stdout
+    assert "…" not in shown
+    assert "of 20 classes these are confused most; a wider terminal or --json has the whole matrix" in shown
+    listed = re.findall(r"^ kind(\d\d) +kind(\d\d) +(\d+) *$", shown, re.MULTILINE)
+    assert [counts[int(true), int(predicted)] for true, predicted, _ in listed] == [int(n) for *_, n in listed]
+    assert [int(n) for *_, n in listed] == sorted((counts - np.diag(np.diag(counts))).ravel().tolist())[-10:][::-1]
+
+
 def test_metrics_of_samples_of_one_class(model, tmp_path):
     bunch = load_breast_cancer()
     np.savez(tmp_path / "one.npz", X=bunch.data[bunch.target == 1], y=np.ones(357))
@@ -352,3 +372,30 @@ def test_several_classes(tmp_path):
     assert re.search(r"classes +setosa, versicolor, virginica", shown)
     assert re.search(r"class +best epoch +intercept", shown)
     assert re.search(r"class +feature +coefficient +scaled", shown)
+
+
+def test_several_targets_in_their_file_and_without_it(tmp_path):
+    """Columns that the model predicts are no features, whether they are there or not; true and false are labels."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 2)).round(3)
+    big, both = x[:, 0] > 0, (x.sum(axis=1) > 0).astype(int)
+    data, features, model = tmp_path / "data.csv", tmp_path / "features.csv", tmp_path / "model"
+    for path, header, more in ((data, "a,b,big,both", True), (features, "a,b", False)):
+        rows = [[*row, *([big[place], both[place]] if more else [])] for place, row in enumerate(x.tolist())]
+        path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    run("train", data, "--label-column", "big", "--label-column", "both", "--epochs", 9, "--out", model)
+    predicted = run("predict", model, data).stdout
+    assert run("predict", model, features).stdout == predicted
+    np.savez(tmp_path / "data.npz", X=x, y=np.column_stack([big, both]))
+    assert run("predict", model, tmp_path / "data.npz").stdout == predicted
+    names = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert json.loads(run("evaluate", model, tmp_path / "data.npz", "--json").stdout)["accuracy"] == names["accuracy"]
+    shares = (
+        np.array([line.split(",") for line in predicted.splitlines()], int) == np.column_stack([big, both])
+    ).mean()
+    assert shares > 0.9
+    data.write_text(data.read_text().replace("True", "yes").replace("False", "no"))
+    done = run("train", data, "--label-column", "big", "--label-column", "both", status=2)
+    assert (
+        "data.csv: the labels of big are texts, those of several targets must be numbers: write 0 and 1" in done.stderr
+    )

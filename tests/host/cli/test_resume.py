@@ -105,7 +105,8 @@ def test_a_failed_worker(monkeypatch, words):
         assert model.weights.tolist() == expected.weights.tolist()
         assert model.coefficients.tolist() == expected.coefficients.tolist()
         assert model.intercept == expected.intercept
-        Path("model").unlink()
+        for name in ("model", "a file"):
+            Path(name).unlink()
 
 
 def test_the_command_that_is_told_works(monkeypatch):
@@ -120,9 +121,11 @@ def test_the_command_that_is_told_works(monkeypatch):
 def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
     run(*RUN, "--checkpoint", "c")
     before = Path("c").read_bytes()
-    told, failed = fail(monkeypatch, 1, *RUN, "--checkpoint", "c")
-    assert told.startswith("c has this run to its end, epoch 5, and will be replaced by the same: --resume c goes on")
-    assert failed == "p4sgd train: worker 0 met a memory error"
+    told = refused(*RUN, "--checkpoint", "c")
+    assert "c: has this run to its end, epoch 5: --resume c goes on from there" in told
+    assert "--overwrite does the same work again" in told
+    failed = fail(monkeypatch, 1, *RUN, "--checkpoint", "c", "--overwrite")
+    assert failed[-1] == "p4sgd train: worker 0 met a memory error"
     assert Path("c").read_bytes() == before, "of a run before, of which nothing is said"
     assert "another run" in refused(*RUN, "--seed", 3, "--checkpoint", "c")
 

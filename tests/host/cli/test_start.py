@@ -154,6 +154,7 @@ def test_commands_in_the_order_of_use():
         "generate",
         "build",
         "resources",
+        "cluster",
         "doctor",
         "switch",
         "worker",

@@ -290,11 +290,11 @@ def test_clear_ends_the_job_that_is_named(lab):
 
 
 def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
-    """Its addresses are MAC addresses; each answer would be lost, and the session would say that none comes."""
-    worker = JoinRequest(1, 0, 1, 0x0250_3453_4700, 0x0250_3453_47FF)
-    with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 01:00:50:34:53:47") as refusal:
+    """With MAC addresses each answer would be lost, and the session would say that none comes."""
+    worker = JoinRequest(1, 0, 1, 0x0250_3453_4700, lab.switch)
+    with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 02:50:34:53:47:00") as refusal:
         Membership(lab.control).join(worker, 0, 1)
-    assert "an aggregator with Ethernet interfaces" in str(refusal.value)
+    assert "give every worker its udp in the cluster file" in str(refusal.value)
     assert lab.control.served() == {}
 
 

@@ -18,8 +18,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from p4sgd import GLMClassifier, load_model
 from p4sgd.host.cli.app import main
+from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.synth_table import make_table
-from p4sgd.host.data.table import TableEncoding
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 NUMBERS, TEXTS = ["pclass", "age", "sibsp", "parch", "fare"], ["sex", "deck", "embarked"]
@@ -112,7 +112,9 @@ def test_what_is_told_of_a_model(files, tmp_path):
     estimator = pickle.loads((tmp_path / "model.pkl").read_bytes())
     model = load_model_file(folder / "model")
     assert tuple(estimator.feature_names_in_) == model.feature_names
-    assert result["remarks"] == [] or "converged" in result["remarks"][0]
+    guess, *others = result["remarks"]
+    assert guess == "labels are those of the last column, column 9 (survived): --label-column NAME takes another"
+    assert all("converged" in remark for remark in others)
     run("export", folder / "model", "--to", "onnx", "--out", tmp_path / "model.onnx")
     kept = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
     assert TableEncoding.from_json(kept["table"]) == model.encoding

@@ -65,7 +65,7 @@ def test_weights_of_classes():
     run("data", "prepare", "data.npz", "--class-weight", "spam=4,ham=0.5", "--out", "made", "--batch", 24)
     assert trained("made")[0] == trained("made", "--class-weight", "ham=0.5,spam=4")[0] == expected
     done = run("train", "made", "--class-weight", "balanced", status=2)
-    assert "was prepared with class-weight {'spam': 4.0, 'ham': 0.5}, not balanced: choose that or" in done.stderr
+    assert "was prepared with class-weight spam=4.0,ham=0.5, not balanced: choose that or" in done.stderr
     balanced = trained("none.npz", "--class-weight", "balanced", "--out", "model")[0]
     estimator = GLMClassifier(epochs=3, batch=24, class_weight="balanced").fit(X, Y)
     assert estimator.model_.weights.tolist() == load_model("model").model_.weights.tolist()
@@ -78,6 +78,17 @@ def test_a_run_is_resumed_with_its_weights():
     run("train", *words, "--epochs", 1, "--checkpoint", "kept")
     document = json.loads(run("train", "--resume", "kept", "--epochs", 3, "--json").stdout)
     assert document["weights_sha256"] == trained(*words)[0]
+
+
+def test_a_resumed_run_may_name_its_weights_again():
+    """In another order, or with other digits: they are the same weights."""
+    words = ("train", "data.npz", "--class-weight", "spam=4,ham=0.5", "--batch", 24, "--checkpoint", "kept")
+    run(*words, "--epochs", 1)
+    resumed = run("train", "--resume", "kept", "--class-weight", "ham=.5,spam=4.0", "--epochs", 3, "--json")
+    expected = trained("data.npz", "--class-weight", "spam=4,ham=0.5")[0]
+    assert json.loads(resumed.stdout)["weights_sha256"] == expected
+    done = run("train", "--resume", "kept", "--class-weight", "spam=2", status=2)
+    assert "this run began with --class-weight spam=4.0,ham=0.5, not with --class-weight spam=2.0:" in done.stderr
 
 
 def test_held_out_samples_keep_their_weights_in_a_folder():

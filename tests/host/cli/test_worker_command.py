@@ -47,6 +47,8 @@ def no_work(monkeypatch):
         (["--slots", "3"], "--slots must be a power of two, not 3"),
         (["--slots", "8192"], "--slots must be 2 to 4096, not 8192"),
         (["--sparse"], "sparse workers are programs and cannot be simulated: leave --device rtl out"),
+        (["--fault", "memory_stall=0.1"], "there is no fault 'memory_stall': choose one of link_loss"),
+        (["--fault", "up_burst_begin=0.1"], "--fault burst_begin without burst_end: bursts would never end"),
     ],
 )
 def test_workers_that_cannot_be(run, no_work, tmp_path, words, says):

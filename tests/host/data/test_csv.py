@@ -222,6 +222,7 @@ def test_without_labels(tmp_path):
         ("1,2,y", None, None),
         ("0,1,2", None, None),
         ('"0","1","2"', None, None),
+        ("0,1,M", None, False),
     ],
 )
 def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
@@ -235,6 +236,37 @@ def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
     else:
         with pytest.raises(UserError, match=r"line [23], .*(missing|but .* before)") if first != "1,2,3" else nothing():
             assert read_dataset(path, label_column=choice).samples == 3
+
+
+@pytest.mark.parametrize("first", ["0,1,2,kind", ",0,1,2,kind", ",0,1,2,3", ",0,1,2,y"])
+def test_headers_of_pandas_are_no_sample(tmp_path, first):
+    """Columns without names are called 0, 1, 2 …, after a column of row numbers without a name."""
+    rows = "".join(f"{'5,' if first[0] == ',' else ''}0.5,{row},2,{'ab'[row]}\n" for row in range(2))
+    path = write(tmp_path, f"{first}\n{rows}")
+    if first.endswith("y"):
+        assert read_dataset(path).samples == 2
+    else:
+        with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
+            read_dataset(path)
+        assert read_dataset(path, header=True).label_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("a,b,c\n1,2,3\n4,5,6\n", {}, True),
+        ("a,b,c\n1,2,3\n4,5,6\n", {"label_column": "c"}, False),
+        ("a,b,Label\n1,2,3\n4,5,6\n", {}, False),
+        ("y,b,c\n1,2,3\n4,5,6\n", {}, False),
+        ("1,2,3\n4,5,6\n", {}, False),
+        ("a,b,c\n1,x,3\n4,,6\n", {"missing": "mean"}, True),
+    ],
+)
+def test_a_label_column_that_is_guessed_is_told(tmp_path, text, options, told):
+    """The last column of a table with names may well be a feature, from which there is nothing to learn."""
+    path = write(tmp_path, text)
+    remark = "labels are those of the last column, column 3 (c): --label-column NAME takes another"
+    assert (remark in read_dataset(path, **options).remarks) == told
 
 
 def test_header_is_forced(tmp_path):

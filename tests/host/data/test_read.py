@@ -41,6 +41,16 @@ def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
     data, expected = read_dataset(name), getattr(sklearn.datasets, f"load_{name}")()
     assert data.features.tobytes() == np.asarray(expected.data, np.float64).tobytes()
     assert np.array_equal(data.labels, expected.target)
+    if data.label_names:
+        assert data.label_names == tuple(expected.target_names)
+
+
+@pytest.mark.parametrize("name", ["iris:versicolor", "iris:1", "wine:class_1", "wine:1", "digits:1"])
+def test_one_class_of_a_builtin_set(name):
+    data = read_dataset(name)
+    whole = read_dataset(name.partition(":")[0])
+    assert np.array_equal(data.labels, whole.labels == 1)
+    assert not data.label_names
 
 
 def test_diabetes_is_a_regression():

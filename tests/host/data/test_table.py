@@ -17,22 +17,14 @@ from sklearn.preprocessing import OneHotEncoder
 from support.data_files import use_small_blocks
 from support.ranks import run_ranks
 
-from p4sgd.host.data import FeatureSpace, read_dataset, table
+from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.encoding import EncodingFit, TableEncoding, encode, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.synth_table import make_table, write_table
-from p4sgd.host.data.table import (
-    Column,
-    EncodingFit,
-    Survey,
-    Table,
-    TableEncoding,
-    UnknownTexts,
-    encode,
-    space_from_json,
-    space_to_json,
-)
+from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode_table, prepare
@@ -124,6 +116,27 @@ def test_a_column_without_any_value(tmp_path):
     path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
     assert encoded(path, "mean").features.tolist() == [[1, 0], [2, 0]]
     assert encoded(path, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
+    stored = tmp_path / "stored.parquet"
+    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2), "y": [0, 1]}), stored)
+    assert encoded(stored, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
+    with pytest.raises(UserError, match=r"row 1, column 2 \(b\): the value is missing"):
+        read_dataset(stored)
+
+
+def test_rows_in_which_a_column_has_no_value(tmp_path):
+    """Such a column has no type in a table of few rows."""
+    data = encoded(write(tmp_path, "size,colour,y\n1,red,0\n3,,1\n,blue,1\n"), "indicator")
+    one = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"size": pa.nulls(1), "colour": pa.nulls(1)}), one)
+    found = read_dataset(one, like=data.space, labels_needed=False)
+    assert dict(zip(data.feature_names, found.features[0].tolist(), strict=True)) == {
+        "size": 2,
+        "size=missing": 1,
+        "colour=blue": 0,
+        "colour=red": 0,
+        "colour=missing": 1,
+    }
+    assert not found.remarks
 
 
 def test_numbers_in_quotes_and_line_breaks_in_texts(tmp_path):
@@ -378,7 +391,7 @@ def test_texts_in_parquet(tmp_path, kind):
 
 
 def test_too_many_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "MOST_TEXTS", 5)
+    monkeypatch.setattr(survey, "MOST_TEXTS", 5)
     path = write(tmp_path, "id,a,y\n" + "".join(f"p{place},{place},{place % 2}\n" for place in range(6)))
     with pytest.raises(
         UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with --ignore-column id"

@@ -13,6 +13,7 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import DistributedDataset, join_shares
 from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import partition, prepare_images
 from p4sgd.host.precondition import stage
@@ -43,10 +44,11 @@ def spread(data, ranks):
     return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks)
 
 
-def device(ranks, configs=(CONFIG,)):
+def device(ranks, configs=(CONFIG,), merge="auto"):
     """The worker of a rank, which take turns with the configurations."""
-    config = configs[ranks.rank % len(configs)]
-    return EmulatedDevice(config, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
+    config, sums = configs[ranks.rank % len(configs)], MergedSums(ranks, merge)
+    remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
+    return EmulatedDevice(config, 1, remote=remote)
 
 
 @settings(max_examples=40)

@@ -54,10 +54,28 @@ def check_interruption(ranks):
     check_sums(ranks)  # while the first sum of above is still there
 
 
+def check_interruptible(ranks):
+    """Ctrl-C in one rank ends all when they wait for the sum that says so, and not before."""
+    for interrupted in (False, True):
+        started = [ranks.start_sum(values(ranks.rank, 3))]
+        if interrupted and ranks.rank == 1:
+            signal.raise_signal(signal.SIGINT)
+        started.append(ranks.start_sum(values(ranks.rank, 3), interruptible=True))
+        total = sum(values(rank, 3) for rank in range(ranks.size))
+        np.testing.assert_array_equal(started[0].wait(), total)
+        if interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                started[1].wait()
+        else:
+            np.testing.assert_array_equal(started[1].wait(), total, strict=True)
+    check_sums(ranks)
+
+
 def test_one_process():
     ours = values(0, 1)
     assert SINGLE_PROCESS.start_sum(ours).wait() is ours
     assert SINGLE_PROCESS.start_sum(ours, owner=0).wait() is ours
+    assert SINGLE_PROCESS.start_sum(ours, interruptible=True).wait() is ours
     assert SINGLE_PROCESS.start_broadcast(ours / 3, 0).wait().tolist() == (ours / 3).tolist()
 
 
@@ -83,4 +101,5 @@ if __name__ == "__main__":  # as a rank
     communicator = open_communicator("mpi")
     check_broadcasts(communicator)
     check_interruption(communicator)
+    check_interruptible(communicator)
     sys.stdout.write("done\n")

@@ -72,6 +72,22 @@ def test_frames_of_version_2_in_batches(opened):
     assert b.receive_batch(came) == 0
 
 
+def test_several_programs_with_one_address(opened):
+    """Each has a port of its own, and frames say which."""
+    host = loopback(1)
+    ports = (PORT, 51200, 51455)
+    links = [opened(f"udp:{host}" + (f":{port}" if port != PORT else "")) for port in ports]
+    numbers = [address_of(host, port) for port in ports]
+    assert [link.address for link in links] == numbers
+    for sender, source in zip(links, numbers, strict=True):
+        for receiver, destination in zip(links, numbers, strict=True):
+            assert sender.reaches(destination)
+            frame = destination.to_bytes(6, "big") + source.to_bytes(6, "big") + ETHERTYPE + bytes(50)
+            sender.send(frame)
+            assert receive(receiver) == frame
+    assert [link.receive() for link in links] == [None] * 3
+
+
 def test_frames_to_a_group_and_to_everybody():
     """In a network of their own: nobody else shall hear them."""
     with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
@@ -161,12 +177,14 @@ def test_on_the_wire_it_is_what_the_hardware_takes():
 def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened):
     link = opened(f"udp:{loopback(1)}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind((str(loopback(2)), 0))
+        other.bind((str(loopback(2)), 40_000))
         for size in (0, 49, 51, 57, 1400, 1467):
             other.sendto(b"x" * size, (str(loopback(1)), PORT))
             assert receive(link) == bytes(64)
         other.sendto(b"x" * 50, (str(loopback(1)), PORT))
-        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), "the source port may be any"
+        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), (
+            "the source port may be any, but says more if it is one of programs"
+        )
 
 
 @pytest.mark.parametrize("destination", [0x0250_3453_4700, 0x0100_5034_5347, 0x0200_EF01_0203])
@@ -196,6 +214,10 @@ def test_nobody_there_is_no_error(opened):
     [
         ("udp:", "'' is not an IPv4 address such as 10.0.0.1"),
         ("udp:host", "'host' is not an IPv4 address"),
+        ("udp:127.0.0.1:", "'' is not a port for packets: those are 51200 to 51455; without one it is 51381"),
+        ("udp:127.0.0.1:80", "'80' is not a port for packets"),
+        ("udp:127.0.0.1:51456", "'51456' is not a port for packets"),
+        ("udp:127.0.0.1: 51200", "' 51200' is not a port for packets"),
         ("udp:127.0.0.1,group", "'group' is not an option of a UDP link"),
         ("udp:127.0.0.1,port=5", "'port=5' is not an option of a UDP link"),
         ("udp:127.0.0.1,group=239.0.0.1,group=239.0.0.2", "'group=239.0.0.2' is not an option of a UDP link: .*, once"),
@@ -211,10 +233,11 @@ def test_links_that_cannot_be(text, says):
         open_link(text)
 
 
-def test_an_address_that_is_taken(opened):
-    opened(f"udp:{loopback(1)}")
-    with pytest.raises(UserError, match=f"another program uses port {PORT} of {loopback(1)}"):
-        open_link(f"udp:{loopback(1)}")
+@pytest.mark.parametrize(("colon", "port"), [("", PORT), (":51234", 51234)])
+def test_an_address_that_is_taken(opened, colon, port):
+    opened(text := f"udp:{loopback(1)}{colon}")
+    with pytest.raises(UserError, match=f"another program uses port {port} of {loopback(1)}: .* as in udp:.*:51201"):
+        open_link(text)
 
 
 def test_a_switch_for_udp(tmp_path):

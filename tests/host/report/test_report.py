@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -85,7 +86,7 @@ def assert_alone(shown):
     assert "@import" not in shown.source
     drawn = "".join(re.findall(r"<svg .*?</svg>", shown.source, re.DOTALL))
     assert re.findall(r"#[0-9a-f]{6}\b", drawn) == []
-    used = set(re.findall(r"var\((--[\w-]+)\)", shown.source)) - {"--share"}
+    used = set(re.findall(r"var\((--[\w-]+)\)", shown.source)) - {"--share", "--classes"}
     light, _, dark = shown.source.partition("prefers-color-scheme: dark")
     for sheet in (light, dark.partition("box-sizing")[0]):
         assert used <= set(re.findall(r"(--[\w-]+):", sheet))
@@ -142,9 +143,50 @@ def test_several_classes():
     ):
         assert text in " ".join(shown.text.split()), text
     assert "validation: true classes in rows" in shown.text
-    assert list(shown.figures) == ["train loss after each epoch", "validation loss after each epoch", "ROC curves"]
+    assert list(shown.figures) == [
+        "train loss after each epoch",
+        "validation loss after each epoch",
+        "learning rate after each epoch",
+        "ROC curves",
+        "precision-recall curves",
+    ]
     (accuracy,) = re.findall(r"validation accuracy (\S+)\n", done.stdout)
     assert f"validation accuracy {accuracy}" in shown.text
+
+
+def several_targets(y, *words):
+    """Train on two features and some targets, and return the page."""
+    x = np.random.default_rng(5).normal(size=(60, 2))
+    np.savez("data.npz", X=x, y=y(x))
+    train("data.npz", *words, "--epochs", 4, "--validation-fraction", 0.25, "--out", "model")
+    shown = Page("run.html")
+    assert_alone(shown)
+    assert shown.sections == SECTIONS
+    return shown
+
+
+def test_several_targets_have_residuals_each():
+    shown = several_targets(lambda x: np.column_stack([100 * x[:, 0], x[:, 1]]), "--loss", "squared")
+    names = [f"residuals over predicted targets of target {number}" for number in (1, 2)]
+    assert list(shown.figures)[-2:] == names
+    assert "numbers are for raw features, in the unit of the target" in shown.text
+
+
+def test_several_labels_have_curves():
+    shown = several_targets(lambda x: (x > 0).astype(int))
+    assert list(shown.figures)[-2:] == ["ROC curves", "precision-recall curves"]
+    legend = [text.text for text in shown.figures["ROC curves"].iter() if text.tag.endswith("}text")]
+    assert {text.split(",")[0] for text in legend if "area" in text} == {"target 1", "target 2"}
+
+
+def test_coefficients_of_a_regression_are_those_that_predict():
+    """In the unit of the target, as `p4sgd inspect` has them."""
+    shown = several_targets(lambda x: 1000 + x @ [300.0, 20.0], "--loss", "squared")
+    found = shown.text.partition("Largest coefficients")[2]
+    about = json.loads(CliRunner().invoke(main, ["inspect", "model", "--json"]).stdout)
+    assert about["intercept"] > 900
+    assert f"the intercept is {about['intercept']:.4g}." in found
+    assert f"feature 1 {about['coefficients'][0]['coefficient']:.4g} " in found
 
 
 def test_regression():

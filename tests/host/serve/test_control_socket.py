@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +29,7 @@ from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
+from p4sgd.hw.spec.udp import address_of
 from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, encode
 
@@ -38,8 +40,9 @@ class Link:
     lost = 2
     most_bytes = MOST_BYTES
 
-    def __init__(self, foreign=()):
+    def __init__(self, foreign=(), address=None):
         self._foreign = foreign
+        self.address = address
 
     def reaches(self, address):
         return address not in self._foreign
@@ -157,14 +160,28 @@ def test_refusals_are_told(client):
 def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
     job = job_of(2)
     begin = {"do": "begin", "place": 0, "job": job_to_json(job), "first_round": 1}
-    for foreign, text in ((job.members[1].mac, "02:00:00:00:01:01"), (job.group_mac, "01:00:00:00:00:01")):
-        model = BatchAggregator(SLOTS, jobs=PLACES)
-        with pytest.raises(RefusedError, match=f"port 1, b, cannot send to {text}, .* no IPv4 address: p4sgd train"):
-            requests_of(model, {foreign}).methods.call(begin)
-        assert model.jobs == {}
-    job = job_of(1)  # behind the other port alone
-    requests_of(model, {job.group_mac}).methods.call(begin | {"job": job_to_json(job)})
+    model = BatchAggregator(SLOTS, jobs=PLACES)
+    with pytest.raises(RefusedError, match=r"port 1, b, cannot send to 02:00:00:00:01:01, .* its udp"):
+        requests_of(model, {job.members[1].mac}).methods.call(begin)
+    assert model.jobs == {}
+    requests_of(model, {job.group_mac}).methods.call(begin)  # then each worker gets an answer of its own
     assert model.jobs == {0: job}
+
+
+def test_a_job_of_workers_that_send_to_another_address_is_refused():
+    here, there = (address_of(IPv4Address("10.0.0.9"), port) for port in (51207, 51208))
+    begin = {"do": "begin", "place": 0, "job": job_to_json(job_of(1)), "first_round": 1}
+    for mac, text in ((5, "00:00:00:00:00:05"), (there, r"10\.0\.0\.9:51208")):
+        model = BatchAggregator(SLOTS, jobs=PLACES, mac=mac)
+        requests = Requests(model, {"udp:10.0.0.9:51207": Link(address=here)}, slots=SLOTS, places=PLACES)
+        with pytest.raises(
+            RefusedError, match=rf"sent to 10\.0\.0\.9:51207, not to {text}: .* former as the aggregator's udp"
+        ):
+            requests.methods.call(begin)
+        assert model.jobs == {}
+    requests.methods.call({"do": "set_mac", "mac": here})
+    requests.methods.call(begin)
+    assert model.jobs == {0: job_of(1)}
 
 
 GOOD = job_to_json(job_of(2))

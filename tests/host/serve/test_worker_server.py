@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from p4sgd.host.serve import worker as server
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.udp import address_of
 from p4sgd.sim.emulator import warm_up
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.rpc import HEADER_LIMIT, MAGIC, PREFIX, VERSION, Channel, RefusedError, encode, greeting
@@ -98,6 +100,24 @@ def test_by_tcp():
         worker = connect(f"tcp:127.0.0.1:{port}")
         assert worker.config == TINY
         worker.close()
+
+
+def test_addresses_that_its_link_does_not_have_or_reach(address):
+    own, other = (address_of(IPv4Address("10.0.0.2"), port) for port in (51201, 51202))
+    come_from = r"its packets come from 10\.0\.0\.2:51201, not from"
+    with serve_worker(TINY, address, link_address=own), contextlib.closing(connect(address)) as worker:
+        client = client_of(worker)
+        for local, peer, says in (
+            (other, MAC, rf"{come_from} 10\.0\.0\.2:51202: the cluster file must have the former as its udp"),
+            (0x0250_3453_4700, other, f"{come_from} 02:50:34:53:47:00: the cluster"),
+            (own, MAC, "the aggregator's 02:50:34:53:47:ff stands for no IPv4 address: give the aggregator its udp"),
+        ):
+            client.write_pair(registers.LOCAL_MAC, local)
+            client.write_pair(registers.PEER_MAC, peer)
+            with pytest.raises(P4sgdError, match=f"refuses: .*{says}"):
+                client.write(registers.JOIN, round=1)
+        client.write_pair(registers.PEER_MAC, other)
+        client.write(registers.JOIN, round=1)
 
 
 @settings(max_examples=20)

@@ -10,6 +10,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling, read_dataset, statistics
 from p4sgd.host.data.read import open_source
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import image_file
 from p4sgd.host.streaming import plan
@@ -35,7 +36,7 @@ def small_blocks(monkeypatch):
 
 
 def device(ranks):
-    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
+    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start))
 
 
 def deal_to(options, config=CONFIG):

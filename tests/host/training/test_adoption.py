@@ -9,6 +9,8 @@ from support.failing_device import FailingDevice
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.device import WorkerName
+from p4sgd.host.distributed import SINGLE_PROCESS
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
@@ -28,7 +30,7 @@ class LosingDevice:
     """An emulator that loses workers in some of its runs, counted from 1; they are ``back`` before that run."""
 
     name = "emulator"
-    aggregator = network_settings = links = shares = names = None
+    aggregator = network_settings = links = shares = names = message_times = None
 
     def __init__(self, losses, back=0, late=(), refused=None):
         self.device = open_device("emulator", CONFIG, OPTIONS["workers"])
@@ -65,7 +67,7 @@ class LosingDevice:
         self.device.workers.extend(self.away)
         for index, worker in enumerate(self.device.workers):
             worker.index = index
-        self.device._remote = RemoteWorkers(0, len(self.workers), lambda sums: sums)
+        self.device._remote = RemoteWorkers(0, len(self.workers), MergedSums(SINGLE_PROCESS).start)
         came = range(len(self.workers) - len(self.away), len(self.workers))
         self.away = []
         return came

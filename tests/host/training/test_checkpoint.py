@@ -314,8 +314,8 @@ def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
     path = tmp_path / "c"
     run(CASES["plain"], checkpoint=CheckpointFile(path))
     before = path.read_bytes()
-    file = CheckpointFile(path)
-    with pytest.raises(P4sgdError):
+    file = CheckpointFile(path, overwrite=True)
+    with pytest.raises(P4sgdError, match="memory error"):
         run(CASES["plain"], FailingDevice(CONFIG, 1, 1), checkpoint=file)
     assert file.last == ""
     assert path.read_bytes() == before
@@ -338,17 +338,21 @@ def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
         run(case, checkpoint=CheckpointFile(path))
 
 
-def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_by_the_same_alone(tmp_path):
+def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_on_request_by_the_same_alone(tmp_path):
     path, case = tmp_path / "c", CASES["plain"]
     first = run(case, checkpoint=CheckpointFile(path))
-    before, told = load_checkpoint(path), []
-    again = run(case, checkpoint=CheckpointFile(path), on_remark=told.append)
-    assert again.remarks == first.remarks
-    assert told[0].startswith(f"{path} has this run to its end, epoch 5, and will be replaced by the same: --resume")
-    assert load_checkpoint(path).states[0].weights.tolist() == before.states[0].weights.tolist()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=f"^{path}: has this run to its end, epoch 5: --resume {path} .*--overwrite"):
+        run(case, checkpoint=CheckpointFile(path))
+    assert path.read_bytes() == before
+    again = run(case, checkpoint=CheckpointFile(path, overwrite=True))
+    assert outcome(again) == outcome(first)
+    weights = [state.weights.tolist() for state in load_checkpoint(path).states]
+    path.write_bytes(before)
+    assert [state.weights.tolist() for state in load_checkpoint(path).states] == weights
     with pytest.raises(UserError, match=f"^{path}: has epoch 5 of this run: --resume {path} .*another file.*delete"):
-        run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
-    assert load_checkpoint(path).states[0].epoch == 5
+        run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path, overwrite=True))
+    assert path.read_bytes() == before
 
 
 def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):

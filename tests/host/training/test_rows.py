@@ -94,7 +94,11 @@ def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested,
         same(row, run(data, positive=name, **how))
     z, labels = result.activations["train"]
     if not weighted:
-        assert result.metrics["train_accuracy"] == np.mean(z.argmax(axis=1) == labels)
+        # Balanced weights are each row's own, so samples count alike for all of them.
+        chosen = options["class_weight"] if isinstance(options["class_weight"], dict) else {}
+        weights = [chosen.get(f"{label:.0f}", 1.0) for label in labels]
+        accuracy = np.average(z.argmax(axis=1) == labels, weights=weights)
+        assert result.metrics["train_accuracy"] == pytest.approx(accuracy)
     if not weighted and options["class_weight"] is None:
         losses = [row.metrics["train_loss"] for row in result.rows]
         assert result.metrics["train_loss"] == pytest.approx(np.mean(losses))
@@ -193,6 +197,27 @@ def test_metrics_are_those_of_scikit_learn():
     some = data.take(np.flatnonzero(truth < 2))
     assert np.isnan(score(model, some)["auc"])
     assert np.shape(score(model, some)["confusion_matrix"]) == (4, 4)
+
+
+@pytest.mark.parametrize("chosen", [None, "balanced", {"1": 0.25, "2": 3.0}])
+def test_metrics_of_all_rows_are_weighted(chosen):
+    """By the samples' weights, and in training by those of classes, unless each row has its own."""
+    rng = np.random.default_rng(9)
+    data, test = (
+        dataclasses.replace(each, sample_weights=rng.random(each.samples))
+        for each in (dataset(seed=6), dataset(seed=7))
+    )
+    options = TrainingOptions(epochs=2, validation_fraction=0.3, class_weight=chosen)
+    result = train(data, options, open_device("emulator", CONFIG, 1), test=test)
+    rest, held_out = data.split(0.3, seed=0, stratified=True)
+    by_class = np.array([1, 0.25, 3, 1]) if isinstance(chosen, dict) else np.ones(4)
+    for name, part in (("train", rest), ("validation", held_out), ("test", test)):
+        z, labels = result.activations[name]
+        assert (labels == part.labels).all()
+        weights = part.sample_weights * (1 if name == "test" else by_class[labels.astype(int)])
+        expected = accuracy_score(labels, z.argmax(axis=1), sample_weight=weights)
+        assert result.metrics[f"{name}_accuracy"] == pytest.approx(expected)
+        assert expected != pytest.approx(accuracy_score(labels, z.argmax(axis=1)))
 
 
 def test_as_good_as_scikit_learn():

@@ -202,6 +202,13 @@ def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
+def without(path, names):
+    """The text of a CSV file without some of its columns."""
+    header, *rows = (line.split(",") for line in path.read_text().splitlines())
+    kept = [place for place, name in enumerate(header) if name not in names]
+    return "".join(",".join(row[place] for place in kept) + "\n" for row in [header, *rows])
+
+
 def test_the_command_line(table):
     shown = p4sgd(
         "train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 6, "--out", "m", "--test", "t.csv"
@@ -220,6 +227,10 @@ def test_the_command_line(table):
     assert np.array(json.loads(done.stdout)["predictions"]) == pytest.approx(model.predict(table))
     lines = p4sgd("predict", "m", "t.csv", *COLUMNS).stdout.splitlines()
     assert [len(line.split(",")) for line in lines] == [3] * 90
+    assert p4sgd("predict", "m", "t.csv", "--ignore-column", "id").stdout.splitlines() == lines
+    for gone in (NAMES[:1], NAMES[1:]):
+        Path("some.csv").write_text(without(Path("t.csv"), [*gone, "id"]))
+        assert p4sgd("predict", "m", "some.csv").stdout.splitlines() == lines, "some of the targets may be missing"
     found = json.loads(p4sgd("evaluate", "m", "t.csv", "--ignore-column", "id", "--json").stdout)
     assert found["r2"] == pytest.approx(metrics.r2_score(table.labels, model.predict(table)))
     for command, words in (("evaluate", ["m", "t.csv", *COLUMNS]), ("inspect", ["m"])):
@@ -234,6 +245,17 @@ def test_a_resumed_run_has_the_same_targets(table):
     p4sgd("train", "--resume", "c", "--epochs", 4, "--quiet")
     p4sgd("train", "t.csv", *COLUMNS, "--loss", "huber", "--epochs", 4, "--out", "whole", "--quiet")
     assert (load_model(Path("m")).weights == load_model(Path("whole")).weights).all()
+
+
+def test_going_on_with_other_targets(table):
+    names = "low", "middle", "high"
+    p4sgd("train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 1, "--out", "m", "--quiet")
+    for chosen in ((*names[:2],), (*names[:1],)):
+        columns = [word for name in chosen for word in ("--label-column", name)]
+        ignored = [word for name in ("id", *names) if name not in chosen for word in ("--ignore-column", name)]
+        line = p4sgd("train", "t.csv", *columns, *ignored, "--init", "m", "--epochs", 1, status=2).stderr
+        plural = "s" * (len(chosen) > 1)
+        assert f"t.csv: has {len(chosen)} label column{plural}, the model has the targets low, middle, high" in line
 
 
 def test_what_takes_one_target_says_so(table):

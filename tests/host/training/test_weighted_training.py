@@ -18,6 +18,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.weights import importances
 from p4sgd.host.devices import open_device
 from p4sgd.host.distributed import share_of
+from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
@@ -116,6 +117,17 @@ def test_samples_of_one_class_that_count():
     data = dataset()
     with pytest.raises(UserError, match="all samples but those of one class have the weight 0"):
         run(dataclasses.replace(data, sample_weights=data.labels))
+    alone = "made: class-weight is 0 for all samples but those of one class: a classifier needs two"
+    with pytest.raises(UserError, match=alone):
+        run(data, class_weight="0=0")
+    three = Dataset(data.features, np.arange(data.samples) % 3, "made")
+    for positive in (None, "1"):
+        with pytest.raises(UserError, match=alone):
+            run(three, class_weight="0=0,2=0", positive=positive)
+    with pytest.raises(UserError, match=alone):
+        run(three, class_weight="1=0", positive="1")
+    assert run(three, class_weight="2=0", positive="1").model.labels.positive == 1
+    assert len(run(three, class_weight="1=0").model.rows) == 3
 
 
 def test_classes_of_the_model_that_training_starts_from_may_have_weights():
@@ -159,7 +171,7 @@ def test_neither_workers_nor_layout_nor_ranks_matter(sparse, more, tmp_path):
 
     def devices(ranks, ours):
         if "parallel" not in ours:
-            remote = RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum)
+            remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
             return {"device": EmulatedDevice(CONFIG, 1, remote=remote)}
         divided = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
         return {"device": EmulatedDevice(LISTING, 1, sample_ranks=divided), "sample_ranks": divided}

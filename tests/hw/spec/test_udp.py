@@ -11,7 +11,16 @@ from scapy.packet import Raw
 
 from p4sgd.hw.spec import packet
 from p4sgd.hw.spec.packet import BROADCAST, GROUP_BIT
-from p4sgd.hw.spec.udp import FIELDS, FRAME_BYTES, PORT, address_of, decapsulate, encapsulate, ipv4_of
+from p4sgd.hw.spec.udp import (
+    FIELDS,
+    FRAME_BYTES,
+    PORT,
+    address_of,
+    decapsulate,
+    encapsulate,
+    ipv4_of,
+    socket_address_of,
+)
 
 macs = st.integers(0, (1 << 48) - 1)
 bodies = st.binary(min_size=50, max_size=50)
@@ -122,6 +131,31 @@ def test_other_numbers_are_no_addresses(address):
     frame = address.to_bytes(6, "big") + core_frame(IPv4Address(1), IPv4Address(1), bytes(50))[6:]
     with pytest.raises(ValueError, match="stands for no IPv4 address"):
         encapsulate(frame, ethernet_source=0, next_hop=0)
+
+
+@pytest.mark.parametrize(
+    ("port", "address"),
+    [(51200, 0x06000A010203), (51201, 0x06010A010203), (51380, 0x06B40A010203), (51455, 0x06FF0A010203)],
+)
+def test_numbers_of_programs_with_a_port(port, address):
+    assert address_of(IPv4Address("10.1.2.3"), port) == address
+    assert socket_address_of(address) == (IPv4Address("10.1.2.3"), port)
+    assert not address >> GROUP_BIT & 1
+    with pytest.raises(ValueError, match=f"port {port} of 10.1.2.3: hardware has port {PORT}"):
+        ipv4_of(address)
+
+
+@pytest.mark.parametrize("address", [0x06B50A010203, 0x0700E0000000, 0x0600E0000000])
+def test_numbers_of_ports_are_unique(address):
+    """The usual port has no second number, and a group none at another port."""
+    with pytest.raises(ValueError, match="stands for no IPv4 address"):
+        socket_address_of(address)
+
+
+@pytest.mark.parametrize("port", [0, 51199, 51456])
+def test_other_ports_have_no_number(port):
+    with pytest.raises(ValueError, match=f"no number stands for port {port}"):
+        address_of(IPv4Address("10.1.2.3"), port)
 
 
 def test_frames_of_another_length_are_not_sent():

@@ -408,6 +408,7 @@ class Readless:
 
     aggregator = network_settings = links = shares = names = None
     absent = ()
+    message_times = None
 
     def __init__(self, cluster):
         self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait

@@ -1,0 +1,117 @@
+"""The command `p4sgd cluster`: a cluster of processes on this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from p4sgd.host.cli.failures import FAILED
+from p4sgd.host.cli.options import common_options, configuration, is_given, link_fault_option
+from p4sgd.host.cli.output import Output
+from p4sgd.host.errors import UserError
+
+__all__ = ["cluster"]
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--workers", type=click.IntRange(1, 32), default=4, show_default=True, help="Number of workers, without a FILE."
+)
+@click.option(
+    "--sparse",
+    type=click.IntRange(0, 32),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="How many of the workers, the last ones, keep only features that are not 0.",
+)
+@click.option(
+    "--config", type=configuration, default="u280", show_default=True, help="Configuration of the other workers."
+)
+@click.option("--slots", type=int, metavar="N", help="Slots of all workers, by default those of the configuration.")
+@link_fault_option
+@common_options
+def up(
+    file: Path | None,
+    workers: int,
+    sparse: int,
+    config: str,
+    slots: int | None,
+    fault: tuple[tuple[str, float], ...],
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Start a cluster of processes on this machine.
+
+    A switch and workers are started in the background, which needs no privileges: packets travel in UDP between
+    loopback addresses, and only you may connect to the processes. Commands for a cluster then take this one, unless
+    they are given another with --cluster. p4sgd cluster down ends it.
+
+    With FILE, a cluster file, the processes get the addresses in it: udp, and control with unix:PATH.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    if file is not None and is_given("workers"):
+        raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
+    with output.working("starting the processes"):
+        from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
+
+        faults = tuple(f"{name}={chance}" for name, chance in fault)
+        path = None if file is None else str(file.absolute())
+        state = start_local_cluster(ClusterRequest(path, workers, sparse, config, slots, faults, seed))
+    output.document(state)
+    output.say(f"a cluster of {len(state['members']) - 1} workers is running; next:")
+    output.say("  p4sgd train breast_cancer --device cluster")
+    output.say("  p4sgd cluster down")
+
+
+@click.command()
+@common_options
+def down(as_json: bool, quiet: bool) -> None:
+    """End the cluster that p4sgd cluster up has started."""
+    output = Output(as_json=as_json, quiet=quiet)
+    with output.working("ending the processes"):
+        from p4sgd.host.serve.local_cluster import end_local_cluster
+
+        state = end_local_cluster()
+    output.document({"ended": state is not None})
+    if state is None:
+        output.say("no local cluster is running")
+        return
+    for member in state["members"]:
+        if member["ended"]:
+            output.say(f"{member['name']} {member['ended']} before")
+    output.say(f"the cluster has ended; logs stay in {state['folder']}")
+
+
+@click.command()
+@common_options
+def status(as_json: bool, quiet: bool) -> None:
+    """Show the processes of the local cluster.
+
+    Exit status: 1 if some of them have ended. p4sgd switch status shows what their job does.
+    """
+    from p4sgd.host.serve.local_cluster import find_local_cluster
+
+    output = Output(as_json=as_json, quiet=quiet)
+    state: dict[str, Any] = find_local_cluster() or {"file": None, "folder": None, "members": []}
+    output.document(state)
+    if not state["members"]:
+        output.say("no local cluster is running: p4sgd cluster up starts one")
+        return
+    rows = [(each["name"], str(each["pid"]), each["control"], each["ended"] or "runs") for each in state["members"]]
+    output.table(["process", "pid", "control", "state"], rows, texts=4, wraps=True)
+    output.say(f"cluster file {state['file']}, logs in {state['folder']}")
+    if any(each["ended"] for each in state["members"]):
+        output.say("p4sgd cluster down ends the others")
+        raise click.exceptions.Exit(FAILED)
+
+
+@click.group()
+def cluster() -> None:
+    """Start a cluster of processes on this machine, show it or end it."""
+
+
+for _command in (up, down, status):
+    cluster.add_command(_command)

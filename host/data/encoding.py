@@ -1,0 +1,329 @@
+"""Features that a model makes of a table.
+
+The training rows decide which features there are (`EncodingFit`), and a `TableEncoding` makes these of the rows of any
+table with the same columns. The model file has it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # which imports scipy.sparse at its first use
+
+from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
+from p4sgd.host.data.statistics import is_sparse
+from p4sgd.host.data.table import GAP, Column, Table
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
+from p4sgd.host.errors import listed
+
+__all__ = ["FILLINGS", "EncodingFit", "TableEncoding", "encode", "space_from_json", "space_to_json"]
+
+FILLINGS = ("error", "mean", "indicator")
+"""What is done about missing values."""
+
+_DISTINCT = 0.5
+"""A column of more different texts than this part of the samples tells samples apart and does not describe them."""
+
+_FEW = 20
+"""Least different texts of such a column."""
+
+_UNIT = 1126
+"""Every float64 is a multiple of 2^-1074, and with a mantissa of 53 bits an integer times 2^-1126 or more."""
+
+_BLOCK_VALUES = 1 << 18
+"""Values that are added up at once; columns have fewer than 2^26 rows then, as `_exact_sum` needs."""
+
+_SHOWN = 5
+"""Most columns that a message names."""
+
+
+class EncodingFit:
+    """Collects of the training rows what an encoding depends on. The result does not depend on how they are divided.
+
+    Parameters
+    ----------
+    table
+        What the columns hold.
+    missing
+        One of `FILLINGS`.
+    """
+
+    def __init__(self, table: Table, missing: str) -> None:
+        self._table = table
+        self._missing = missing
+        # Of texts how many rows have each, of numbers how many are known; the last one counts gaps.
+        self._counts = [np.zeros(1 + len(column.values or (0,)), np.int64) for column in table.columns]
+        self._sums = [0] * len(table.columns)
+
+    def add(self, rows: Features) -> None:
+        """Take some training rows into account: float64 (rows, columns), as `Table.rows` gives them."""
+        rows = _dense(rows)
+        step = max(1, _BLOCK_VALUES // rows.shape[1])
+        for first in range(0, rows.shape[0], step):
+            self._add(rows[first : first + step])
+
+    def _add(self, rows: npt.NDArray[np.float64]) -> None:
+        for place, column in enumerate(self._table.columns):
+            values, counts = rows[:, place], self._counts[place]
+            gaps = np.isnan(values)
+            known = values[~gaps]
+            counts[-1] += int(gaps.sum())
+            if column.values is not None:
+                counts[:-1] += np.bincount(known.astype(np.intp), minlength=counts.size - 1)
+            else:
+                counts[0] += known.size
+                if self._missing != "error":
+                    self._sums[place] += _exact_sum(known)
+
+    def finish(self, ranks: Communicator = SINGLE_PROCESS) -> "TableEncoding":
+        """The encoding, from the rows of all ranks."""
+        counts = np.split(ranks.all_sum(np.concatenate(self._counts)), np.cumsum([each.size for each in self._counts]))
+        sums = list(map(sum, zip(*ranks.all_gather(self._sums), strict=True)))
+        columns = []
+        for column, count, total in zip(self._table.columns, counts[:-1], sums, strict=True):
+            gaps = self._missing == "indicator" and bool(count[-1])
+            if column.values is not None:
+                kept = tuple(text for text, rows in zip(column.values, count[:-1].tolist(), strict=True) if rows)
+                columns.append(Column(column.name, kept, gaps=gaps))
+            else:
+                mean = None if self._missing == "error" else _mean(total, int(count[0]))
+                columns.append(Column(column.name, None, column.truth, mean, gaps))
+        return TableEncoding(tuple(columns), self._missing)
+
+
+def _exact_sum(values: npt.NDArray[np.float64]) -> int:
+    """Σ values · 2^1126, an integer: sums of float64 would depend on the order and the division of the rows."""
+    if not values.size:
+        return 0
+    mantissas, exponents = np.frexp(values)
+    lowest = int(exponents.min())
+    integers = (mantissas * 2.0**53).astype(np.int64)
+    total = 0
+    for part, shift in ((integers >> 27, 27), (integers & ((1 << 27) - 1), 0)):  # so that sums fit 53 bits
+        sums = np.bincount(exponents - lowest, weights=part)
+        total += sum(int(each) << (place + shift) for place, each in enumerate(sums.tolist()) if each)
+    return total << (lowest - 53 + _UNIT)
+
+
+def _mean(total: int, count: int) -> float:
+    """The mean of so many numbers from `_exact_sum`, correctly rounded; 0 of none."""
+    return total / (count << _UNIT) if count else 0.0
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """The features that a model makes of a table, fitted to its training rows.
+
+    A column of numbers is a feature, and with the filling ``indicator`` another one, 0 or 1, says where values were
+    missing. A column of texts becomes a feature for each text of the training rows, 1 for the samples that have it; of
+    two texts the second one has the only feature. Other texts are all zeros, and so are gaps with the filling ``mean``.
+    With ``indicator`` a gap is a text of its own.
+
+    Parameters
+    ----------
+    columns
+        The columns of the table that are features.
+    missing
+        One of `FILLINGS`.
+    """
+
+    columns: tuple[Column, ...]
+    missing: str
+
+    def __post_init__(self) -> None:
+        if self.missing not in FILLINGS:
+            raise ValueError(f"there is no filling {self.missing!r}")
+        for column in self.columns:
+            if column.values is not None and (
+                list(column.values) != sorted(set(column.values)) or column.mean is not None
+            ):
+                raise ValueError(f"the texts of {column.name} are out of order")
+            if column.values is None and (column.mean is None) != (self.missing == "error"):
+                raise ValueError(f"{column.name} has the mean {column.mean}")
+            if column.mean is not None and not math.isfinite(column.mean):
+                raise ValueError(f"{column.name} has the mean {column.mean}")
+
+    @classmethod
+    def widest(cls, table: Table, missing: str) -> Self:
+        """An encoding with at least the features that any training rows call for; ``missing`` is one of `FILLINGS`."""
+        mean, told = None if missing == "error" else 0.0, missing == "indicator"
+        return cls(
+            tuple(
+                dataclasses.replace(column, mean=mean if column.values is None else None, gaps=told and column.gaps)
+                for column in table.columns
+            ),
+            missing,
+        )
+
+    @cached_property
+    def table(self) -> Table:
+        """The columns, to read other tables."""
+        return Table(self.columns)
+
+    @property
+    def count(self) -> int:
+        """Number of features."""
+        return sum(column.features for column in self.columns)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features: that of their column, or ``column=text``."""
+        named: list[str] = []
+        for place, column in enumerate(self.columns):
+            label = self.table.label(place)
+            if column.values is None:
+                named += [label, *([f"{label}={GAP}"] if column.gaps else [])]
+            else:
+                named += [f"{label}={kind}" for kind in column.kinds[-column.features :] if column.features]
+        return tuple(named)
+
+    @property
+    def stored(self) -> int:
+        """Most values of a sample that are not 0."""
+        return sum(1 + (column.values is None and column.gaps) for column in self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether features are a `csr_array`: if they are sparse whatever the rows are."""
+        return is_sparse(self.stored, self.count)
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The features."""
+        return FeatureSpace(self.count, self.names, encoding=self)
+
+    def apply(self, rows: Features, table: Table | None = None) -> Features:
+        """Features of some rows.
+
+        Parameters
+        ----------
+        rows
+            float64 (rows, columns), as `Table.rows` gives them.
+        table
+            The table that they are of; ``None`` if it is that of the encoding.
+
+        Returns
+        -------
+        float64 (rows, features), or a `csr_array` if they are sparse.
+        """
+        rows = _dense(rows)
+        places = np.full((rows.shape[0], self.stored), -1, np.int32)
+        values = np.ones(places.shape)
+        slot, first = 0, 0
+        for number_of, column in enumerate(self.columns):
+            cells = rows[:, number_of]
+            gaps = np.isnan(cells)
+            if column.values is None:
+                places[:, slot] = first
+                values[:, slot] = cells if column.mean is None else np.where(gaps, column.mean, cells)
+                if column.gaps:
+                    slot += 1
+                    places[gaps, slot] = first + 1
+            else:
+                lookup = self._lookup(number_of, table or self.table)
+                chosen = lookup[np.where(gaps, lookup.size - 2, cells).astype(np.intp)]
+                places[:, slot] = np.where(chosen < 0, -1, first + chosen)
+            slot += 1
+            first += column.features
+        used = places >= 0
+        if not self.sparse:
+            made = np.zeros((rows.shape[0], self.count))
+            made[np.nonzero(used)[0], places[used]] = values[used]
+            return made
+        used &= values != 0
+        ends = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        return scipy.sparse.csr_array((values[used], places[used], ends), shape=(rows.shape[0], self.count))
+
+    def features_of(self, data: Dataset) -> Dataset:
+        """A data set with features in place of its columns, which `Dataset.table` describes."""
+        return dataclasses.replace(
+            data, features=self.apply(data.features, data.table), feature_names=self.names, encoding=self, table=None
+        )
+
+    def _lookup(self, place: int, table: Table) -> npt.NDArray[np.int32]:
+        """The feature of each text of a column, then of a gap, then of an unknown text, at place −1; −1 for none."""
+        column, known = self.columns[place], self.columns[place].places
+        gap = len(known) if column.gaps else -1
+        lookup = np.array([*(known.get(text, -1) for text in table.columns[place].values or ()), gap, -1], np.int32)
+        return lookup - (len(column.kinds) == 2)
+
+    def remarks(self, samples: int) -> tuple[str, ...]:
+        """What the user should know, of so many training samples."""
+        many = [
+            self.table.label(place)
+            for place, column in enumerate(self.columns)
+            if column.values is not None and len(column.values) > max(_FEW, _DISTINCT * samples)
+        ]
+        if not many:
+            return ()
+        return (
+            f"{listed(many, _SHOWN)}: nearly every sample has another text, of which other samples learn nothing: "
+            f"--ignore-column leaves {'it' if len(many) == 1 else 'them'} out",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data, which preserve floats exactly."""
+        return {"columns": self.table.to_json(), "missing": self.missing}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Undo `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If something is missing, of the wrong type, or contradicts itself.
+        """
+        return cls(Table.from_json(data["columns"]).columns, str(data["missing"]))
+
+
+def _dense(rows: Features) -> npt.NDArray[np.float64]:
+    assert isinstance(rows, np.ndarray), "rows of a table are dense"
+    return rows.astype(np.float64, copy=False)
+
+
+def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Dataset:
+    """A data set with the features that its training samples call for.
+
+    Parameters
+    ----------
+    data
+        Rows of a table, in the order of the file; other data are returned as they are.
+    trained
+        Whether each sample is trained on, (samples,).
+    missing
+        One of `FILLINGS`.
+    """
+    table, rows = data.table, data.features
+    if table is None or (table.plain and missing == "error"):
+        return dataclasses.replace(data, table=None)
+    fit = EncodingFit(table, missing)
+    own = trained[data.places(slice(None))]
+    fit.add(rows if own.all() else rows[own])
+    encoding = fit.finish(data.communicator)
+    remarks = (*data.remarks, *encoding.remarks(int(trained.sum())))
+    return dataclasses.replace(encoding.features_of(data), remarks=remarks)
+
+
+def space_to_json(space: FeatureSpace) -> dict[str, Any]:
+    """Features as JSON data; an encoding is only there if there is one."""
+    fields = {name: value for name, value in vars(space).items() if name != "encoding"}
+    return fields | ({} if space.encoding is None else {"encoding": space.encoding.to_json()})
+
+
+def space_from_json(data: Mapping[str, Any]) -> FeatureSpace:
+    """Undo `space_to_json`.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If something is missing or of the wrong type.
+    """
+    encoding = data.get("encoding")
+    known = None if encoding is None else TableEncoding.from_json(encoding)
+    return FeatureSpace(**{**data, "names": tuple(data["names"]), "encoding": known})

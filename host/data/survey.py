@@ -1,0 +1,208 @@
+"""Finding out what the columns of a table hold, from all of its rows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data.cells import TRUTH, CellError, Cells
+from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.labels import MISSING, number
+from p4sgd.host.data.table import Column, Table
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
+from p4sgd.host.errors import UserError
+
+__all__ = ["MOST_TEXTS", "RowNumbers", "Survey"]
+
+MOST_TEXTS = 1000
+"""Most different texts of a column. Names, tickets and dates have more in all but small tables, and the weight of each
+would be learned from few samples. Each text is a column of the image: without a limit a mistake could fill the memory.
+"""
+
+_LEAST_ROWS = 10
+"""Rows from which on numbers in order are no coincidence."""
+
+
+@dataclass
+class _Findings:
+    """What is known of a column, so far or in all ranks.
+
+    Parameters
+    ----------
+    numbers, texts
+        Number of cells of each kind; gaps count as neither.
+    values
+        The different texts of all cells; ``None`` if they are too many.
+    truths
+        Whether the format says that these are booleans.
+    text, gap, infinity
+        Row and text of the first of each; ``None`` if there is none.
+    """
+
+    numbers: int = 0
+    texts: int = 0
+    values: set[str] | None = field(default_factory=set)
+    truths: bool = False
+    text: tuple[int, str | None] | None = None
+    gap: tuple[int, str | None] | None = None
+    infinity: tuple[int, str | None] | None = None
+
+    @property
+    def boolean(self) -> bool:
+        """Whether all texts are true or false, or the format says so."""
+        if self.numbers and self.texts:
+            return False
+        return self.truths or bool(self.values and all(text.lower() in TRUTH for text in self.values))
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the column holds numbers: if not more cells are texts than are numbers, or all are true or false."""
+        return self.texts <= self.numbers or self.boolean
+
+    def add_values(self, values: Iterable[str] | None) -> None:
+        """Add some texts to the different ones."""
+        if self.values is not None:
+            self.values = None if values is None else self.values.union(values)
+            if self.values is not None and len(self.values) > MOST_TEXTS:
+                self.values = None
+
+
+class Survey:
+    """Finds out what the columns of a table hold, from all rows of it.
+
+    Parameters
+    ----------
+    names
+        Headers of the columns; empty if there are none.
+    count
+        Number of columns.
+    """
+
+    def __init__(self, names: Sequence[str], count: int) -> None:
+        self._names = tuple(names) or ("",) * count
+        self._found = [_Findings() for _ in range(count)]
+        self._rows = 0
+
+    def add(self, arrays: Sequence[Any]) -> None:
+        """Look at some rows: a pyarrow array for each column."""
+        for found, array in zip(self._found, arrays, strict=True):
+            self._add(found, Cells(array))
+        self._rows += len(arrays[0])
+
+    def _add(self, found: _Findings, cells: Cells) -> None:
+        numbers, gaps = cells.numbers, cells.gaps
+        texts = np.zeros_like(gaps)
+        if not cells.are_numbers:
+            known, which = cells.encoded if found.values is not None or np.isnan(numbers[~gaps]).any() else ([], None)
+            if which is not None:
+                strange = np.array([number(text) is None and text not in MISSING for text in known] + [False])
+                texts = strange[which]
+                found.add_values(text for text in known if text not in MISSING)
+        found.truths |= cells.are_truths
+        found.texts += int(texts.sum())
+        found.numbers += int((~texts & ~gaps).sum())
+        infinite = ~np.isfinite(numbers) & ~gaps & ~texts
+        for name, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
+            if getattr(found, name) is None and where.any():
+                row = int(where.argmax())
+                setattr(found, name, (self._rows + row, cells.text(row)))
+
+    def finish(
+        self, source: str, *, gaps: bool, tell: Callable[[CellError], UserError], ranks: Communicator = SINGLE_PROCESS
+    ) -> Table:
+        """What the columns hold, the same on all ranks.
+
+        Parameters
+        ----------
+        source
+            Name of the table, for messages.
+        gaps
+            Whether values may be missing.
+        tell
+            Makes the error of a cell of this rank.
+        ranks
+            The ranks, each of which has looked at its rows.
+
+        Raises
+        ------
+        UserError
+            For the first value that does not go with its column, on the rank that has it; or if a column has too many
+            texts.
+        """
+        everywhere = ranks.all_gather(self._found)
+        columns, wrong = [], []
+        for place, name in enumerate(self._names):
+            total = _Findings()
+            parts = [found[place] for found in everywhere]
+            for part in parts:
+                total.numbers += part.numbers
+                total.texts += part.texts
+                total.truths |= part.truths
+                total.add_values(part.values)
+            missing = any(part.gap is not None for part in parts)
+            for rank, part in enumerate(parts):
+                strange = [part.gap if not gaps else None]
+                if total.numeric:
+                    strange += [part.infinity, None if total.boolean else part.text]
+                wrong += [(rank, each[0], place, each[1]) for each in strange if each is not None]
+            if total.numeric:
+                columns.append(Column(name, truth=total.boolean, gaps=missing))
+            elif total.values is not None:
+                columns.append(Column(name, tuple(sorted(total.values)), gaps=missing))
+            else:
+                columns.append(Column(name, ()))
+        if wrong:
+            rank, row, place, text = min(wrong, key=lambda each: each[:3])
+            if rank == ranks.rank:
+                raise tell(CellError(row, place, text))
+        for place, column in enumerate(columns):
+            if column.values == ():
+                known = Table(tuple(columns)).label(place)
+                raise UserError(
+                    f"{source}: {known} has more than {MOST_TEXTS:,} different texts, of which each would become a "
+                    f"feature: leave it out with --ignore-column {column.name or 'NUMBER'}, or give it fewer texts"
+                )
+        return Table(tuple(columns))
+
+
+class RowNumbers:
+    """Looks for columns with the numbers of the rows, which a table has by mistake.
+
+    Parameters
+    ----------
+    columns
+        Number from 1 and header of each feature.
+    """
+
+    def __init__(self, columns: Sequence[tuple[int, str]]) -> None:
+        self._columns = [(place, *each) for place, each in enumerate(columns) if _counts_rows(each[1])]
+        self._fits = np.ones((2, len(self._columns)))
+        self._rows = 0
+
+    def add(self, rows: Features, first: int) -> None:
+        """Look at some rows, of which ``first`` are before them in the table."""
+        assert isinstance(rows, np.ndarray)
+        self._rows = max(self._rows, first + rows.shape[0])
+        for candidate, (place, _, _) in enumerate(self._columns):
+            for begin in (0, 1):
+                expected = np.arange(first + begin, first + begin + rows.shape[0])
+                if self._fits[begin, candidate] and not np.array_equal(rows[:, place], expected):
+                    self._fits[begin, candidate] = 0.0
+
+    def remarks(self, ranks: Communicator = SINGLE_PROCESS) -> tuple[str, ...]:
+        """What the user should know."""
+        rows = max(ranks.all_gather(self._rows))
+        fits = ranks.all_min(self._fits).max(axis=0) if self._columns else ()
+        return tuple(
+            f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
+            f"--ignore-column {column} leaves it out"
+            for (_, column, name), fit in zip(self._columns, fits, strict=True)
+            if fit and rows >= _LEAST_ROWS
+        )
+
+
+def _counts_rows(name: str) -> bool:
+    """Whether a column with this header may hold the numbers of the rows."""
+    name = name.strip().lower()
+    return name in ("", "index", "row", "rownames", "no", "nr", "unnamed: 0") or name.endswith("id")

@@ -1,0 +1,277 @@
+"""The estimator for classes."""
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
+from p4sgd.host.estimators.glm import GLM
+from p4sgd.host.estimators.parameters import takes_options, value_errors
+from p4sgd.host.losses import LOSSES, Probabilistic, Task
+from p4sgd.host.training.model_file import Model, ModelSet
+from p4sgd.host.training.weights import BALANCED
+
+__all__ = ["GLMClassifier"]
+
+
+def _has_probabilities(estimator: "GLMClassifier") -> bool:
+    if not isinstance(LOSSES.get(estimator.loss), Probabilistic):
+        known = " and ".join(name for name, each in LOSSES.items() if isinstance(each, Probabilistic))
+        raise AttributeError(f"the loss {estimator.loss} gives no probabilities; {known} do")
+    return True
+
+
+@takes_options("logistic")
+class GLMClassifier(ClassifierMixin, GLM):
+    """A linear classifier, trained by SGD on FPGAs or on their exact emulation.
+
+    Of more than two classes each is trained against the rest, and the one with the largest activation is predicted.
+    Several labels, a matrix of zeros and ones, are trained one by one. Its weights are those of ``p4sgd train`` with
+    the same options on the same data, bit for bit. They do not depend on workers, device or threads.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, ascending.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients of the features as they are given, float64; with more than two classes, or with several labels, a
+        row for each.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercepts, float64.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if X has texts for names.
+    n_iter_ : int
+        Number of epochs, the most of any class; `partial_fit` goes on counting.
+        Models from files lack this and the following attributes.
+    history_ : list of dict
+        A record of each epoch: metrics, learning rate, times, saturations.
+    remarks_ : list of str
+        What the user should know about the run, such as rounding or saturation.
+    model_ : p4sgd.host.training.model_file.Model
+        The model of the best epoch, with the integers of the hardware; with more than two classes a `ModelSet`.
+
+    Notes
+    -----
+    Errors that the user can correct are a `ValueError`. Ctrl-C in `fit` keeps the best model so far, and raises
+    `KeyboardInterrupt`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.model_selection import train_test_split
+    >>> from p4sgd import GLMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    >>> classifier = GLMClassifier(precision=4, epochs=10).fit(X_train, y_train)
+    >>> classifier.score(X_test, y_test) > 0.95
+    True
+    >>> classifier.predict_proba(X_test[:3]).shape
+    (3, 2)
+    """
+
+    _classifies = True
+    class_weight: str | dict[Any, float] | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
+        return tags
+
+    classes_: npt.NDArray[Any]
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the features as they are given, (1, n_features) or (n_classes, n_features)."""
+        return np.atleast_2d(self.model_.coefficients)
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float64]:
+        """The intercepts, (1,) or (n_classes,)."""
+        return np.atleast_1d(self.model_.intercept)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train from nothing, or with ``warm_start`` from the weights that there are.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples. Sparse ones become CSR, and are never made dense.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels)
+            Their classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
+            several labels. Then ``classes_`` are the numbers of the labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each sample counts, at least 0; all count the same without it. The hardware has steps of 1/65,536
+            of the largest.
+
+        Returns
+        -------
+        self : GLMClassifier
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        warm = self.warm_start and hasattr(self, "model_")
+        X, y = self._checked(X, y, reset=not warm)
+        if not warm:
+            self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
+        if y.ndim == 2:
+            return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
+        return self._fit(self._labelled(X, y, sample_weight))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train for an epoch on these samples, from the weights that there are.
+
+        The first call fixes the scaling of the features, by its samples, and the learning rate, which it searches for
+        if there is none; values beyond the range that these samples have are clamped in training. Let it have some
+        thousand samples. The schedule ``adaptive`` is ``constant`` here, and nothing is held out. The intercept is the
+        bias as it was trained, where `fit` fits it to its samples.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their classes; one class is enough.
+        classes : array-like of shape (n_classes,), default=None
+            All classes, needed in the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each sample counts beside the others of this call.
+
+        Returns
+        -------
+        self : GLMClassifier
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        if self.class_weight == BALANCED:
+            raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
+        first = not hasattr(self, "classes_")
+        X, y = self._checked(X, y, reset=first)
+        if first and classes is None:
+            raise ValueError("classes must be given in the first call of partial_fit")
+        if classes is not None:
+            known = _classes(classes)
+            if first:
+                self.classes_ = known
+            elif not np.array_equal(known, self.classes_):
+                raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
+        if y.ndim == 2:
+            raise ValueError("partial_fit takes one label a sample: fit takes several")
+        data = self._labelled(X, y, sample_weight)
+        numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
+        coding = LabelCoding(Task.CLASSIFICATION, tuple(numbers.astype(np.float64).tolist()), names=data.label_names)
+        return self._partial_fit(data, coding)
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+        X, y = self._validated(X, y, reset=reset, multi_output=True)
+        check_classification_targets(y)
+        if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
+            y = column_or_1d(y, warn=True)  # raises if there are several columns
+        return X, y if isinstance(y, np.ndarray) else y.toarray()
+
+    def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
+        """A data set with classes as in a file: numbers, or indices into texts."""
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
+        # Numbers of which float64 does not tell one from another go as texts.
+        count = self.classes_.size
+        if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == count:
+            return self._data(X, np.asarray(y, dtype=np.float64), sample_weight=sample_weight)
+        places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
+        return self._data(X, places, names, sample_weight)
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Activations, of two classes above 0 for the second, of more largest for the one that is predicted.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        z : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Activations, float64.
+        """
+        samples = self._samples(X)
+        with value_errors():
+            return self.model_.decision_function(samples)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Their predicted classes, those of ``p4sgd predict``; of several labels zeros and ones, (n_samples,
+            n_labels).
+        """
+        z = self.decision_function(X)
+        if isinstance(self.model_.labels, TargetCoding):
+            return (z > 0).astype(np.int64)
+        places: npt.NDArray[np.intp] = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+        return self.classes_[places]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of the classes; only with the losses ``logistic`` and ``modified_huber``.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, n_classes)
+            Probabilities, float64, in the order of ``classes_``. Of more than two classes, those of each against the
+            rest are divided by their sum; of several labels, those of having them.
+        """
+        z = self.decision_function(X)
+        found = self.model_.probabilities(z)
+        assert found is not None
+        return found
+
+    def _load(self, model: Model | ModelSet) -> None:
+        super()._load(model)
+        known = np.array(model.labels.classes)
+        self.classes_ = np.array(model.labels.named(known)) if known.size else np.arange(len(model.rows))
+
+
+def _classes(y: Any) -> npt.NDArray[Any]:
+    """The classes of some labels, ascending.
+
+    Raises
+    ------
+    ValueError
+        If there is a single one.
+    """
+    classes = np.unique(y)
+    if classes.size == 1:
+        raise ValueError(f"y has one class, {classes[0]}: a classifier needs samples of two")
+    return classes

@@ -1,0 +1,108 @@
+"""DataFrames as tables, whose texts, booleans and gaps become features."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.cells import CellError, is_text, plain_type, suits
+from p4sgd.host.data.encoding import TableEncoding
+from p4sgd.host.data.survey import Survey
+from p4sgd.host.data.table import Table, UnknownTexts
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS
+from p4sgd.host.errors import UserError
+from p4sgd.host.estimators.parameters import value_errors
+
+__all__ = ["NAME", "Rows", "as_table", "has_texts", "rows_of"]
+
+NAME = "X"
+"""Name of the samples, for messages and the model file."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Samples as rows of a table, (samples, columns), see `p4sgd.host.data.table.Table.rows`."""
+
+    rows: npt.NDArray[np.float64]
+    table: Table
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return self.rows.shape
+
+
+def as_table(X: Any, *, numbers: bool) -> Any:
+    """A DataFrame, of whatever library, as a table of pyarrow.
+
+    ``None`` if X is something else, or without ``numbers`` a frame of pandas that has nothing else, and may be sparse.
+    """
+    if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
+        return None
+    if not numbers and hasattr(X, "iloc") and all(dtype.kind in "iuf" for dtype in X.dtypes):
+        return None
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
+    except (pa.ArrowException, TypeError) as error:
+        raise ValueError(f"X: a column has neither numbers nor texts alone: {error}") from error
+
+
+def has_texts(columns: Any) -> bool:
+    """Whether a table of pyarrow has columns of texts, or of booleans."""
+    from pyarrow import types
+
+    return any(is_text(kind) or types.is_boolean(kind) for kind in _kinds(columns))
+
+
+def _kinds(columns: Any) -> list[Any]:
+    """The types of the columns of a table of pyarrow, without dictionary encoding."""
+    return list(map(plain_type, columns.schema.types))
+
+
+def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
+    """The rows of a DataFrame.
+
+    Parameters
+    ----------
+    columns
+        What `as_table` returns.
+    encoding
+        The features that it is to have; without an encoding its columns are surveyed first.
+    missing
+        One of `p4sgd.host.data.encoding.FILLINGS`, if there is no encoding.
+
+    Raises
+    ------
+    ValueError
+        For the first value that its column cannot have.
+    """
+    names, table = columns.column_names, None if encoding is None else encoding.table
+    gaps = (missing if encoding is None else encoding.missing) != "error"
+    for name, kind in zip(names, _kinds(columns), strict=True):
+        if not suits(kind):
+            raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
+    batches = [batch.columns for batch in columns.to_batches()]
+
+    def told(cell: CellError) -> UserError:
+        return cell.told(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
+
+    unknown, parts, first = UnknownTexts(), [], 0
+    with value_errors():
+        if table is None:
+            survey = Survey(names, len(names))
+            for arrays in batches:
+                survey.add(arrays)
+            table = survey.finish(NAME, gaps=gaps, tell=told)
+        for arrays in batches:
+            try:
+                parts.append(table.rows(arrays, gaps=gaps, unknown=unknown))
+            except CellError as error:
+                raise told(CellError(first + error.row, error.column, error.text)) from None
+            first += len(arrays[0])
+    for remark in unknown.remarks(SINGLE_PROCESS):
+        warnings.warn(remark, stacklevel=5)
+    return Rows(np.concatenate(parts) if parts else np.empty((0, len(names))), table)

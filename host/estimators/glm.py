@@ -1,0 +1,257 @@
+"""What the estimators for classification and regression have in common."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.table import Table
+from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
+from p4sgd.host.estimators.parameters import FIELDS, classifies, default_of, in_parameters, plain_value, value_errors
+from p4sgd.host.losses import ELSEWHERE, LOSSES
+from p4sgd.host.run.execute import execute
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training.model_file import Model, ModelSet
+from p4sgd.host.training.start import Start
+
+__all__ = ["GLM"]
+
+_NO_Y = "no_validation"
+"""What `validate_data` gets for y where there is none."""
+
+
+class GLM(BaseEstimator):
+    """What both estimators have in common."""
+
+    _classifies: ClassVar[bool]
+
+    loss: str
+    missing: str
+    device: str
+    cluster: str | os.PathLike[str] | None
+    config: str | None
+    sparse_workers: int
+    warm_start: bool
+    random_state: Any
+    verbose: int
+    model_: Model | ModelSet
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != "error"
+        tags.input_tags.sparse = not tags.input_tags.allow_nan
+        return tags
+
+    def _options(self, **others: Any) -> TrainingOptions:
+        """The options of a run.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has the wrong type, or a value that is not allowed.
+        """
+        fields = {name: field for name, field in FIELDS.items() if hasattr(self, name)}
+        chosen = {name: plain_value(name, getattr(self, name), field.type) for name, field in fields.items()}
+        suitable = {name: classifies(each) == self._classifies for name, each in LOSSES.items()}
+        if not suitable.get(ELSEWHERE.get(chosen["loss"], chosen["loss"]), True):
+            what = "classification" if self._classifies else "regression"
+            known = ", ".join(name for name, suits in suitable.items() if suits)
+            raise ValueError(f"the loss {self.loss} is not for {what}: choose one of {known}")
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        with value_errors():
+            return TrainingOptions(**chosen | {"seed": int(seed)} | others)
+
+    def _train(self, data: Dataset, options: TrainingOptions, start: Start | None) -> None:
+        """Train, and keep the model and what is known of the run."""
+        before = 0 if start is None else start.epochs
+        request = TrainingRequest(
+            data=data,
+            options=options.to_json() if self.device != "cluster" else _without_workers(options),
+            device=self.device,
+            cluster=None if self.cluster is None else Path(self.cluster),
+            config=self.config,
+            sparse_workers=int(self.sparse_workers),
+            start=start,
+        )
+
+        def show(record: EpochRecord) -> None:
+            if self.verbose and record.epoch > before:
+                print(_line(record), flush=True)
+
+        def remark(text: str) -> None:
+            print(in_parameters(text), flush=True)
+
+        def begin(row: int, names: Sequence[str]) -> None:
+            if self.verbose:
+                print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
+
+        tell = remark if self.verbose else None
+        with value_errors(), _compilations_told(self.verbose):
+            result = execute(make_plan(request), on_epoch=show, on_remark=tell, on_row=begin)
+        self._keep(result)
+        if result.stopped is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
+
+    def _keep(self, result: TrainingResult | ResultSet) -> None:
+        self.model_ = result.model
+        if isinstance(result, TrainingResult):
+            self.n_iter_ = len(result.history)
+            self.history_ = [record.to_json() for record in result.history]
+        else:
+            kind, rows = result.model.labels.row_kind, list(zip(result.names, result.rows, strict=True))
+            self.n_iter_ = max(len(row.history) for row in result.rows)
+            self.history_ = [{kind: name, **record.to_json()} for name, row in rows for record in row.history]
+        self.remarks_ = list(map(in_parameters, result.remarks))
+        self._next_start = result.next_start
+
+    def _start(self, *, partial: bool) -> Start | None:
+        """What a run starts from, if it goes on from an earlier one."""
+        if not (partial or self.warm_start) or not hasattr(self, "model_"):
+            return None
+        with value_errors():
+            start: Start = self._next_start or Start.of_model(self.model_, "the model")
+        if isinstance(start.coding, LabelCoding) and start.coding.positive is not None:
+            # A model of one class against the rest has the classes 0 and 1, and so have the labels.
+            start = dataclasses.replace(start, coding=dataclasses.replace(start.coding, positive=None, names=()))
+        return start if partial else start.anew()
+
+    def _fit(self, data: Dataset) -> Self:
+        self._train(data, self._options(), self._start(partial=False))
+        return self
+
+    def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
+        start = self._start(partial=True) or Start(coding=coding)
+        # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
+        others: dict[str, Any] = {"epochs": start.epochs + 1, "validation_fraction": 0.0, "patience": None}
+        if self.schedule == "adaptive":
+            others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
+        options = self._options(**others)
+        self._train(data, options, dataclasses.replace(start, refit=False))
+        return self
+
+    def _data(self, X: Any, labels: Any = None, names: Sequence[str] = (), sample_weight: Any = None) -> Dataset:
+        """A data set of samples that `_validated` has checked."""
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
+        about: dict[str, Any] = {"feature_names": features}
+        values = np.zeros(X.shape[0]) if labels is None else labels
+        if values.ndim == 2:
+            about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
+        if isinstance(X, Rows):
+            encoding = self.model_.space.encoding if hasattr(self, "model_") else None
+            if encoding is None or X.table is not encoding.table:
+                X, about["table"] = X.rows, X.table
+            else:
+                X, about["feature_names"] = encoding.apply(X.rows), encoding.names
+                about["encoding"] = encoding
+        with value_errors():
+            return Dataset(X, values, NAME, tuple(names), labelled=labels is not None, sample_weights=weights, **about)
+
+    def _validated(self, X: Any, y: Any = _NO_Y, *, reset: bool, **how: Any) -> Any:
+        """Samples, and with y both, checked by scikit-learn; tables with texts or gaps become `Rows`.
+
+        Raises
+        ------
+        ValueError
+            If they are not what the estimator can take, or was fitted to.
+        """
+        encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
+        needed = encoding is not None or (reset and self.missing != "error")
+        columns = as_table(X, numbers=needed) if needed or reset else None
+        if not needed and (columns is None or not has_texts(columns)):
+            try:
+                return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+            except ValueError as error:
+                if not str(error).startswith("Input X contains NaN"):
+                    raise
+                raise ValueError(
+                    "Input X contains NaN: fill the gaps, or fit with missing='mean' or 'indicator'"
+                ) from None
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        if columns is None:
+            if encoding is not None and any(column.values is not None for column in encoding.columns):
+                raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
+            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+            table = Table.of_numbers((), X.shape[1]) if encoding is None else encoding.table
+            if encoding is not None and encoding.missing == "error":
+                assert_all_finite(X, input_name="X")
+            assert_all_finite(np.where(np.isnan(X), 0.0, X), input_name="X")
+            made = Rows(X, table)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            made = rows_of(columns, encoding, self.missing)
+        if isinstance(y, str) and y == _NO_Y:
+            return made
+        y = _check_y(y, estimator=self, **how)
+        check_consistent_length(made.rows, y)
+        return made, y
+
+    def _samples(self, X: Any) -> Dataset:
+        """Samples to predict on."""
+        check_is_fitted(self, "model_")
+        data = self._data(self._validated(X, reset=False))
+        # Names are compared already; those in a file may be spelt as texts.
+        return dataclasses.replace(data, feature_names=())
+
+    def _load(self, model: Model | ModelSet) -> None:
+        """Become what was trained to a model; options of the run become parameters."""
+        began = model.training.get("options", {})
+        known = {name: began[name] for name in FIELDS if name in began and hasattr(self, name)}
+        seed = {"random_state": began["seed"]} if "seed" in began else {}
+        self.set_params(**known | seed | {"loss": model.loss})
+        self.model_, self._next_start = model, None
+        self.n_features_in_ = model.space.column_count
+        if model.space.column_names:
+            self.feature_names_in_ = np.array(model.space.column_names, dtype=object)
+
+
+def _without_workers(options: TrainingOptions) -> dict[str, Any]:
+    """Options for a cluster, whose file says how many workers there are."""
+    chosen = options.to_json()
+    if chosen["workers"] == default_of("workers"):
+        del chosen["workers"]
+    return chosen
+
+
+def _line(record: EpochRecord) -> str:
+    """What is told of an epoch."""
+    metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
+    return ", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"])
+
+
+@contextlib.contextmanager
+def _compilations_told(verbose: int) -> Iterator[None]:
+    """Print when Numba compiles the emulator's loops, if ``verbose``."""
+    logger = logging.getLogger("p4sgd.sim.compiled")
+    if not verbose:
+        yield
+        return
+    handler, level = logging.StreamHandler(sys.stdout), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

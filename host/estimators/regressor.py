@@ -1,0 +1,174 @@
+"""The estimator for numbers."""
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.estimators.glm import GLM
+from p4sgd.host.estimators.parameters import takes_options, value_errors
+from p4sgd.host.losses import get_loss
+from p4sgd.host.losses.log_link import LogLink
+
+__all__ = ["GLMRegressor"]
+
+
+@takes_options("squared")
+class GLMRegressor(RegressorMixin, GLM):
+    """A linear regression, trained by SGD on FPGAs or on their exact emulation.
+
+    Its weights are those of ``p4sgd train`` with the same options on the same data, bit for bit. They do not depend on
+    workers, device or threads.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
+        losses ``poisson``, ``gamma`` and ``tweedie``.
+    intercept_ : float or ndarray of shape (n_targets,)
+        The intercept, in the same unit.
+    n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
+        As those of `GLMClassifier`.
+
+    Notes
+    -----
+    Errors that the user can correct are a `ValueError`. Ctrl-C in `fit` keeps the best model so far, and raises
+    `KeyboardInterrupt`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from p4sgd import GLMRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> regressor = GLMRegressor(epochs=10).fit(X, y)
+    >>> round(regressor.score(X, y), 1)
+    0.5
+    >>> regressor.coef_.shape
+    (10,)
+    """
+
+    _classifies = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the features as they are given, (n_features,) or (n_targets, n_features)."""
+        return self.model_.linear()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercept, or those of the targets, (n_targets,)."""
+        return self.model_.linear()[1]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained.
+
+        Of several targets it is the mean.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        score : float
+            At most 1.
+        """
+        first = self.model_.rows[0]
+        loss = get_loss(first.loss, first.loss_parameters)
+        if not isinstance(loss, LogLink):
+            return float(super().score(X, y, sample_weight))
+        power = loss.power
+        columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, self.predict(X)))
+        each = [
+            d2_tweedie_score(*pair, sample_weight=sample_weight, power=power) for pair in zip(*columns, strict=True)
+        ]
+        return float(np.mean(each))
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train from nothing, or with ``warm_start`` from the weights that there are.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples. Sparse ones become CSR, and are never made dense.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `GLMClassifier.fit`.
+
+        Returns
+        -------
+        self : GLMRegressor
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        return self._fit(self._checked(X, y, sample_weight, reset=not (self.warm_start and hasattr(self, "model_"))))
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for an epoch on these samples, from the weights that there are.
+
+        The first call fixes the scaling of features and targets, by its samples; for all else see
+        `GLMClassifier.partial_fit`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their targets; of several, each becomes a row of the model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `GLMClassifier.partial_fit`.
+
+        Returns
+        -------
+        self : GLMRegressor
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
+        X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
+        return self._data(X, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, sample_weight=sample_weight)
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """Targets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Their predicted targets, float64, those of ``p4sgd predict``.
+        """
+        samples = self._samples(X)
+        with value_errors():
+            return self.model_.predict(samples)

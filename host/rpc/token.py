@@ -1,0 +1,82 @@
+"""Tokens: the secret of those who may use a control socket over TCP, and how both sides prove that they have it.
+
+The server sends a nonce, the client another one and its proof, then the server its own proof: HMAC-SHA256 (RFC 2104) of
+the side, the kind of server and both nonces. The token is never sent, and what was recorded proves nothing later, as
+nonces are new each time. What follows on the connection is neither signed nor encrypted: that keeps out those who
+reach the address, not those who can change what is on its way, and these could change the packets of the training too.
+
+TLS would do more, but the standard library neither makes certificates nor, before Python 3.13, does without them.
+"""
+
+import hmac
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["is_nonce", "is_proof", "new_nonce", "prove", "read_token"]
+
+_FEWEST, _MOST = 16, 4096
+"""Bounds of a token's length in bytes: the lower one against guessing."""
+
+_NONCE_BYTES = 32
+
+
+def read_token(path: Path) -> bytes:
+    """Read a token from its file: all that is in there, without white space around it.
+
+    Raises
+    ------
+    UserError
+        If there is no such file, others than its owner may access it, or its content is no token.
+    """
+    make = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read(_MOST + 1).strip()
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file with a token: copy it there, or make one: {make}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the token: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UserError(f"{path}: others than its owner may read this token: chmod 600 {path}")
+    if not _FEWEST <= len(token) <= _MOST:
+        raise UserError(f"{path}: a token has {_FEWEST} to {_MOST} bytes, not {len(token)}: make one: {make}")
+    return token
+
+
+def new_nonce() -> str:
+    """A number that was never used before."""
+    return secrets.token_hex(_NONCE_BYTES)
+
+
+def prove(token: bytes, side: str, server: str, nonces: tuple[str, str]) -> str:
+    """The proof of a side that it has the token.
+
+    Parameters
+    ----------
+    token
+        The token.
+    side
+        ``"client"`` or ``"server"``, so that neither proof can be taken for the other.
+    server
+        What the server is, such as ``"worker"``.
+    nonces
+        The server's and the client's, of `new_nonce`.
+    """
+    return hmac.digest(token, "\0".join((side, server, *nonces)).encode(), "sha256").hex()
+
+
+def is_nonce(value: Any) -> bool:
+    """Whether a value received is a nonce."""
+    return isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{2 * _NONCE_BYTES}}}", value) is not None
+
+
+def is_proof(value: Any, proof: str) -> bool:
+    """Whether a value received is this proof. The time that it takes does not tell how much of it is right."""
+    return isinstance(value, str) and hmac.compare_digest(value.encode(errors="replace"), proof.encode())

@@ -1,0 +1,219 @@
+"""A cluster of processes on this machine, in UDP on loopback addresses: starting it, finding it and ending it.
+
+There is one if its supervisor (`p4sgd.host.serve.supervisor`) answers. That ends when it is told to, or when its
+starter is gone before all processes answer. So nothing is left of a start that was broken off, and no file says that
+there is a cluster when there is none.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.client import ControlClient, GoneError
+from p4sgd.sim.cache import cache_directory
+
+__all__ = [
+    "STAY",
+    "ClusterRequest",
+    "end_local_cluster",
+    "find_local_cluster",
+    "local_cluster_file",
+    "make_folder",
+    "python_command",
+    "start_local_cluster",
+]
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """What to start.
+
+    Attributes
+    ----------
+    file
+        A cluster file with the addresses; None to make one.
+    workers
+        Number of workers, if there is no file.
+    sparse
+        How many of them, the last ones, keep only features that are not 0.
+    config
+        Configuration of the others.
+    slots
+        Slots of all; None for those of the configuration.
+    faults
+        Faults of the workers' links, as ``link_loss=0.02``.
+    seed
+        Seed of the faults; worker i takes the seed + i.
+    """
+
+    file: str | None
+    workers: int
+    sparse: int
+    config: str
+    slots: int | None
+    faults: tuple[str, ...]
+    seed: int
+
+
+# -- for the command line ----------------------------------------------------------------------------------------------
+
+
+_TIMEOUT_S = 10.0
+"""Longest time without an answer of the supervisor."""
+
+_LOOK_S = 0.1
+"""Time between two looks whether it has ended."""
+
+STAY = b"s"
+"""What the starter sends when it has heard that all processes answer. If it hangs up before, it was killed."""
+
+_END_S = 60.0
+"""Longest time to wait for the end of all processes."""
+
+
+def find_local_cluster() -> dict[str, Any] | None:
+    """The state of this user's local cluster; None if none is running.
+
+    Returns
+    -------
+    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``control``, ``pid``
+    and ``ended``, how it has ended or None.
+    """
+    client = _connect()
+    if client is None:
+        return None
+    with contextlib.closing(client):
+        return dict(client.call("status")[0])
+
+
+def local_cluster_file() -> Path:
+    """The cluster file of this user's local cluster.
+
+    Raises
+    ------
+    UserError
+        If none is running.
+    """
+    found = find_local_cluster()
+    if found is None:
+        raise UserError("no local cluster is running: start one (p4sgd cluster up), or give --cluster FILE.toml")
+    return Path(found["file"])
+
+
+def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
+    """Start a cluster and wait until all of its processes answer; returns its state.
+
+    Whatever keeps this function from returning ends all that was started.
+
+    Raises
+    ------
+    UserError
+        If one is running, or if the request or its file is wrong.
+    P4sgdError
+        If one of the processes ends.
+    """
+    folder = make_folder()
+    if (running := find_local_cluster()) is not None:
+        ended = ", ".join(f"{each['name']} {each['ended']}" for each in running["members"] if each["ended"])
+        raise UserError(
+            f"a local cluster is running already{f', but {ended}' if ended else ''}: p4sgd cluster down ends it"
+        )
+    with (folder / "cluster.log").open("wb") as log:
+        process = subprocess.Popen(
+            python_command("from p4sgd.host.serve.supervisor import supervise; supervise()"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(dataclasses.asdict(request)).encode() + b"\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline() or "{}")
+        if "members" not in answer:
+            error = UserError if answer.get("is_users") else P4sgdError
+            raise error(answer.get("error") or f"the cluster has ended: {folder}/cluster.log says why")
+        process.stdin.write(STAY)
+        process.stdin.close()
+    except BaseException:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.wait(_END_S)
+        raise
+    finally:
+        process.stdout.close()
+    return dict(answer)
+
+
+def end_local_cluster() -> dict[str, Any] | None:
+    """End the local cluster; returns the state that it was in, None if none was running.
+
+    Raises
+    ------
+    P4sgdError
+        If it does not end.
+    """
+    client = _connect()
+    if client is None:
+        return None
+    with contextlib.closing(client):
+        state = dict(client.call("end")[0])
+    end = time.monotonic() + _END_S
+    while (client := _connect()) is not None:
+        client.close()
+        if time.monotonic() > end:
+            raise P4sgdError(f"the cluster does not end: {state['folder']}/cluster.log may say why")
+        time.sleep(_LOOK_S)
+    return state
+
+
+def _folder() -> Path:
+    """The folder with socket, logs and file: ``p4sgd`` in $XDG_RUNTIME_DIR, else ``cluster`` in the cache."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    return runtime / "p4sgd" if runtime.is_absolute() and runtime.is_dir() else cache_directory() / "cluster"
+
+
+def make_folder() -> Path:
+    """The folder with socket, logs and file of the local cluster, which only its owner may look into.
+
+    Raises
+    ------
+    UserError
+        If there is something else.
+    """
+    folder = _folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise UserError(f"{folder}: is not a folder of yours: remove it, or choose another $XDG_RUNTIME_DIR")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise UserError(f"{folder}: others may look into it: chmod 700 {folder}")
+    return folder
+
+
+def _connect() -> ControlClient | None:
+    """A connection to the supervisor; None if there is none."""
+    address = ControlAddress(path=_folder() / "control")
+    try:
+        return ControlClient(address, "cluster", "the local cluster", "p4sgd cluster up", timeout_s=_TIMEOUT_S)
+    except (UserError, GoneError):
+        return None
+
+
+def python_command(program: str, *words: str) -> list[str]:
+    """The command for a Python program; -P keeps modules in the current folder from being imported."""
+    return [sys.executable, "-P", "-c", program, *words]

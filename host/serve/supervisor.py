@@ -1,0 +1,302 @@
+"""The supervisor of a cluster of processes on this machine: starts switch and workers, watches them, ends them all.
+
+It is their parent, and has a control socket of its own. The kernel kills its children if it is killed.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.aggregators.cluster_file import Cluster, read_cluster
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.files import new_file
+from p4sgd.host.links.opening import UDP
+from p4sgd.host.links.udp import udp_address_text
+from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
+from p4sgd.host.rpc.client import ControlClient, GoneError
+from p4sgd.host.rpc.server import ControlServer, Methods
+from p4sgd.host.serve.local_cluster import STAY, ClusterRequest, make_folder, python_command
+from p4sgd.hw.spec.config import CONFIGURATIONS
+from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
+
+__all__ = ["supervise"]
+
+
+_LOOK_S = 0.1
+"""Time between two looks at the processes."""
+
+_READY_S = 300.0
+"""Longest time until all answer: the first start compiles the emulator's loops."""
+
+_ANSWER_S = 10.0
+"""Longest time until a process that listens greets."""
+
+_PATIENCE_S = 10.0
+"""How long processes have to end by themselves."""
+
+
+@dataclass
+class _Member:
+    """A process of the cluster: its name and kind of server, where it is controlled, and its command's words."""
+
+    name: str
+    server: str
+    control: str
+    words: list[str]
+    log: Path
+    process: "subprocess.Popen[bytes] | None" = None
+    answers: bool = False
+
+    def start(self) -> None:
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                python_command("from p4sgd.host.cli import main; main()", *self.words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
+            )
+
+    @property
+    def ended(self) -> str | None:
+        """How the process has ended, None if it runs."""
+        status = None if self.process is None else self.process.poll()
+        if status is None:
+            return None
+        if status < 0:
+            return f"was killed ({signal.Signals(-status).name})"
+        if status == 0:
+            return "was ended"
+        last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        return f"has ended with status {status}: {last or 'it said nothing'}"
+
+    def check_answer(self) -> bool:
+        """Whether it answers, now or before."""
+        if not self.answers:
+            with contextlib.suppress(UserError, GoneError):
+                address = ControlAddress.parse(self.control)
+                ControlClient(address, self.server, self.name, "p4sgd cluster up", timeout_s=_ANSWER_S).close()
+                self.answers = True
+        return self.answers
+
+
+_PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+
+_libc = ctypes.CDLL(None)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, even if the parent is killed."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+class _Supervisor:
+    """Starts, watches and ends the processes of a cluster."""
+
+    def __init__(self, request: ClusterRequest) -> None:
+        self._folder = make_folder()
+        self._is_over = False
+        self._may_stay = False
+        methods = Methods(status=self._status, end=self._end)
+        with contextlib.ExitStack() as opened:
+            # First of all, as it is the lock.
+            listener = ControlListener(ControlAddress(path=self._folder / "control"))
+            self._server = ControlServer(
+                listener, "cluster", methods, most_clients=8, busy="is in use by many programs: try again"
+            )
+            opened.callback(self._server.close)
+            self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)
+            self._members = _members(self._folder, self._file, read_cluster(self._file), request)
+            self._opened = opened.pop_all()
+
+    def run(self) -> None:
+        """Run the cluster until it is to end.
+
+        Raises
+        ------
+        P4sgdError
+            If a process ends or does not answer before all of them have answered.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: self._stop())
+        with self._opened:
+            try:
+                for member in self._members:
+                    member.start()
+                limit = time.monotonic() + _READY_S
+                while not self._is_over and not self._all_answer(limit):
+                    self._server.turn(_LOOK_S)
+                    self._look_around()
+                if not self._is_over:
+                    print(json.dumps(self._status()), flush=True)
+                while not self._is_over:
+                    self._server.turn(_LOOK_S)
+                    self._look_around()
+            finally:
+                self._end_members()
+
+    def _all_answer(self, limit: float) -> bool:
+        for member in self._members:
+            if member.ended:
+                raise P4sgdError(f"{member.name} {member.ended}")
+            if not member.check_answer():
+                if time.monotonic() > limit:
+                    raise P4sgdError(f"{member.name} does not answer: {member.log} may say why")
+                return False
+        return True
+
+    def _look_around(self) -> None:
+        """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
+
+        The socket is gone if somebody has removed it, or with $XDG_RUNTIME_DIR when its user has logged out.
+        """
+        self._is_over |= not (self._folder / "control").is_socket()
+        if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
+            self._may_stay = os.read(sys.stdin.fileno(), 1) == STAY
+            self._is_over |= not self._may_stay
+
+    def _end_members(self) -> None:
+        running = [member.process for member in self._members if member.process is not None]
+        for process in running:
+            process.terminate()
+        end = time.monotonic() + _PATIENCE_S
+        while running := [process for process in running if process.poll() is None]:
+            if time.monotonic() > end:
+                for process in running:
+                    process.kill()
+            self._server.turn(_LOOK_S)
+
+    def _stop(self) -> None:
+        self._is_over = True
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "file": str(self._file),
+            "folder": str(self._folder),
+            "members": [
+                {
+                    "name": member.name,
+                    "control": member.control,
+                    "pid": None if member.process is None else member.process.pid,
+                    "ended": member.ended,
+                }
+                for member in self._members
+            ],
+        }
+
+    def _end(self) -> dict[str, Any]:
+        self._stop()
+        return self._status()
+
+
+def supervise() -> None:
+    """The program of the supervisor: takes a request from standard input, and prints the state once all answer."""
+    try:
+        _Supervisor(ClusterRequest(**json.loads(sys.stdin.readline()))).run()
+    except (UserError, P4sgdError) as error:
+        print(json.dumps({"error": str(error), "is_users": isinstance(error, UserError)}), flush=True)
+
+
+# -- what it starts ----------------------------------------------------------------------------------------------------
+
+
+def _make_file(folder: Path, workers: int) -> Path:
+    """Write a cluster file with free addresses, to which no other cluster comes even while it is being started."""
+    switch, *others = _free_addresses(1 + workers)
+    lines = [
+        "# made by p4sgd cluster up",
+        "[aggregator]",
+        'kind = "socket"',
+        'control = "unix:switch"',
+        f'udp = "{switch}"',
+        "",
+        "[network]",
+        f"resend_us = {_RESEND_US}",
+    ]
+    for index, address in enumerate(others):
+        lines += ["", "[[workers]]", f'control = "unix:worker{index}"', f'udp = "{address}"', "port = 0"]
+    path = folder / "cluster.toml"
+    with new_file(path) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+    return path
+
+
+_RESEND_US = 20_000
+"""Processes of one machine wait for a processor for longer than packets are under way."""
+
+_TRIES = 100
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Free UDP addresses with one loopback address, which is drawn at random so that clusters do not share it."""
+    for _ in range(_TRIES):
+        host = IPv4Address((127 << 24) + 2 + secrets.randbelow((1 << 24) - 3))
+        ports = []
+        for port in PROGRAM_PORTS:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+                try:
+                    tried.bind((str(host), port))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        raise UserError(f"loopback addresses such as {host} cannot be used: {error.strerror}") from None
+                    continue
+            if port != PORT:  # broadcasts come to that one
+                ports.append(port)
+            if len(ports) == count:
+                return [f"{host}:{port}" for port in ports]
+    raise UserError(f"there are no {count} free UDP ports from {PROGRAM_PORTS[0]} to {PROGRAM_PORTS[-1]}")
+
+
+def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest) -> list[_Member]:
+    """The processes of a cluster file, none of them started.
+
+    Raises
+    ------
+    UserError
+        If the file or the request is not for a cluster of processes of this machine.
+    """
+    workers = cluster.workers
+    if request.sparse > len(workers):
+        raise UserError(f"--sparse {request.sparse}: there are only {len(workers)} workers")
+    if cluster.aggregator.kind != "socket" or any(worker.board or worker.interface for worker in workers):
+        raise UserError(f'{path}: this is no cluster of processes: p4sgd cluster up starts those with kind = "socket"')
+    if not cluster.aggregator.udp:
+        raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")
+    for control in (cluster.aggregator.control, *(worker.control for worker in workers)):
+        address = ControlAddress.parse(control)
+        if address.path is None:
+            raise UserError(f'{path}: p4sgd cluster up starts processes with control = "unix:PATH", not {control}')
+        check_address(address)  # or another process would seem to be the one that is started
+    if any(worker.port for worker in workers):
+        raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
+    slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
+    control = cluster.aggregator.control
+    words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.mac), "--control", control]
+    members = [_Member("switch", "aggregator", control, words, folder / "switch.log")]
+    for index, worker in enumerate(workers):
+        sparse = index >= len(workers) - request.sparse
+        words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]
+        words += ["--config", "sparse" if sparse else request.config, "--slots", str(slots)]
+        words += [word for fault in request.faults for word in ("--fault", fault)]
+        words += ["--seed", str(request.seed + index)]
+        members.append(_Member(f"worker {index}", "worker", worker.control, words, folder / f"worker{index}.log"))
+    return members

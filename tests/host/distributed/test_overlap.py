@@ -1,0 +1,236 @@
+"""Sums that travel while ranks compute: bits of the golden model for every grouping, and the best times."""
+
+import dataclasses
+import random
+from itertools import accumulate
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.jobs import collect, configure, random_job, start
+from support.ranks import run_ranks
+
+from p4sgd.host.distributed import SINGLE_PROCESS, overlap
+from p4sgd.host.distributed.merging import CostTable, Passes
+from p4sgd.host.distributed.overlap import MergedSums
+from p4sgd.host.errors import UserError
+from p4sgd.host.training import TrainingOptions
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim import dense
+from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128)
+
+
+def own_job(job, rank):
+    """The worker of a rank, as the only one of a device."""
+    exempt = (0, job.exempt[1]) if job.exempt is not None and job.exempt[0] == rank else None
+    sparse = frozenset({0} if rank in job.sparse else ())
+    more = {"stored": job.stored[rank : rank + 1], "weights": job.weights[rank : rank + 1]}
+    return dataclasses.replace(job, sparse=sparse, exempt=exempt, **more)
+
+
+def train(job, merge, runs):
+    """For each rank: weights, flags and what its sums say about messages."""
+
+    def run(ranks):
+        own, sums = own_job(job, ranks.rank), MergedSums(ranks, merge, ahead=job.settings.stale)
+        remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
+        device = EmulatedDevice(own.configs[0], 1, remote=remote)
+        clients = configure(device.workers, own)
+        clients[0].write(registers.JOB, job=0, shard=ranks.rank, workers=ranks.size)
+        for number in range(runs):
+            start(clients, own, first=number == 0, last=number == runs - 1)
+            device.wait()
+        (weights,), (status,), _ = collect(device.workers, clients, own)
+        return weights, status, device.message_times
+
+    return run_ranks(len(job.stored), run)
+
+
+class Erratic:
+    """A clock that shows whatever it likes, in any thread."""
+
+    def __init__(self, seed):
+        self._random = random.Random(seed)
+
+    def perf_counter(self):
+        return self._random.random()
+
+
+@settings(max_examples=80)
+@given(
+    size=st.integers(2, 4),
+    seed=st.integers(0, 1 << 30),
+    merge=st.sampled_from(["auto", "auto", "1", "2", "3", "100"]),
+    micro_batches=st.integers(1, 9),
+    runs=st.integers(1, 2),
+    sparse=st.sets(st.integers(0, 3)),
+    kept=st.sampled_from([dense.KEPT_BYTES, 0]),
+    stale=st.booleans(),
+    wild=st.booleans(),
+)
+def test_bits_are_those_of_the_golden_model(size, seed, merge, micro_batches, runs, sparse, kept, stale, wild):
+    """Whatever is measured, on dense and sparse workers, also if no decoded features are kept."""
+    job = random_job(CONFIG, size, seed=seed, micro_batches=micro_batches, max_mini_batches=6, stale=stale, wild=wild)
+    job.sparse = frozenset(sparse & set(range(size)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlap, "_TRIALS", 1)
+        patch.setattr(overlap, "_REPEATS", 1)
+        patch.setattr(overlap, "_MOST_ITEMS", 4)
+        patch.setattr(overlap, "_PIECE", seed % 2)
+        patch.setattr(overlap, "time", Erratic(seed))
+        patch.setattr(dense, "KEPT_BYTES", kept)
+        trained = train(job, merge, runs)
+    expected = job.golden(runs)
+    for (weights, status, _), wanted, flags in zip(trained, expected.weights, expected.flags, strict=True):
+        np.testing.assert_array_equal(weights, wanted)
+        assert {name: bool(status[name]) for name in vars(flags)} == vars(flags)
+    plans = {None if times is None else times.messages for _, _, times in trained}
+    assert len(plans) == 1, "all ranks have the same plan"
+    (messages,) = plans
+    begun = runs * job.settings.mini_batches
+    if micro_batches == 1 or begun <= 2:
+        assert messages is None
+    elif begun > 2 + stale:  # mini-batches that are measured and finished
+        assert messages is not None
+    if messages is not None:
+        assert sum(messages) == micro_batches
+        if merge != "auto":
+            assert set(messages[:-1]) <= {int(merge)}
+            assert messages[-1] <= int(merge)
+
+
+class Modelled:
+    """A rank whose computing and messages take the time of a model, and its clock."""
+
+    rank, size = 0, 2
+
+    def __init__(self, forward_s, backward_s, start_s, take_s, latency_s, cost):
+        self.now = self._channel = 0.0
+        self._forward_s, self._backward_s = forward_s, backward_s
+        self._start_s, self._take_s, self._latency_s, self._cost = start_s, take_s, latency_s, cost
+        self.done = []
+
+    def perf_counter(self):
+        return self.now
+
+    def all_gather(self, value):
+        self._channel = 0.0
+        return [value, value]
+
+    def forward(self, part):
+        self.now += self._forward_s * len(part)
+        self.done.append(("forward", part))
+        return np.arange(8 * part.start, 8 * part.stop)
+
+    def backward(self, part, sums):
+        assert sums.tolist() == list(range(16 * part.start, 16 * part.stop, 2))
+        self.now += self._backward_s * len(part) + self._take_s
+        self.done.append(("backward", part))
+
+    def start_sum(self, values, owner=None, *, interruptible=False):
+        self.now += self._start_s
+        self._channel = max(self._channel, self.now) + self._cost(values.size // 8)
+        there = self._channel + self._latency_s
+
+        def wait():
+            self.now = max(self.now, there)
+            return 2 * values
+
+        return SimpleNamespace(wait=wait, done=lambda: self.done.append("moved on"))
+
+
+@pytest.mark.parametrize("merge", ["auto", "5"])
+@pytest.mark.parametrize(
+    ("model", "cost"),
+    [
+        ((10.0, 12.0, 1.0, 2.0, 0.0), CostTable((1, 64), (30.0, 60.0))),
+        ((10.0, 12.0, 1.0, 2.0, 50.0), CostTable((1, 64), (3.0, 6.0))),
+        ((1.0, 1.0, 0.0, 0.0, 0.0), CostTable((1, 64), (100.0, 100.0))),
+        ((1.0, 3.0, 20.0, 30.0, 0.0), CostTable((1, 64), (5.0, 10.0))),
+    ],
+)
+def test_times_are_measured_and_predicted(model, cost, merge, monkeypatch):
+    """With a clock that follows the model they are the same, and those of the best messages."""
+    rank = Modelled(*model, cost)
+    monkeypatch.setattr(overlap, "time", rank)
+    monkeypatch.setattr(overlap, "_PIECE_S", 1e9)
+    sums, count = MergedSums(rank, merge), 24
+    for _ in range(2 * overlap._TRIALS + 3):
+        rank.done.clear()
+        sums.start(count, rank.forward)(rank.backward)
+    times = sums.times
+    forward_s, backward_s, *alone = model
+    passes = Passes.alike(
+        count, forward_s, backward_s, cost, **dict(zip(("start_s", "take_s", "latency_s"), alone, strict=True))
+    )
+    lengths = passes.best() if merge == "auto" else [5, 5, 5, 5, 4]
+    assert times.messages == tuple(lengths)
+    assert times.predicted_s == pytest.approx(times.measured_s)
+    assert times.predicted_s == pytest.approx(passes.end(lengths))
+    assert times.one_message_s == pytest.approx(passes.end([count]))
+    parts = [range(stop - length, stop) for stop, length in zip(accumulate(lengths), lengths, strict=True)]
+    assert rank.done == [(kind, part) for kind in ("forward", "backward") for part in parts]
+    for seconds in (times.predicted_s, times.measured_s, times.one_message_s):
+        assert f"{seconds * 1e3:.2f} ms" in str(times)
+
+
+@pytest.mark.parametrize("merge", ["auto", "5"])
+@pytest.mark.parametrize(
+    ("model", "cost"),
+    [
+        ((10.0, 12.0, 1.0, 2.0, 0.0), CostTable((1, 64), (300.0, 310.0))),  # what is computed takes longest
+        ((1.0, 2.0, 1.0, 2.0, 0.0), CostTable((1, 64), (300.0, 900.0))),  # the channel does
+    ],
+)
+def test_times_with_staleness(model, cost, merge, monkeypatch):
+    """A mini-batch is started before the one before it is finished: sums have all the time of its forward passes."""
+    rank = Modelled(*model, cost)
+    monkeypatch.setattr(overlap, "time", rank)
+    monkeypatch.setattr(overlap, "_PIECE_S", 1e9)
+    sums, count = MergedSums(rank, merge, ahead=True), 24
+    finish = sums.start(count, rank.forward)
+    for _ in range(2 * overlap._TRIALS + 40):
+        following = sums.start(count, rank.forward)
+        finish(rank.backward)
+        finish = following
+    forward_s, backward_s, start_s, take_s, _ = model
+    messages = len(sums.times.messages)
+    computing = count * (forward_s + backward_s) + messages * (start_s + take_s)
+    assert messages == (5 if merge == "5" else 1)
+    assert sums.times.predicted_s == pytest.approx(max(computing, sum(map(cost, sums.times.messages))))
+    assert sums.times.measured_s == pytest.approx(sums.times.predicted_s)
+
+
+def test_messages_are_moved_on_between_pieces(monkeypatch):
+    """While messages are under way, and nowhere else: 6 micro-batches take ten times as long as what a message does."""
+    rank = Modelled(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
+    monkeypatch.setattr(overlap, "time", rank)
+    sums = MergedSums(rank, "10")
+    for _ in range(2 * overlap._TRIALS + 1):
+        rank.done.clear()
+        sums.start(24, rank.forward)(rank.backward)
+    assert sums.times.messages == (10, 10, 4)
+    others = [(10, 16), "moved on", (16, 20), (20, 24)]
+    order = {"forward": [(0, 6), (6, 10), *others], "backward": [(0, 6), "moved on", (6, 10), *others]}
+    assert rank.done == [
+        each if each == "moved on" else (kind, range(*each)) for kind, pieces in order.items() for each in pieces
+    ]
+
+
+def test_nothing_is_planned_for_a_single_micro_batch():
+    sums, done = MergedSums(SINGLE_PROCESS), []
+    for _ in range(30):
+        sums.start(1, lambda part: np.arange(8))(lambda part, sums: done.append((part, sums.tolist())))
+    assert done == [(range(1), list(range(8)))] * 30
+    assert sums.times is None
+
+
+@pytest.mark.parametrize("merge", ["0", "-1", "1.5", "all", ""])
+def test_bad_numbers_of_micro_batches(merge):
+    with pytest.raises(UserError, match=r"^merge must be auto or a number"):
+        TrainingOptions(merge=merge)

@@ -1,0 +1,271 @@
+"""A cluster of processes in UDP on this machine, by p4sgd cluster: without root, without a network of its own."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.bench import default_seed
+from support.loopback import loopback
+
+from p4sgd.host.rpc.address import ControlAddress
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+_LIMIT_S = 120
+
+
+class User:
+    """Somebody with a folder for what runs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "COLUMNS": "200"}
+
+    def start(self, *words):
+        command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
+        return subprocess.Popen(
+            command, env=self.environment, cwd=self.folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+
+    def run(self, *words, status=0):
+        """What a command prints, on both streams."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=_LIMIT_S)
+        assert process.returncode == status, out + err
+        assert "Traceback" not in err
+        return out + err
+
+    def document(self, *words):
+        return json.loads(self.run(*words, "--quiet", "--json"))
+
+    def weights(self, *words):
+        return self.document("train", *words)["weights_sha256"]
+
+    def processes(self):
+        """All processes that this user has."""
+        mine = f"XDG_RUNTIME_DIR={self.folder}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mine in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return found
+
+    def await_processes(self, wanted):
+        end = time.monotonic() + _LIMIT_S
+        while not wanted(len(self.processes())):
+            assert time.monotonic() < end, self.processes()
+            time.sleep(0.05)
+
+    def close(self):
+        self.run("cluster", "down")
+        assert self.processes() == []
+
+
+@pytest.fixture
+def user(tmp_path):
+    with contextlib.closing(User(tmp_path)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def owner(tmp_path_factory):
+    """Somebody whose cluster runs all the time, also while others start and end theirs."""
+    with contextlib.closing(User(tmp_path_factory.mktemp("owner"))) as found:
+        said = found.run("cluster", "up", "--workers", "4", "--config", "tiny")
+        assert "a cluster of 4 workers is running" in said
+        assert "p4sgd train breast_cancer --device cluster\n" in said
+        yield found
+
+
+TRAIN = ("breast_cancer", "--epochs", "2", "--batch", "32", "--scaling", "maxabs")
+CLUSTER = ("--device", "cluster")
+
+
+def test_weights_are_the_emulators(owner):
+    assert owner.weights(*TRAIN, *CLUSTER) == owner.weights(*TRAIN, "--workers", "4", "--config", "tiny")
+
+
+def test_the_doctor_finds_nothing(owner):
+    assert owner.document("doctor", *CLUSTER)["healthy"]
+
+
+def test_its_switch_is_that_of_the_commands(owner):
+    assert owner.document("switch", "status", "--interval", "0") == {"slots": 4096, "places": 8, "jobs": []}
+    assert owner.document("switch", "counters")["counters"]["OVERRUNS"] == 0
+
+
+def test_nobody_else_looks_in(owner):
+    folder = owner.folder / "p4sgd"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_socket()} == {0o600}
+
+
+def test_there_is_one_at_a_time(owner):
+    before = owner.document("cluster", "status")
+    said = owner.run("cluster", "up", status=2)
+    assert "a local cluster is running already: p4sgd cluster down ends it" in said
+    assert owner.document("cluster", "status") == before
+    assert [each["name"] for each in before["members"]] == ["switch", *(f"worker {index}" for index in range(4))]
+    assert [each["ended"] for each in before["members"]] == [None] * 5
+
+
+def test_weights_are_the_emulators_in_a_network_that_loses(user, owner):
+    """With a sparse worker, beside a cluster of somebody else; then a worker is killed."""
+    seed = default_seed() % (1 << 31)
+    print(f"P4SGD_SEED={seed}")
+    faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
+    words = ("--workers", "3", "--sparse", "1", "--config", "tiny", "--seed", seed, *faults)
+    user.run("cluster", "up", *words)
+    assert user.weights(*TRAIN, *CLUSTER) == user.weights(*TRAIN, "--workers", "3", "--config", "tiny")
+    counters = user.document("switch", "counters")["counters"]
+    assert counters["FULLS_TO_ONE"] > 0, "something was lost"
+    os.kill(user.document("cluster", "status")["members"][2]["pid"], signal.SIGKILL)
+    user.await_processes(lambda count: count == 4)
+    shown = json.loads(user.run("cluster", "status", "--json", status=1))["members"]
+    assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]
+    assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
+    said = user.run("train", *TRAIN, *CLUSTER, status=2)
+    assert re.search(
+        r"worker 1 at unix:\S+/worker1 is not there .*: start it: p4sgd worker --interface udp:127\.", said
+    )
+    said = user.run("cluster", "down")
+    assert "worker 1 was killed (SIGKILL) before" in said
+    assert user.processes() == []
+    assert owner.weights(*TRAIN, *CLUSTER) == owner.weights(*TRAIN, "--workers", "4", "--config", "tiny")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGTERM))],
+)
+def test_a_start_that_is_broken_off_leaves_nothing(user, number):
+    starter = user.start("cluster", "up", "--workers", "2", "--config", "tiny")
+    user.await_processes(lambda count: count >= 4)  # it, the supervisor and members
+    starter.send_signal(number)
+    starter.communicate(timeout=_LIMIT_S)
+    user.await_processes(lambda count: count == 0)
+    assert "no local cluster is running" in user.run("cluster", "status")
+
+
+def test_members_end_with_a_supervisor_that_is_killed(user):
+    user.run("cluster", "up", "--workers", "1", "--config", "tiny")
+    members = {each["pid"] for each in user.document("cluster", "status")["members"]}
+    (supervisor,) = set(user.processes()) - members
+    os.kill(supervisor, signal.SIGKILL)
+    user.await_processes(lambda count: count == 0)
+    assert "no local cluster is running" in user.run("cluster", "down")
+    assert "--device cluster needs --cluster FILE.toml" in user.run("train", *TRAIN, *CLUSTER, status=2)
+    (user.folder / "mine.toml").write_text((user.folder / "p4sgd/cluster.toml").read_text() + "share = 3\n")
+    user.run("cluster", "up", "mine.toml", "--config", "tiny")  # what the killed ones have left is no hindrance
+    assert user.document("cluster", "status")["file"] == str(user.folder / "mine.toml")
+    assert user.weights(*TRAIN, *CLUSTER) == user.weights(*TRAIN, "--workers", "1", "--config", "tiny")
+
+
+def test_a_cluster_that_nobody_could_end_ends(user):
+    """As when its user has logged out, and $XDG_RUNTIME_DIR with its socket is removed."""
+    user.run("cluster", "up", "--workers", "1", "--config", "tiny")
+    (user.folder / "p4sgd" / "control").unlink()
+    user.await_processes(lambda count: count == 0)
+
+
+def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",), more=""):
+    text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:s"\nudp = "{switch}"\n'
+    for index, control in enumerate(workers):
+        text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "127.0.0.1:{51201 + index}"\n{more}'
+    (folder / "mine.toml").write_text(text)
+
+
+def test_a_file_with_an_address_that_is_taken(user):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.77.1.1", 51240))
+        write_cluster(user.folder, switch="127.77.1.1:51240")
+        said = user.run("cluster", "up", "mine.toml", status=1)
+    assert re.search(
+        r"switch has ended with status 2: .*udp:127\.77\.1\.1:51240: another program uses port 51240", said
+    )
+    assert user.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "says"),
+    [
+        (
+            {"workers": ["tcp:127.0.0.1:9"]},
+            (),
+            r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
+        ),
+        ({"workers": ["unix:w"], "more": "share = 0\n"}, (), r"workers\[0\]\.share: must be a number above 0"),
+        ({}, ("--sparse", "2"), "--sparse 2: there are only 1 workers"),
+        ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
+    ],
+    ids=["tcp", "share", "sparse", "workers"],
+)
+def test_mistakes(user, change, words, says):
+    write_cluster(user.folder, **change)
+    assert re.search(says, user.run("cluster", "up", "mine.toml", *words, status=2))
+    assert user.processes() == []
+
+
+def test_a_file_with_a_socket_that_is_taken(user, owner):
+    """Its worker must not be taken for the one that is to be started."""
+    control = next(each["control"] for each in owner.document("cluster", "status")["members"][1:])
+    write_cluster(user.folder, workers=[control])
+    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
+    assert user.processes() == []
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def test_control_over_tcp_with_a_token(user):
+    """As host/serve/README.md has it for several machines; a client with another token is refused."""
+    host = loopback(1)
+    for name in ("token", "other"):
+        (user.folder / name).write_text(f"{name} " * 8)
+        (user.folder / name).chmod(0o600)
+    words = [["switch", "serve"], *(["worker", "--config", "tiny"] for _ in range(2))]
+    controls = [f"tcp:127.0.0.1:{free_port()}" for _ in words]
+    addresses = [f"{host}", f"{host}:51201", f"{host}:51202"]
+    text = f'token = "token"\n[aggregator]\nkind = "socket"\ncontrol = "{controls[0]}"\nudp = "{addresses[0]}"\n'
+    for control, address in zip(controls[1:], addresses[1:], strict=True):
+        text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "{address}"\n'
+    (user.folder / "mine.toml").write_text(text)
+    (user.folder / "wrong.toml").write_text(text.replace('"token"', '"other"'))
+    cluster = (*CLUSTER, "--cluster", "mine.toml")
+    processes = []
+    try:
+        for each, control, address in zip(words, controls, addresses, strict=True):
+            options = ("--interface", f"udp:{address}", "--control", control, "--token", "token")
+            processes.append(user.start(*each, *options))
+        end = time.monotonic() + _LIMIT_S
+        for control in controls:
+            while True:
+                with contextlib.suppress(OSError), ControlAddress.parse(control).connect(1):
+                    break
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        assert user.weights(*TRAIN, *cluster) == user.weights(*TRAIN, "--workers", "2", "--config", "tiny")
+        said = user.run("train", *TRAIN, *CLUSTER, "--cluster", "wrong.toml", status=2)
+        assert f"worker 0 at {controls[1]} has another token: give both sides the same file" in said
+    finally:
+        for process in processes:
+            process.terminate()
+        said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
+    assert "a client was refused: this worker has another token" in said[1]
+
+
+def test_a_folder_that_others_may_look_into(user):
+    (user.folder / "p4sgd").mkdir(mode=0o755)
+    (user.folder / "p4sgd").chmod(0o755)
+    assert f"others may look into it: chmod 700 {user.folder}/p4sgd" in user.run("cluster", "up", status=2)
