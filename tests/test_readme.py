@@ -130,19 +130,25 @@ def test_releases_of_amd_s_tools_are_stated_once():
 
 
 def test_the_packet_of_the_protocol_page_is_that_of_the_specification():
-    """Bytes and names of `p4sgd.hw.spec.packet.FIELDS`, without a gap, and the numbers of the types."""
+    """Bytes and names of the fields in `p4sgd.hw.spec.packet`, without a gap, and the numbers of the types."""
     text = (ROOT / "hw/net/README.md").read_text()
-    known, begin = {field.name: field for field in packet.FIELDS}, 0
-    for first, last, cell in re.findall(r"^\| (\d+)(?:–(\d+))? \| (`.*?) \|", text, re.MULTILINE):
-        fields = [known[name] for name in re.findall(r"`(\w+)`", cell)]
-        end = fields[-1].offset_bits + fields[-1].bits
-        assert (fields[0].offset_bits, fields[0].offset_bits // 8, end // 8 - 1) == (
-            begin,
-            int(first),
-            int(last or first),
-        )
-        begin = end
-    assert begin == 8 * packet.FRAME_BYTES
+    plain, keyed = text.split("### Version 2")
+    differ = next(field for field in packet.KEYED_FIELDS if field not in packet.FIELDS)
+    for part, declared, begin, end in (
+        (plain, packet.FIELDS, 0, 8 * packet.FRAME_BYTES),
+        (keyed, packet.KEYED_FIELDS, differ.offset_bits, 8 * packet.frame_bytes(0)),
+    ):
+        known = {field.name: field for field in declared}
+        for first, last, cell in re.findall(r"^\| (\d+)(?:–(\d+))? \| (`.*?) \|", part, re.MULTILINE):
+            fields = [known[name] for name in re.findall(r"`(\w+)`", cell)]
+            after = fields[-1].offset_bits + fields[-1].bits
+            assert (fields[0].offset_bits, fields[0].offset_bits // 8, after // 8 - 1) == (
+                begin,
+                int(first),
+                int(last or first),
+            )
+            begin = after
+        assert begin == end
     assert ", ".join(f"{kind.value} {kind.name}" for kind in packet.PacketType) in text
 
 

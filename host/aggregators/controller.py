@@ -60,6 +60,11 @@ class Controller(Protocol):
         """Number of places, which is how many jobs can be served at a time."""
         ...
 
+    @property
+    def most(self) -> int:
+        """Most micro-batches in a packet of version 2; 0 if only version 1 is spoken: jobs must not have a key then."""
+        ...
+
     def set_mac(self, mac: int) -> None:
         """Set the aggregator's own MAC address.
 

@@ -70,6 +70,11 @@ class FpgaAggregator:
         return self.config.slots
 
     @property
+    def most(self) -> int:
+        """Always 0: hardware speaks version 1 of the packet only."""
+        return 0
+
+    @property
     def jobs(self) -> int:
         """Number of places."""
         return self.config.jobs

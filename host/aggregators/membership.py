@@ -49,6 +49,8 @@ class JoinRequest:
         Address of the worker.
     peer_mac
         Address at which it expects the aggregator.
+    key
+        Key of the job; None if packets are of version 1.
     """
 
     number: int
@@ -56,13 +58,15 @@ class JoinRequest:
     workers: int
     mac: int
     peer_mac: int
+    key: int | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, worker: RegisterClient) -> Self:
         """Read a worker's registers."""
         job = worker.read(registers.JOB)
         macs = worker.read_pair(registers.LOCAL_MAC), worker.read_pair(registers.PEER_MAC)
-        return cls(job["job"], job["shard"], job["workers"], *macs)
+        key = worker.read_pair(registers.JOB_KEY) if worker.read(registers.MERGE)["value"] else None
+        return cls(job["job"], job["shard"], job["workers"], *macs, key)
 
 
 class Membership:
@@ -120,8 +124,8 @@ class Membership:
         if number in self._numbers_of_others(member):
             raise NumberTakenError(_taken(number))
         state = self._jobs.get(number)
-        if state is None or not state.accepts(index, shard, workers):
-            state = self._jobs[number] = _JobState(workers)
+        if state is None or not state.accepts(index, request):
+            state = self._jobs[number] = _JobState(workers, request.key)
         state.shards[index] = shard
         state.members[index] = member
         if len(state.members) == workers:
@@ -173,7 +177,7 @@ class Membership:
         by_shard = {shard: state.members[index] for index, shard in state.shards.items()}
         members = tuple(by_shard[shard] for shard in range(state.workers))
         ports = sum(1 << port for port in {member.port for member in members})
-        return Job(number, members, self._group_mac, ports)
+        return Job(number, members, self._group_mac, ports, state.key)
 
     def _begin(self, job: Job, first_round: int) -> None:
         """Have a job served in a free place, although other programs may take places at the same time."""
@@ -202,6 +206,8 @@ class _JobState:
     ----------
     workers
         Number of workers of the job.
+    key
+        Its key, if packets are of version 2.
     shards, members
         Shards and addresses of the workers that have joined.
     served
@@ -209,14 +215,16 @@ class _JobState:
     """
 
     workers: int
+    key: int | None
     shards: dict[int, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     served: Job | None = None
 
-    def accepts(self, index: int, shard: int, workers: int) -> bool:
+    def accepts(self, index: int, request: JoinRequest) -> bool:
         """Whether the job is incomplete and a worker fits in with those that have joined."""
         others = {known for other, known in self.shards.items() if other != index}
-        return self.served is None and workers == self.workers and shard not in others
+        alike = (request.workers, request.key) == (self.workers, self.key)
+        return self.served is None and alike and request.shard not in others
 
 
 def _taken(number: int) -> str:

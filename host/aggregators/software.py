@@ -20,9 +20,15 @@ _TIMEOUT_S = 10.0
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
-    """A job as plain data: number, members as lists [mac, port] in the order of shards, group_mac, ports."""
+    """A job as plain data: number, members as lists [mac, port] in the order of shards, group_mac, ports, key."""
     members = [[member.mac, member.port] for member in job.members]
-    return {"number": job.number, "members": members, "group_mac": job.group_mac, "ports": job.ports}
+    return {
+        "number": job.number,
+        "members": members,
+        "group_mac": job.group_mac,
+        "ports": job.ports,
+        "key": job.key,
+    }
 
 
 def job_from_json(content: Any) -> Job:
@@ -33,17 +39,19 @@ def job_from_json(content: Any) -> Job:
     RefusedError
         If it is not a job.
     """
-    if not isinstance(content, dict) or set(content) != {"number", "members", "group_mac", "ports"}:
-        raise RefusedError("a job must have number, members, group_mac and ports, and nothing else")
+    if not isinstance(content, dict) or set(content) != {"number", "members", "group_mac", "ports", "key"}:
+        raise RefusedError("a job must have number, members, group_mac, ports and key, and nothing else")
     listed = content["members"]
     if not isinstance(listed, list) or not all(isinstance(each, list) and len(each) == 2 for each in listed):
         raise RefusedError("members must be a list of [mac, port]")
-    numbers = [content["number"], content["group_mac"], content["ports"], *(part for each in listed for part in each)]
+    key = content["key"]
+    numbers = [content["number"], content["group_mac"], content["ports"], 0 if key is None else key]
+    numbers += (part for each in listed for part in each)
     if not all(type(number) is int for number in numbers):
         raise RefusedError("the fields of a job must be whole numbers")
     try:
         members = tuple(Member(mac, port) for mac, port in listed)
-        return Job(content["number"], members, content["group_mac"], content["ports"])
+        return Job(content["number"], members, content["group_mac"], content["ports"], key)
     except ValueError as error:
         raise RefusedError(str(error)) from None
 
@@ -60,8 +68,8 @@ class SoftwareAggregator:
 
     Attributes
     ----------
-    slots, jobs : int
-        Its size.
+    slots, jobs, most : int
+        Its size, and what it speaks: see `Controller`.
 
     Raises
     ------
@@ -78,10 +86,11 @@ class SoftwareAggregator:
             address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S, token=token, timeout_is_final=False
         )
         size = self._call("size")
-        if not (isinstance(size, dict) and all(isinstance(size.get(name), int) for name in ("slots", "jobs"))):
+        if not (isinstance(size, dict) and all(isinstance(size.get(name), int) for name in ("slots", "jobs", "most"))):
             raise P4sgdError(f"{self._name} does not answer as it should: {size!r:.60} is not its size")
         self.slots: int = size["slots"]
         self.jobs: int = size["jobs"]
+        self.most: int = size["most"]
 
     def set_mac(self, mac: int) -> None:
         """Set the aggregator's own address."""

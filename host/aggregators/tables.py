@@ -114,6 +114,11 @@ class TableController(ABC):
         """Slots of each job."""
 
     @property
+    def most(self) -> int:
+        """Always 0: switches speak version 1 of the packet only."""
+        return 0
+
+    @property
     @abstractmethod
     def jobs(self) -> int:
         """Number of places."""

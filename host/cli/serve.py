@@ -234,6 +234,7 @@ def worker(
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
     from p4sgd.hw.spec.config import CONFIGURATIONS
+    from p4sgd.hw.spec.packet import most_micro_batches
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
 
@@ -263,7 +264,8 @@ def worker(
                 served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
             memory_limit = config.memories << MEMORY_BITS - 20
         else:
-            served = NetworkedWorker(config, link.send, cycles_now, speed=speed)
+            most = most_micro_batches(link.most_bytes)
+            served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
             with output.working("getting ready"):
                 warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=token)))

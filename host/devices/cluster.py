@@ -72,6 +72,13 @@ class ClusterWorker:
         with self._losing():
             return self._connection.read_register(offset)
 
+    def read_registers(self, offsets: Sequence[int]) -> list[int]:
+        """Read the words at byte offsets."""
+        with self._losing():
+            if isinstance(self._connection, RemoteWorker):
+                return self._connection.read_registers(offsets)
+            return [self._connection.read_register(offset) for offset in offsets]
+
     def write_register(self, offset: int, word: int) -> None:
         """Write the word at a byte offset. The aggregator is told before a worker joins a job."""
         intercept_write(

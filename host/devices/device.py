@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -258,6 +258,16 @@ def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
     return [WorkerName(shard) for shard in range(workers)] if device.names is None else device.names
 
 
+@runtime_checkable
+class RemoteRegisters(Protocol):
+    """A worker at the other end of a connection, of which many registers are read with one request."""
+
+    def read_registers(self, offsets: Sequence[int]) -> list[int]:
+        """Read the words at byte offsets, in this order."""
+        ...
+
+
 def client_of(worker: Worker) -> RegisterClient:
     """A worker's registers, accessed by fields."""
-    return RegisterClient(worker.read_register, worker.write_register)
+    read_many = worker.read_registers if isinstance(worker, RemoteRegisters) else None
+    return RegisterClient(worker.read_register, worker.write_register, read_many)

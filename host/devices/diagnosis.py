@@ -9,7 +9,7 @@ from typing import TypeAlias
 from p4sgd.host.devices.device import WorkerName, name_workers
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.packet import ROUND_BITS, VERDICT, VERSION, DropReason
+from p4sgd.hw.spec.packet import KEYED_VERSION, ROUND_BITS, VERDICT, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = [
@@ -159,6 +159,8 @@ class GiveUpReport:
         Number of workers in its job.
     echo
         The aggregator's answer about the slot; None if it does not answer.
+    version, highest_version
+        Version of its packets, and the highest that it speaks.
     """
 
     slot: int
@@ -166,6 +168,8 @@ class GiveUpReport:
     partial: bool
     workers: int
     echo: Echo | None
+    version: int
+    highest_version: int
 
     def __str__(self) -> str:
         return f"(slot {self.slot}, round {self.round})"
@@ -197,7 +201,11 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
         return None
     echo = wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
     workers = client.read(registers.JOB)["workers"]
-    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo)
+    versions = (
+        KEYED_VERSION if client.read(register)["value"] else VERSION
+        for register in (registers.MERGE, registers.MERGE_MOST)
+    )
+    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo, *versions)
 
 
 def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
@@ -264,10 +272,10 @@ def _explain_refusal(answered: _Answered, names: _Names) -> str | None:
     for worker, report in answered.items():
         echo = report.echo
         assert echo is not None
-        if echo.version != VERSION:
+        if not report.version <= echo.version <= report.highest_version:
             return (
                 f"the aggregator speaks version {echo.version} of the packet format and drops what {names[worker]} "
-                f"sends, which is of version {VERSION}: generate both again with the same version of p4sgd"
+                f"sends, which is of version {report.version}: generate both again with the same version of p4sgd"
             )
         if echo.failed:
             return f"the aggregator drops what {names[worker]} sends: it is {echo.failed[0].help}"

@@ -1,6 +1,7 @@
 """A worker process at the other end of a control socket."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,17 @@ class RemoteWorker:
 
     def read_register(self, offset: int) -> int:
         """Read a word."""
-        word, _ = self._client.call("read_register", offset=offset)
-        if not isinstance(word, int) or word >> 32:
-            raise P4sgdError(f"{self._name} does not answer as it should: {word!r:.40} is no word of 32 bits")
-        return word
+        return self.read_registers([offset])[0]
+
+    def read_registers(self, offsets: Sequence[int]) -> list[int]:
+        """Read words, with one request."""
+        words, _ = self._client.call("read_registers", offsets=list(offsets))
+        if not isinstance(words, list) or len(words) != len(offsets):
+            raise P4sgdError(f"{self._name} does not answer as it should: {words!r:.40} is no list of words")
+        for word in words:
+            if type(word) is not int or not 0 <= word < 1 << 32:
+                raise P4sgdError(f"{self._name} does not answer as it should: {word!r:.40} is no word of 32 bits")
+        return words
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word."""

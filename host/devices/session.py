@@ -1,6 +1,7 @@
 """Sessions: what a trainer does with a device, through registers and memory: images, settings, runs and weights."""
 
 import contextlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +14,14 @@ from p4sgd.host.aggregators.membership import NumberTakenError, free_number
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
+from p4sgd.host.devices.merging import MergeLimit, cut_evenly, find_merge_limit
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout, pack_labels
+from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
@@ -103,21 +106,34 @@ class Session:
     communicator
         Ranks that share a job, with a session each: worker i belongs to rank i mod ranks. All ranks must make the same
         calls.
+    merge
+        Micro-batches in a packet, at most; None for as many as all members of the job take.
 
     Attributes
     ----------
     network : NetworkSettings
         The settings in use.
+    limit : MergeLimit
+        The version of the packet that all members speak, and how many micro-batches they take in one.
+    micro_batches : int
+        Micro-batches in a packet, since `configure`.
 
     Raises
     ------
+    UserError
+        If members do not take as many micro-batches in a packet as ``merge`` asks for.
     P4sgdError
         If a worker is no P4SGD worker, has another version of the register map or another configuration than the
         device expects, or if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
     """
 
     def __init__(
-        self, device: Device, network: NetworkSettings | None = None, communicator: Communicator = SINGLE_PROCESS
+        self,
+        device: Device,
+        network: NetworkSettings | None = None,
+        communicator: Communicator = SINGLE_PROCESS,
+        *,
+        merge: int | None = None,
     ) -> None:
         self._device = device
         self._ranks = communicator
@@ -130,6 +146,9 @@ class Session:
             if problem := find_identity_problem(device, index):
                 raise P4sgdError(f"{self._names[shard]} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
+        self._merge = merge
+        self.limit = self._find_limit()
+        self.micro_batches = 1
         self._joined = False
         self._join(self.network.job)
 
@@ -227,6 +246,10 @@ class Session:
         """
         self._check_settings(settings)
         self._stale = settings.stale
+        if most := self.limit.most:
+            self.micro_batches = cut_evenly(settings.micro_batches, min(self._merge or most, most))
+            for client in self._clients:
+                client.write(registers.MERGE, value=self.micro_batches)
         form, mode = settings.features, settings.label_mode
         for client, image in zip(self._clients, self._images, strict=True):
             client.write(
@@ -325,9 +348,10 @@ class Session:
                 )
             flags |= set_here
         self._joined = True
+        further = registers.KEYED_COUNTERS if self.limit.most else {}
         counters = of_job(
             [
-                client.read_counters(registers.counters(worker.config))
+                client.read_counters(registers.counters(worker.config) | further)
                 for client, worker in zip(self._clients, self._device.workers, strict=True)
             ],
             self._ranks,
@@ -392,7 +416,12 @@ class Session:
 
     def _join_as(self, number: int) -> None:
         network = self.network
+        # Drawn for each job, so that packets of an earlier one with the same number are not taken for its own.
+        key = broadcast(self._ranks, secrets.randbits(KEY_BITS)) if self.limit.most else None
         for index, client in zip(self._shards, self._clients, strict=True):
+            if client.read(registers.MERGE_MOST)["value"]:
+                client.write(registers.MERGE, value=0 if key is None else self.micro_batches)
+                client.write_pair(registers.JOB_KEY, key or 0)
             client.write(registers.JOB, job=number, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
@@ -400,6 +429,19 @@ class Session:
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)
         self._joined = True
+
+    def _find_limit(self) -> MergeLimit:
+        workers = of_job([client.read(registers.MERGE_MOST)["value"] for client in self._clients], self._ranks)
+        aggregator = self._device.aggregator
+        limit = find_merge_limit(
+            workers, broadcast(self._ranks, None if aggregator is None else aggregator.most), self._names
+        )
+        if self._merge is not None and self._merge > max(1, limit.most):
+            raise UserError(
+                f"--merge {self._merge}: the members of this job take {max(1, limit.most)} micro-batches in a packet, "
+                f"as {limit.why}"
+            )
+        return limit
 
     def _next_job(self) -> int:
         """The next number that is in no worker's JOB register and that the aggregator does not serve."""

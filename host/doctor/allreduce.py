@@ -16,6 +16,7 @@ from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.packet import frame_bytes
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import golden
@@ -47,7 +48,7 @@ class _Image:
 
 
 class SelfTest:
-    """A training job of one micro-batch, loaded into the workers. Each run is one AllReduce.
+    """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class SelfTest:
     def __init__(self, device: Device, session: Session) -> None:
         configs = [worker.config for worker in device.workers]
         self._session = session
-        self._images = _images(configs)
+        self._images = _images(configs, max(1, session.limit.most))
         self._table = get_loss(_LOSS).table(min(config.table_segments for config in configs))
         self._settings = _settings(self._images)
         self._source = ModelSource.ZERO
@@ -88,17 +89,17 @@ class SelfTest:
         return counters
 
 
-def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
+def _images(configs: Sequence[WorkerConfig], micro_batches: int) -> list[_Image]:
     """Random images with one unit of features for every engine, and labels −1 and 1."""
-    rng = np.random.default_rng(0)
-    labels = rng.choice(LABEL.from_real([-1.0, 1.0]), BANKS).astype(np.int32)
+    rng, samples = np.random.default_rng(0), BANKS * micro_batches
+    labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples).astype(np.int32)
     unit = min(config.lanes for config in configs)
     return [
         _Image(
-            ImageLayout(config, config.engines * unit, BANKS, _FEATURES.stored, unit),
+            ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit),
             _FEATURES.signed,
             labels,
-            rng.integers(0, 1 << _FEATURES.precision, (BANKS, config.engines * unit)),
+            rng.integers(0, 1 << _FEATURES.precision, (samples, config.engines * unit)),
         )
         for config in configs
     ]
@@ -107,14 +108,15 @@ def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
 def _settings(images: Sequence[_Image]) -> RunSettings:
     """Settings with a learning rate at which the weights change in every run and stay small, for any size."""
     features = sum(image.layout.features for image in images)
+    micro_batches = images[0].layout.micro_batches
     return RunSettings(
         features=_FEATURES,
         chunks=1,
-        micro_batches=1,
+        micro_batches=micro_batches,
         mini_batches=1,
         label_mode=get_loss(_LOSS).label_mode,
         rate_mantissa=1,
-        rate_exponent=features.bit_length() + 3,
+        rate_exponent=features.bit_length() + 3 + (micro_batches - 1).bit_length(),
         workers=len(images),
         unit=images[0].layout.unit,
     )
@@ -152,7 +154,7 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
         try:
             counters = self_test.run()
         except P4sgdError as error:
-            return [Finding(None, _CHECK, Result.FAILED, {"runs": run}, str(error))]
+            return [_explain_failure(session, run, error)]
         again = np.array([worker["PACKETS_RESENT"] for worker in counters])
         total = np.array([worker["PACKETS_SENT"] for worker in counters])
         receives |= again < total - again
@@ -169,6 +171,15 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
         *(_judge(worker, receives, each) for worker, each in enumerate(evidence)),
         *(_compare(worker, *each) for worker, each in enumerate(weights)),
     ]
+
+
+def _explain_failure(session: Session, run: int, error: P4sgdError) -> Finding:
+    """The finding of a run that failed. Probes have got through before, but these are short."""
+    if not session.limit.most:
+        return Finding(None, _CHECK, Result.FAILED, {"runs": run}, str(error))
+    size = frame_bytes(session.micro_batches)
+    remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
+    return Finding(None, _CHECK, Result.FAILED, {"runs": run, "frame_bytes": size}, str(error), remedy)
 
 
 def _judge(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Finding:

@@ -7,6 +7,7 @@ from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, WorkerName, client_of, names_of
 from p4sgd.host.devices.diagnosis import Echo
 from p4sgd.host.devices.identification import find_identity_problem
+from p4sgd.host.devices.merging import MergeLimit
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
 from p4sgd.host.doctor.finding import Examination, Finding, Result
@@ -14,7 +15,7 @@ from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, r
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import GROUP_BIT, VERSION, DropReason, mac_text
+from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["examine"]
@@ -71,6 +72,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     if network.resend_cycles < patience:  # so that every resend means a loss
         session = Session(device, _with_first_wait(network, patience))
         self_test = SelfTest(device, session)
+    findings.append(_describe_packets(session.limit))
     findings += examine_allreduce(session, self_test, aggregator)
     return Examination(tuple(findings), complete=True)
 
@@ -124,7 +126,7 @@ def _examine_links(
         if echo is None:
             silent.append(index)
         else:
-            settings += _examine_settings(index, client, worker.config, echo)
+            settings += _examine_settings(index, client, worker.config, echo, session.limit)
             patience = max(patience, _needed_resend_cycles(echo))
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
@@ -169,11 +171,19 @@ def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[Worke
     return findings
 
 
+def _describe_packets(limit: MergeLimit) -> Finding:
+    """Which version of the packet the job uses, and why no other."""
+    evidence: dict[str, int | str] = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
+    return Finding(None, "packets", Result.PASSED, evidence)
+
+
 _ROUND_TRIPS = 2
 """Round trips that should fit into RESEND_CYCLES, as a packet may have to wait for others on the way."""
 
 
-def _examine_settings(worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo) -> list[Finding]:
+def _examine_settings(
+    worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, limit: MergeLimit
+) -> list[Finding]:
     """Compare a worker's settings with the aggregator's, as its echo reports them.
 
     Parameters
@@ -184,6 +194,8 @@ def _examine_settings(worker: int, client: RegisterClient, config: WorkerConfig,
         Registers and configuration of the worker.
     echo
         The aggregator's answer to a probe about the worker's last slot.
+    limit
+        What all members speak.
 
     Returns
     -------
@@ -192,16 +204,17 @@ def _examine_settings(worker: int, client: RegisterClient, config: WorkerConfig,
     who = client.read(registers.JOB)
     local = client.read_pair(registers.LOCAL_MAC)
     problems = []
-    if echo.version != VERSION:
+    highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
+    if not limit.version <= echo.version <= highest:
         problems.append(
             (
-                f"the aggregator speaks version {echo.version} of the packet format, the worker version {VERSION}",
+                f"the aggregator speaks version {echo.version} of the packet format, the worker version {highest}",
                 "generate both again with the same version of p4sgd",
             )
         )
     problems += [_explain(check, who, local, config, echo) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
-    evidence |= {"slots": config.slots, "version": VERSION, "port": echo.port, "local_mac": mac_text(local)}
+    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "local_mac": mac_text(local)}
     differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
     differences |= {"aggregator_version": echo.version, "aggregator_expects": mac_text(echo.expected)}
     findings = [

@@ -5,8 +5,13 @@ import fcntl
 import socket
 import struct
 
-from p4sgd.host.links.link import enlarge_receive_buffer
-from p4sgd.hw.spec.packet import ETHERTYPE
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.links.batch import FrameBatch
+from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
+from p4sgd.hw.spec.packet import ETHERTYPE, MOST_BYTES
+from p4sgd.hw.spec.udp import ETHERNET_BYTES
 
 __all__ = ["EthernetLink", "attach_untagged_filter"]
 
@@ -100,6 +105,7 @@ class EthernetLink:
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         self._is_bound = True
+        self.most_bytes = min(MOST_BYTES, ETHERNET_BYTES + mtu_of(self._socket, self._interface))
 
     def _revive(self) -> None:
         """Bind again after an error: another interface may have taken the name."""
@@ -143,6 +149,26 @@ class EthernetLink:
         except OSError:
             self._is_bound = False
             return None
+
+    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Send rows of a batch. Those after one that cannot be sent at once are lost with it."""
+        if not self._is_bound:
+            self._revive()
+        try:
+            self.lost += rows.size - batch.send(self._socket.fileno(), rows)
+        except OSError:
+            self.lost += rows.size
+            self._is_bound = False
+
+    def receive_batch(self, batch: FrameBatch) -> int:
+        """Receive the next frames, as many as there are rows; returns how many were waiting."""
+        if not self._is_bound:
+            self._revive()
+        try:
+            return batch.receive(self._socket.fileno())
+        except OSError:
+            self._is_bound = False
+            return 0
 
     def close(self) -> None:
         """Close the socket, which ends promiscuous mode."""

@@ -77,6 +77,11 @@ class FaultyLink:
         return self._link.lost
 
     @property
+    def most_bytes(self) -> int:
+        """See `Link.most_bytes`."""
+        return self._link.most_bytes
+
+    @property
     def address(self) -> int | None:
         """See `Link.address`."""
         return self._link.address

@@ -1,14 +1,21 @@
 """Interface of network links."""
 
 import contextlib
+import fcntl
 import socket
+import struct
 from typing import Protocol
 
-__all__ = ["Link", "enlarge_receive_buffer"]
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.links.batch import FrameBatch
+
+__all__ = ["BatchLink", "Link", "enlarge_receive_buffer", "mtu_of"]
 
 
 class Link(Protocol):
-    """Sends and receives frames of the protocol: 64 bytes, as in `p4sgd.hw.spec.packet`.
+    """Sends and receives frames of the protocol, `p4sgd.hw.spec.packet`.
 
     Calls neither block nor raise network errors. Frames that cannot be sent are lost, which the protocol allows for.
     """
@@ -23,6 +30,11 @@ class Link(Protocol):
         """The 48-bit address that frames are sent from, whatever their source, and received at; None if it is any."""
         ...
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the longest frame that the network carries."""
+        ...
+
     def fileno(self) -> int:
         """File descriptor for :mod:`selectors`, readable when a frame is waiting."""
         ...
@@ -32,7 +44,7 @@ class Link(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send a frame of 64 bytes. It is lost if the transmit queue is full or the link is down."""
+        """Send a frame. It is lost if the transmit queue is full or the link is down."""
         ...
 
     def receive(self) -> bytes | None:
@@ -44,8 +56,21 @@ class Link(Protocol):
         ...
 
 
+class BatchLink(Link, Protocol):
+    """A link that moves many frames at a time, too."""
+
+    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Send rows of a batch, as `send` does."""
+        ...
+
+    def receive_batch(self, batch: FrameBatch) -> int:
+        """Receive the next frames, as many as there are rows; returns how many were waiting."""
+        ...
+
+
 _SO_RCVBUFFORCE = 33
-"""From asm-generic/socket.h; :mod:`socket` does not have it."""
+_SIOCGIFMTU = 0x8921
+"""From asm-generic/socket.h and linux/sockios.h; :mod:`socket` does not have them."""
 
 _BYTES = 4 << 20
 """Some 5,000 small frames, as Linux counts them."""
@@ -56,3 +81,15 @@ def enlarge_receive_buffer(receiver: socket.socket) -> None:
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BYTES)
     with contextlib.suppress(PermissionError):
         receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BYTES)
+
+
+def mtu_of(opened: socket.socket, interface: str) -> int:
+    """Bytes of the longest payload of a frame on a network interface.
+
+    Raises
+    ------
+    OSError
+        If there is no such interface.
+    """
+    request = struct.pack("16si", interface.encode(), 0)
+    return int(struct.unpack_from("16si", fcntl.ioctl(opened, _SIOCGIFMTU, request))[1])

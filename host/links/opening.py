@@ -5,7 +5,7 @@ from ipaddress import AddressValueError, IPv4Address
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.ethernet import EthernetLink
-from p4sgd.host.links.link import Link
+from p4sgd.host.links.link import BatchLink
 from p4sgd.host.links.udp import UdpLink, parse_udp_address
 from p4sgd.hw.spec.udp import PROGRAM_PORTS, socket_address_of
 
@@ -18,7 +18,7 @@ _MOST_NAME_BYTES = 15
 """IFNAMSIZ of linux/if.h, without the zero at the end."""
 
 
-def open_link(text: str) -> Link:
+def open_link(text: str) -> BatchLink:
     """Open a link.
 
     Parameters

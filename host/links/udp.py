@@ -9,10 +9,14 @@ import socket
 import struct
 from ipaddress import IPv4Address
 
+import numpy as np
+import numpy.typing as npt
+
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.link import enlarge_receive_buffer
+from p4sgd.host.links.batch import FrameBatch
+from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST, mac_text
+from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes, mac_text
 from p4sgd.hw.spec.udp import (
     ETHERNET_BYTES,
     FIRST_GROUP,
@@ -118,7 +122,12 @@ _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 """From asm-generic/socket.h and linux/in.h; :mod:`socket` does not have them."""
 
-_PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
+_LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
+_PAYLOAD_BYTES = {FRAME_BYTES - HEADER_BYTES} | {
+    frame_bytes(count) - ETHERNET_BYTES for count in range(1, MOST_MICRO_BATCHES + 1)
+}
+"""Bytes of datagrams with a packet of either version."""
+
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
 """Replacement for a datagram that is not a packet: a frame of EtherType 0, as in the hardware."""
@@ -152,7 +161,8 @@ def _source_bytes(host: str, port: int) -> bytes | None:
 
 
 class UdpLink:
-    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as core frames of 64 bytes.
+    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core: 64 bytes, or in version 2
+    of the packet as many more as its values take.
 
     MAC addresses in a frame stand for IPv4 addresses and ports. A frame is lost if its destination stands for none.
 
@@ -187,6 +197,9 @@ class UdpLink:
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, local.packed)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _TTL)
+            interface = socket.if_indextoname(self._addresses.interface_of(local))
+            longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
+            self.most_bytes = ETHERNET_BYTES + min(_LONGEST_PAYLOAD, longest)
             if port == PORT:
                 self._open(ipv4_of(BROADCAST), PORT, BROADCAST, shared=True)
             if group is not None:
@@ -232,15 +245,29 @@ class UdpLink:
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (host, port) = receiver.recvmsg(
-                    _PAYLOAD_BYTES + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
+                    _LONGEST_PAYLOAD + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
                 )
                 if told and not self._is_own_interface(told[0][2]):
                     return None
                 source = _source_bytes(host, port)
-                if len(payload) != _PAYLOAD_BYTES or source is None:
+                if len(payload) not in _PAYLOAD_BYTES or source is None:
                     return _FOREIGN
                 return destination + source + _ETHERTYPE + payload
         return None
+
+    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Send rows of a batch."""
+        for row in rows.tolist():
+            self.send(batch.frame(row))
+
+    def receive_batch(self, batch: FrameBatch) -> int:
+        """Receive the next frames, as many as there are rows; returns how many were waiting."""
+        for row in range(batch.rows):
+            frame = self.receive()
+            if frame is None:
+                return row
+            batch.put(row, frame)
+        return batch.rows
 
     def _is_own_interface(self, told: bytes) -> bool:
         """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
 from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
-from p4sgd.host.links.link import Link
+from p4sgd.host.links.batch import FrameBatch
+from p4sgd.host.links.link import BatchLink, Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text
-from p4sgd.sim.network.aggregator import Aggregator, Answer, SlotState
+from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
+from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import RefusedError
 
 __all__ = ["Requests", "SoftwareAggregatorServer"]
@@ -38,13 +42,13 @@ class Requests:
         The requests, with the arguments of `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
     """
 
-    def __init__(self, aggregator: Aggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
+    def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
         self._aggregator = aggregator
         self._links = links
         self._slots = slots
         self._places = places
         self.methods = Methods(
-            size=lambda: {"slots": slots, "jobs": places},
+            size=lambda: {"slots": slots, "jobs": places, "most": aggregator.most},
             set_mac=self._set_mac,
             begin=self._begin,
             end=self._end,
@@ -103,7 +107,7 @@ class Requests:
         at = self._place(place)
         begin = whole(first, "first", 0, self._slots - 1)
         end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
-        seen = self._aggregator.slots[at][begin:end] or [SlotState()] * (end - begin)  # no job has begun there yet
+        seen = self._aggregator.read_slots(at, range(begin, end))
         return [[slot.round, slot.aggregated, slot.acknowledged] for slot in seen]
 
     def _place(self, place: Any) -> int:
@@ -115,15 +119,15 @@ _MOST_CLIENTS = 32
 _IDLE_S = 30.0
 """A client without a request for so long is disconnected, to make room for others."""
 
-_BATCH = 64
-"""Most frames taken from a port in one turn: a millisecond or two."""
+_BATCH = 256
+"""Most frames taken from a port in one turn: a millisecond at most."""
 
 _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
 
 
-_SHARD = next(field.offset_bits // 8 for field in FIELDS if field.name == "shard")
-"""The byte of a frame with the shard."""
+_JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
+"""The bytes of a frame with the job and with the shard, in either version."""
 
 
 class SoftwareAggregatorServer:
@@ -148,7 +152,7 @@ class SoftwareAggregatorServer:
 
     Attributes
     ----------
-    aggregator : Aggregator
+    aggregator : BatchAggregator
         The state machine.
     requests : Requests
         What controllers may request.
@@ -161,7 +165,7 @@ class SoftwareAggregatorServer:
 
     def __init__(
         self,
-        links: Mapping[str, Link],
+        links: Mapping[str, BatchLink],
         control: ControlAddress,
         *,
         slots: int,
@@ -170,7 +174,11 @@ class SoftwareAggregatorServer:
         token: bytes | None = None,
         tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
-        self.aggregator = Aggregator(slots, jobs=jobs)
+        most = min(most_micro_batches(link.most_bytes) for link in links.values())
+        self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
+        self.aggregator.warm_up()
+        self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)
+        self._ports = np.zeros(_BATCH, np.int64)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
@@ -210,25 +218,33 @@ class SoftwareAggregatorServer:
         self._alarm.close()
 
     def _take(self, port: int) -> None:
-        link = self._links[port]
-        for _ in range(_BATCH):
-            frame = link.receive()
-            if frame is None:
-                return
-            answer = self.aggregator.receive_frame(frame, port)
-            if answer is not None:
-                self._send(answer)
+        came, answers = self._came, self._answers
+        if count := self._links[port].receive_batch(came):
+            written = self.aggregator.receive_batch(
+                came.frames, came.sizes, count, port, answers.frames, answers.sizes, self._ports
+            )
+            if written:
+                self._send(self._ports[:written])
 
-    def _send(self, answer: Answer) -> None:
-        packet, frame = answer.packet, answer.packet.to_bytes()
+    def _send(self, ports: npt.NDArray[np.int64]) -> None:
+        """Send the first answers, each through the ports of its bitmap."""
         for port, link in enumerate(self._links):
-            if not answer.ports >> port & 1:
+            (rows,) = (ports >> port & 1).nonzero()
+            if not rows.size:
                 continue
-            if link.reaches(packet.destination):
-                link.send(frame)
+            if link.address is None:  # every address can be reached
+                link.send_batch(self._answers, rows)
                 continue
-            # An answer to all of a job that has no multicast address in UDP: each worker gets one of its own.
-            (job,) = (job for job in self.aggregator.jobs.values() if job.number == packet.job)
-            for shard, member in enumerate(job.members):
-                if member.port == port:
-                    link.send(member.mac.to_bytes(6, "big") + frame[6:_SHARD] + bytes([shard]) + frame[_SHARD + 1 :])
+            for row in rows.tolist():
+                self._send_reachable(port, self._answers.frame(row))
+
+    def _send_reachable(self, port: int, frame: bytes) -> None:
+        """Send an answer; one to all of a job without a multicast address in UDP to each of its workers by itself."""
+        link = self._links[port]
+        if link.reaches(int.from_bytes(frame[:6], "big")):
+            link.send(frame)
+            return
+        (job,) = (job for job in self.aggregator.jobs.values() if job.number == frame[_JOB])
+        for shard, member in enumerate(job.members):
+            if member.port == port:
+                link.send(member.mac.to_bytes(6, "big") + frame[6:_SHARD] + bytes([shard]) + frame[_SHARD + 1 :])

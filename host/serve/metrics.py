@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import DropReason
+from p4sgd.hw.spec.packet import DropReason, KeyedDrop
 
 __all__ = ["MetricsServer", "drop_privileges", "find_user"]
 
@@ -69,7 +69,7 @@ class _Collector:
             if not name.startswith("DROPPED_"):
                 yield CounterMetricFamily(_PREFIX + name.lower(), meaning, value=counted[name])
         dropped = CounterMetricFamily(_PREFIX + "dropped", "frames dropped", labels=["reason"])
-        for drop in DropReason:
+        for drop in (*DropReason, *KeyedDrop):
             dropped.add_metric([drop.name.lower()], counted[f"DROPPED_{drop.name}"])
         yield dropped
         served = dict(self._jobs)

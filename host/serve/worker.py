@@ -75,6 +75,9 @@ _ORPHAN_S = 10.0
 _LONGEST_WAIT_MS = 10_000
 """Longest time that a client may wait for the end of a run."""
 
+_MOST_REGISTERS = (1 << ADDRESS_BITS) // 4
+"""Most registers that one request reads: as many as there can be."""
+
 _ADDRESSES = 1 << 64
 
 
@@ -115,7 +118,7 @@ class WorkerServer:
         self._memory_limit = memory_limit
         self._orphan_ends_at: float | None = None
         methods = Methods(
-            read_register=self._read_register,
+            read_registers=self._read_registers,
             write_register=self._write_register,
             read_memory=self._read_memory,
             prepare_write=self._prepare_write,
@@ -172,8 +175,10 @@ class WorkerServer:
 
     # -- methods for the client ----------------------------------------------------------------------------------
 
-    def _read_register(self, offset: Any) -> int:
-        return self._worker.read_register(_register(offset))
+    def _read_registers(self, offsets: Any) -> list[int]:
+        if not isinstance(offsets, list) or len(offsets) > _MOST_REGISTERS:
+            raise RefusedError(f"offsets must be a list of up to {_MOST_REGISTERS} addresses of registers")
+        return [self._worker.read_register(offset) for offset in list(map(_register, offsets))]
 
     def _write_register(self, offset: Any, word: Any) -> None:
         if _register(offset) == registers.JOIN.offset:

@@ -239,8 +239,8 @@ class TrainingOptions:
         What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
         again, with the same weights as if nothing had happened; ``stop`` ends the run.
     merge
-        Micro-batches whose sums travel in one message where ranks add them up: a number, or ``auto`` for a plan from
-        measured times.
+        Micro-batches whose sums travel in one message, in a packet between programs or where ranks add them up: a
+        number, or ``auto`` for as many as fit a packet, and for ranks for a plan from measured times.
     staleness
         With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
         wait for it; with 0 they may not.

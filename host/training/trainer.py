@@ -452,15 +452,28 @@ class _Training:
             monitored=self._monitored,
             stopped=stopped,
             remarks=(*state.remarks, *([last_remark] if last_remark else [])),
-            summary=summary
-            | {
-                "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
-                "message_times": None if times is None else times.to_json(),
-            },
+            summary=summary | self._about_device() | {"message_times": None if times is None else times.to_json()},
             more_epochs=more_epochs,
             next_start=self._next_start(best),
             activations=activations,
         )
+
+    @property
+    def _merge(self) -> int | None:
+        """Most micro-batches in a packet; None for as many as fit, or if there are no packets."""
+        return int(self._options.merge) if self._options.merge != "auto" and has_network(self._device) else None
+
+    def _about_device(self) -> dict[str, Any]:
+        """Numbers of the workers; with a network, the version of the packets and the micro-batches in each."""
+        about: dict[str, Any] = {
+            "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]
+        }
+        if self._session is not None and has_network(self._device):
+            about["packets"] = {
+                "version": self._session.limit.version,
+                "micro_batches": self._session.micro_batches,
+            }
+        return about
 
     def _next_start(self, best: Best) -> Start | None:
         """What other samples may be trained from: the best weights, or those that the next epoch would start from."""
@@ -481,7 +494,11 @@ class _Training:
         """A session with everything on the device, and where its weights come from."""
         session = self._session
         if session is None:
-            session = Session(self._device, communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS)
+            session = Session(
+                self._device,
+                communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS,
+                merge=self._merge,
+            )
             session.upload(self._prepared.images)
         else:  # another row had it
             first = self._prepared.images[0]

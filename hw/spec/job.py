@@ -1,8 +1,8 @@
 """A job: the group of workers that an aggregator adds up, described the same way to every kind of aggregator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from p4sgd.hw.spec.packet import GROUP_BIT
+from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["JOB_NUMBERS", "MAX_PORTS", "Job", "Member"]
@@ -50,6 +50,8 @@ class Job:
     ports
         Bitmap of the ports that an answer to all leaves through. A switch behind a port that knows the group copies
         the frame to its workers.
+    key
+        Key that its packets have, which are of version 2; None for packets of version 1.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class Job:
     members: tuple[Member, ...]
     group_mac: int
     ports: int
+    key: int | None = field(default=None, repr=False)  # not into a log
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < JOB_NUMBERS:
@@ -71,6 +74,9 @@ class Job:
             raise ValueError(f"{self.group_mac:#014x} is no address of a group")
         if not 0 <= self.ports < 1 << MAX_PORTS:
             raise ValueError(f"a bitmap of ports has {MAX_PORTS} bits, {self.ports:#x} does not fit")
+
+        if self.key is not None and not 0 <= self.key < 1 << KEY_BITS:
+            raise ValueError(f"a job's key has {KEY_BITS} bits")
 
     @property
     def everyone(self) -> int:

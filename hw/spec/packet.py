@@ -1,17 +1,19 @@
-"""The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus; and what can become of it.
+"""The packet: one Ethernet frame; and what can become of it.
 
-The frame is declared once, in `FIELDS`; the codec here, the RTL layout and the switch's headers come from it.
-Fields are big-endian; the first byte of the frame is the lowest byte of the bus. The frame check sequence is not part
-of the 64 bytes: the MAC adds and checks it. A dropped frame is counted by its `DropReason`; a P4 switch counts every
-other frame by its `Outcome`.
+Version 1 is 64 bytes, one beat of a 512-bit bus, and declared in `FIELDS`; the RTL layout and the switch's headers come
+from it. Version 2 is for programs: a longer frame with the sums of several micro-batches and the key of the job, which
+begins with `KEYED_FIELDS`. The codec here speaks both. Fields are big-endian; the first byte of the frame is the lowest
+byte of the bus. The frame check sequence is not part of a frame's bytes: the MAC adds and checks it. A dropped frame is
+counted by its `DropReason`, or by `KEY`; a P4 switch counts every other frame by its `Outcome`.
 """
 
+import functools
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 __all__ = [
     "BROADCAST",
@@ -19,27 +21,36 @@ __all__ = [
     "FIELDS",
     "FRAME_BYTES",
     "GROUP_BIT",
+    "KEYED_FIELDS",
+    "KEYED_VERSION",
+    "KEY_BITS",
+    "MOST_BYTES",
+    "MOST_MICRO_BATCHES",
     "OUTCOME_BITS",
     "ROUND_BITS",
     "VALUES",
     "VERDICT",
     "VERSION",
+    "Drop",
     "DropReason",
     "EchoValue",
     "Field",
+    "KeyedDrop",
     "MalformedPacketError",
     "Outcome",
     "Packet",
     "PacketType",
     "counters_by_place",
     "counters_of",
+    "frame_bytes",
     "layout",
     "mac_text",
+    "most_micro_batches",
 ]
 
 
-class DropReason(IntEnum):
-    """The first check that a frame fails, in the order of the checks. Worker and aggregator have a counter for each.
+class _Reason(IntEnum):
+    """A check that a frame may fail.
 
     Attributes
     ----------
@@ -54,6 +65,10 @@ class DropReason(IntEnum):
         member._value_ = value
         member.help = text
         return member
+
+
+class DropReason(_Reason):
+    """The first check that a frame fails, in the order of the checks. Worker and aggregator have a counter for each."""
 
     RUNT = 0, "shorter than a packet"
     LONG = 1, "longer than a packet"
@@ -71,6 +86,14 @@ class DropReason(IntEnum):
     DUPLICATE = 13, "repeating what is already known"
 
 
+class KeyedDrop(_Reason):
+    """A check of programs only, between SOURCE and STALE. It is no `DropReason`: hardware has a counter for each."""
+
+    KEY = 14, "without the key of its job: stray, forged, or of an earlier job"
+
+
+Drop: TypeAlias = DropReason | KeyedDrop
+
 VERDICT = (DropReason.JOB, DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT, DropReason.SOURCE)
 """The checks of an aggregator that depend on its settings; bit i of a probe's verdict is set if check i failed.
 
@@ -79,13 +102,16 @@ If the job is unknown, nothing else is checked; if the shard is wrong, its sourc
 
 
 FRAME_BYTES = 64
-"""Bytes of every frame, without the frame check sequence."""
+"""Bytes of every frame of version 1, and of the shortest of version 2, without the frame check sequence."""
 
 ETHERTYPE = 0x88B5
 """IEEE 802 local experimental EtherType 1 (IEEE 802-2014, table 4)."""
 
 VERSION = 1
-"""Version of this packet format."""
+"""Version of the packet format that all speak, hardware included."""
+
+KEYED_VERSION = 2
+"""Version of packets with the key of the job and several micro-batches, for programs."""
 
 BROADCAST = (1 << 48) - 1
 """The broadcast address; probes may be sent to it."""
@@ -98,6 +124,9 @@ VALUES = 8
 
 ROUND_BITS = 16
 """Bits of a round number; rounds compare modulo 2**16."""
+
+KEY_BITS = 64
+"""Bits of a job's key."""
 
 
 def mac_text(mac: int) -> str:
@@ -185,22 +214,65 @@ FIELDS = layout(
     ("reserved", 48, "0"),
     *((f"value{i}", 32, f"activation of sample {i}, int32") for i in range(VALUES)),
 )
-"""The frame, field by field, in network order."""
+"""The frame of version 1, field by field, in network order."""
+
+_KEYED_BYTES = 40
+
+KEYED_FIELDS = layout(
+    _KEYED_BYTES,
+    *((name, bits, text) for name, _, bits, text in FIELDS[: -1 - VALUES]),
+    ("micro_batches", 16, "micro-batches in the frame (PARTIAL, FULL); the most that a frame may have (ECHO); else 0"),
+    ("reserved", 32, "0"),
+    ("key", KEY_BITS, "key of the job"),
+)
+"""The beginning of a frame of version 2. In PARTIAL and FULL the values of all micro-batches follow, in ACK and CLEAR
+zeros up to `FRAME_BYTES`. PROBE and ECHO have no key: their values are where version 1 has them."""
+
+_MTU = 1500
+_ETHERNET_BYTES = 14
+
+MOST_BYTES = _ETHERNET_BYTES + _MTU
+"""Bytes of the longest frame."""
 
 
-def _format() -> str:
-    """The frame's :mod:`struct` format: fields that share a byte are one item, addresses are bytes, values signed."""
-    codes = {8: "B", 16: "H", 32: "I", 48: "6s"}
+def frame_bytes(micro_batches: int) -> int:
+    """Bytes of a PARTIAL or FULL of version 2."""
+    return _KEYED_BYTES + 4 * VALUES * micro_batches
+
+
+def most_micro_batches(size: int) -> int:
+    """Micro-batches for which a frame of ``size`` bytes has room; 0 if it has for none."""
+    return max(0, min(size, MOST_BYTES) - _KEYED_BYTES) // (4 * VALUES)
+
+
+MOST_MICRO_BATCHES = most_micro_batches(MOST_BYTES)
+"""Micro-batches of the longest frame."""
+
+
+def _format(fields: tuple[Field, ...]) -> str:
+    """The :mod:`struct` format of fields: those that share a byte are one item, addresses are bytes, values signed."""
+    codes = {8: "B", 16: "H", 32: "I", 48: "6s", 64: "Q"}
     items = []
-    for _, shared in groupby(FIELDS, lambda field: field.offset_bits // 8):
+    for _, shared in groupby(fields, lambda field: field.offset_bits // 8):
         together = list(shared)
         code = codes[sum(field.bits for field in together)]
         items.append(code.lower() if together[0].name.startswith("value") else code)
     return ">" + "".join(items)
 
 
-_STRUCT = struct.Struct(_format())
+_STRUCT = struct.Struct(_format(FIELDS))
+_HEADER = struct.Struct(_format(KEYED_FIELDS[:-1]))
+_KEY = struct.Struct(">Q")
+_COUNT = slice(26, 28)
+_PADDING = bytes(FRAME_BYTES - _KEYED_BYTES)
 _TYPES = {kind.value: kind for kind in PacketType}
+_WITH_VALUES = (PacketType.PARTIAL, PacketType.FULL)
+_PROBES = (PacketType.PROBE, PacketType.ECHO)
+
+
+@functools.cache
+def _values(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}i")
 
 
 class MalformedPacketError(ValueError):
@@ -213,7 +285,23 @@ class MalformedPacketError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet by field; ``values`` are eight int32, ``type`` may be an unknown one."""
+    """A packet by field; ``type`` may be an unknown one.
+
+    Parameters
+    ----------
+    values
+        Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL,
+        and none in others.
+    key
+        Key of the job, in version 2; None in version 1, in PROBE and in ECHO.
+    most
+        In ECHO of version 2, the most micro-batches that the aggregator takes; else 0.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many values as there should be.
+    """
 
     type: PacketType | int
     job: int
@@ -226,13 +314,27 @@ class Packet:
     destination: int = 0
     source: int = 0
     version: int = VERSION
+    key: int | None = None
+    most: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.values) != VALUES:
-            raise ValueError(f"a packet carries {VALUES} values, not {len(self.values)}")
+        count = len(self.values)
+        if self.key is None:
+            if count != VALUES:
+                raise ValueError(f"a packet carries {VALUES} values, not {count}")
+        elif self.type not in _WITH_VALUES:
+            if count:
+                raise ValueError("only PARTIAL and FULL of version 2 carry values")
+        elif count % VALUES or not 1 <= count // VALUES <= MOST_MICRO_BATCHES:
+            raise ValueError(f"a packet carries {VALUES} values for each of 1 to {MOST_MICRO_BATCHES} micro-batches")
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches that the packet has values of."""
+        return len(self.values) // VALUES
 
     def to_bytes(self) -> bytes:
-        """The 64 bytes of the frame.
+        """The bytes of the frame: 64, or more if it has several micro-batches.
 
         Raises
         ------
@@ -242,7 +344,11 @@ class Packet:
         try:
             if self.version >> 4 or self.type >> 4:
                 self._refuse()
-            return _STRUCT.pack(
+            if self.key is None:
+                rest = (self.most.to_bytes(2, "big") if self.most else b"", *self.values)
+            else:
+                rest = (self.micro_batches, 0)
+            head = (
                 int(self.destination).to_bytes(6, "big"),
                 int(self.source).to_bytes(6, "big"),
                 ETHERTYPE,
@@ -253,16 +359,22 @@ class Packet:
                 self.shard,
                 self.workers,
                 self.bitmap,
-                b"",
-                *self.values,
+                *rest,
             )
+            if self.key is None:
+                return _STRUCT.pack(*head)
+            values = _values(len(self.values)).pack(*self.values) if self.values else _PADDING
+            return _HEADER.pack(*head) + _KEY.pack(self.key) + values
         except (OverflowError, struct.error):
             self._refuse()
 
     def _refuse(self) -> NoReturn:
         """Raise ValueError for the first field whose value does not fit."""
         known: dict[str, Any] = vars(self) | {f"value{i}": value for i, value in enumerate(self.values)}
-        for name, _, bits, _ in FIELDS:
+        known["key"] = self.key or 0
+        known["micro_batches"] = self.most
+        values = tuple(Field(f"value{i}", 0, 32, "") for i in range(len(self.values)))
+        for name, _, bits, _ in KEYED_FIELDS + values:
             value = int(known.get(name, 0))
             signed = name.startswith("value")
             low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -271,39 +383,62 @@ class Packet:
         raise AssertionError("all values fit")
 
     @classmethod
-    def from_bytes(cls, frame: bytes) -> "Packet":
+    def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
         """Decode a frame.
+
+        Parameters
+        ----------
+        frame
+            Its bytes.
+        most
+            Most micro-batches in a packet of version 2; 0 to take version 1 only.
 
         Raises
         ------
         MalformedPacketError
-            If length, EtherType, version or reserved bytes are not this format's, checked in this order. PROBE and ECHO
-            may have any version.
+            If length, EtherType, version or reserved bytes are not of such a packet, checked in this order. PROBE and
+            ECHO may have any version.
         """
-        if len(frame) != FRAME_BYTES:
-            reason = DropReason.RUNT if len(frame) < FRAME_BYTES else DropReason.LONG
-            raise MalformedPacketError(reason, f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
+        size = len(frame)
+        version, kind = divmod(frame[14], 16) if size >= FRAME_BYTES else (VERSION, 0)
+        is_keyed = bool(most) and version == KEYED_VERSION and kind not in _PROBES
+        expected = FRAME_BYTES
+        if is_keyed and kind in _WITH_VALUES:
+            count = int.from_bytes(frame[_COUNT], "big")
+            expected = frame_bytes(count) if 1 <= count <= most else 0  # so many make a frame that is too long
+        if size != expected:
+            reason = DropReason.RUNT if size < expected else DropReason.LONG
+            raise MalformedPacketError(reason, f"a frame has {expected} bytes, not {size}")
         (
             destination,
             source,
             ethertype,
-            version_and_type,
+            _,
             job,
             slot,
             round_,
             shard,
             workers,
             bitmap,
+            count,
             reserved,
-            *values,
-        ) = _STRUCT.unpack(frame)
-        version, kind = version_and_type >> 4, version_and_type & 0xF
+        ) = _HEADER.unpack_from(frame)
         if ethertype != ETHERTYPE:
             raise MalformedPacketError(DropReason.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
-        if version != VERSION and kind not in (PacketType.PROBE, PacketType.ECHO):
-            raise MalformedPacketError(DropReason.VERSION, f"version is {version:#x}, not {VERSION:#x}")
-        if any(reserved):
-            raise MalformedPacketError(DropReason.RESERVED, f"reserved is 0x{reserved.hex()}, not 0")
+        if version != VERSION and not is_keyed and kind not in _PROBES:
+            versions = f"{VERSION} or {KEYED_VERSION}" if most else f"{VERSION}"
+            raise MalformedPacketError(DropReason.VERSION, f"version is {version:#x}, not {versions}")
+        has_most = bool(most) and kind == PacketType.ECHO and version >= KEYED_VERSION
+        if reserved or (count and not has_most and not (is_keyed and kind in _WITH_VALUES)):
+            raise MalformedPacketError(DropReason.RESERVED, f"reserved is 0x{frame[26:32].hex()}, not 0")
+        key = None
+        values: tuple[int, ...] = ()
+        if not is_keyed:
+            values = _values(VALUES).unpack_from(frame, _HEADER.size)
+        else:
+            (key,) = _KEY.unpack_from(frame, _HEADER.size)
+            if kind in _WITH_VALUES:
+                values = _values(VALUES * count).unpack_from(frame, _KEYED_BYTES)
         return cls(
             _TYPES.get(kind, kind),
             job,
@@ -312,10 +447,12 @@ class Packet:
             shard,
             workers,
             bitmap,
-            tuple(values),
+            values,
             int.from_bytes(destination, "big"),
             int.from_bytes(source, "big"),
             version,
+            key,
+            count if has_most else 0,
         )
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
-from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
+from p4sgd.hw.spec.packet import KEY_BITS, ROUND_BITS, DropReason, KeyedDrop
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
 
@@ -289,6 +289,19 @@ NEXT_HOP_MAC = pair(
     "NEXT_HOP_MAC", 0x0E8, _RW, "MAC address that frames to the aggregator go to: a router's, or its own", bits=48
 )
 
+MERGE_MOST = whole(
+    "MERGE_MOST", 0x0F0, _RO, "most micro-batches in a packet of version 2; 0: only version 1 is spoken, as by boards"
+)
+MERGE = whole(
+    "MERGE",
+    0x0F4,
+    _RW,
+    "micro-batches in a packet of version 2, 1 to MERGE_MOST; 0: packets are of version 1. Changed only between runs, "
+    "from or to 0 only before JOIN",
+    bits=16,
+)
+JOB_KEY = pair("JOB_KEY", 0x0F8, _RW, "key of the job in packets of version 2; changed only before JOIN", bits=KEY_BITS)
+
 COUNTERS = counter_block(
     0x100,
     {
@@ -307,6 +320,13 @@ COUNTERS = counter_block(
     | {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in DropReason},
 )
 """Counters of a run. The counters CYCLES_… add up to CYCLES, in a snapshot too."""
+
+KEYED_COUNTERS = counter_block(0x1C8, {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop})
+"""Further counters of a worker that speaks version 2 of the packet."""
+
+ECHO_MOST = whole(
+    "ECHO_MOST", 0x1D0, _RO, "most micro-batches in a packet that the aggregator takes, by its answer to the last probe"
+)
 
 _ENGINE_BASE = 0x200
 _ENGINE_STRIDE = 0x40
@@ -410,6 +430,15 @@ _COMMON: tuple[Register, ...] = (
 
 _UDP = (*ETHERNET_MAC, *NEXT_HOP_MAC)
 
+_PROGRAM = (
+    MERGE_MOST,
+    MERGE,
+    *JOB_KEY,
+    *(half for counter in KEYED_COUNTERS.values() for half in counter.registers),
+    ECHO_MOST,
+)
+"""Registers of programs. Boards do not have them: there they read as 0, and writes are ignored."""
+
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
     """All registers of a worker; ETHERNET_MAC and NEXT_HOP_MAC only if packets travel in UDP."""
@@ -422,6 +451,11 @@ def worker_map(config: WorkerConfig) -> RegisterMap:
             *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]
     )
+
+
+def program_map(config: WorkerConfig) -> RegisterMap:
+    """All registers of a worker that is a program."""
+    return RegisterMap(sorted((*worker_map(config), *_PROGRAM), key=lambda register: register.offset))
 
 
 def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:

@@ -11,7 +11,16 @@ import numpy as np
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
+from p4sgd.hw.spec.packet import (
+    BROADCAST,
+    KEYED_VERSION,
+    MOST_MICRO_BATCHES,
+    VERSION,
+    DropReason,
+    EchoValue,
+    KeyedDrop,
+    Packet,
+)
 from p4sgd.hw.spec.register_map import Field, Register
 from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
@@ -21,19 +30,22 @@ from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 __all__ = ["NetworkedWorker"]
 
 _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
+_COUNTERS = spec.COUNTERS | spec.KEYED_COUNTERS
 
 
 class _Progress:
     """Progress of a run. The partials of a mini-batch are computed at once and wait here for free slots.
 
-    All arithmetic is done within ``computing()``, which takes its time.
+    All arithmetic is done within ``computing()``, which takes its time. An AllReduce has ``merged`` micro-batches, the
+    last of a mini-batch may have fewer.
     """
 
-    def __init__(self, run: Run, computing: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, run: Run, computing: Callable[[], AbstractContextManager[None]], merged: int) -> None:
         self.run = run
         self._computing = computing
+        self._size = BANKS * merged
         self.partials: deque[IntArray] = deque()
-        self._sums: list[tuple[int, ...]] = []
+        self._sums: list[int] = []
         self._mini_batch = -1
 
     def begin(self) -> None:
@@ -43,11 +55,11 @@ class _Progress:
                 self._next()
 
     def take(self, sums: tuple[int, ...]) -> None:
-        """Take the sums of a micro-batch; after the last one, update the weights and begin the next mini-batch."""
-        self._sums.append(sums)
-        if len(self._sums) == self.run.settings.micro_batches:
+        """Take the sums of an AllReduce; after the last one, update the weights and begin the next mini-batch."""
+        self._sums += sums
+        if len(self._sums) == self.run.settings.batch:
             with self._computing():
-                self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
+                self.run.update(self._mini_batch, np.array(self._sums, np.int64))
                 self._sums.clear()
                 self._next()
 
@@ -59,7 +71,8 @@ class _Progress:
     def _next(self) -> None:
         self._mini_batch += 1
         if not self.is_over:
-            self.partials.extend(self.run.partials(self._mini_batch).reshape(-1, BANKS))
+            partials = self.run.partials(self._mini_batch).reshape(-1)
+            self.partials.extend(partials[first : first + self._size] for first in range(0, partials.size, self._size))
 
 
 class NetworkedWorker(EmulatedWorker):
@@ -75,21 +88,31 @@ class NetworkedWorker(EmulatedWorker):
     config
         Size of the worker. It has one AllReduce operation in flight per slot.
     send
-        Sends a frame of 64 bytes, which may get lost.
+        Sends a frame, which may get lost.
     clock
         Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES, ECHO_CYCLES and counters.
     speed
         Fraction of this machine's speed at which to compute, above 0 and at most 1: below 1 the worker sleeps after
         each mini-batch, as a slower machine would take longer.
+    most
+        Most micro-batches in a packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
     """
 
     def __init__(
-        self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int], *, speed: float = 1.0
+        self,
+        config: WorkerConfig,
+        send: Callable[[bytes], None],
+        clock: Callable[[], int],
+        *,
+        speed: float = 1.0,
+        most: int = MOST_MICRO_BATCHES,
     ) -> None:
         super().__init__(config, 0)
+        self._most = most
+        self.registers.set(spec.MERGE_MOST, "value", most)
         self._send_frame = send
         self._clock = clock
-        self._endpoint = Endpoint(config.slots, shard=0, workers=1)
+        self._endpoint = Endpoint(config.slots, shard=0, workers=1, most=most)
         self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
         self._features: Features | None = None
@@ -156,7 +179,10 @@ class NetworkedWorker(EmulatedWorker):
     # -- a run ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        merged = self.registers.get(spec.MERGE)
         try:
+            if merged > self._most:
+                raise EmulatorError(f"MERGE is {merged}, more than {self._most}, which is MERGE_MOST")
             run = Run([Inputs(self)])
             self._features = run.features
         except BaseException:
@@ -165,7 +191,7 @@ class NetworkedWorker(EmulatedWorker):
             raise
         self._before = self._counts()
         if self._endpoint.joined:
-            self._progress = _Progress(run, self._computing)
+            self._progress = _Progress(run, self._computing, merged or 1)
             return
         self._end("not_joined")
         if self._endpoint.given_up is not None:
@@ -234,7 +260,8 @@ class NetworkedWorker(EmulatedWorker):
     def _send_probe(self, slot: int, number: int, destination: int) -> None:
         self._probe = number, self._clock()
         self.registers.set(spec.ECHO, "came", 0)
-        self._transmit(self._endpoint.probe(slot, number, destination))
+        version = KEYED_VERSION if self._most else VERSION
+        self._transmit(self._endpoint.probe(slot, number, destination, version=version))
 
     def _show_echo(self, echo: Packet, now: int) -> None:
         number, asked_at = self._probe
@@ -258,6 +285,7 @@ class NetworkedWorker(EmulatedWorker):
         self._show(low, value=values[EchoValue.MAC_LOW])
         self._show(high, value=values[EchoValue.MAC_HIGH])
         self._show(spec.ECHO_CYCLES, value=now - asked_at)
+        self._show(spec.ECHO_MOST, value=echo.most)
 
     # -- registers -----------------------------------------------------------------------------------------------
 
@@ -282,12 +310,13 @@ class NetworkedWorker(EmulatedWorker):
         get, endpoint = self.registers.get, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
         endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
+        endpoint.key = self._get_pair(spec.JOB_KEY) if get(spec.MERGE) else None
         endpoint.resend_after = get(spec.RESEND_CYCLES)
         endpoint.resends, endpoint.doublings = get(spec.RESEND, "limit"), get(spec.RESEND, "doublings")
         self._resend_at = endpoint.next_resend()
 
     def _counts(self) -> Counter[str]:
-        """Counters since power-up, by the names of `p4sgd.hw.spec.registers.COUNTERS`."""
+        """Counters since power-up, by the names of `COUNTERS` and `KEYED_COUNTERS` in `p4sgd.hw.spec.registers`."""
         drops, now = self._endpoint.drops, self._clock()
         return Counter(
             {
@@ -299,13 +328,13 @@ class NetworkedWorker(EmulatedWorker):
                 "PACKETS_RECEIVED": self._received,
                 "PACKETS_DROPPED": drops.total(),
             }
-            | {f"DROPPED_{drop.name}": drops[drop] for drop in DropReason}
+            | {f"DROPPED_{drop.name}": drops[drop] for reasons in (DropReason, KeyedDrop) for drop in reasons}
         )
 
     def _show_counters(self) -> None:
         """Show in the registers what was counted since the run began."""
         for name, count in self._counts().items():
-            self._show_pair(spec.COUNTERS[name].registers, count - self._before[name])
+            self._show_pair(_COUNTERS[name].registers, count - self._before[name])
 
     def _show(self, register: Register, **fields: int) -> None:
         for name, value in fields.items():

@@ -12,7 +12,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.sim import golden
+from p4sgd.sim import golden, kernels
 from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
@@ -93,12 +93,18 @@ class Run:
         mini_batch, part
             See `partials`.
         """
-        settings, flags, rows = self.settings, golden.Flags(), self._rows(mini_batch, part)
-        residuals = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, flags)
-        self._residual_saturated |= flags.residual_saturated
-        self._model.update(
-            rows.start, golden.delta(residuals, settings, self.importances[rows] if settings.weighted else None)
+        settings, table, mode, rows = self.settings, self.table, self.settings.label_mode, self._rows(mini_batch, part)
+        deltas = np.empty(rows.stop - rows.start, np.int64)
+        self._residual_saturated |= kernels.deltas_of(
+            sums,
+            self.labels[rows],
+            self.importances[rows],
+            (table.shift, table.slope, table.intercept),
+            (mode.sign, mode.offset, mode.constant),
+            settings.rate_mantissa,
+            deltas,
         )
+        self._model.update(rows.start, deltas)
         if rows.stop % settings.batch == 0:
             self._model.regularize()
 

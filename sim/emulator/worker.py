@@ -8,7 +8,7 @@ import numpy.typing as npt
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register
-from p4sgd.hw.spec.registers import ModelSource, identity, worker_map
+from p4sgd.hw.spec.registers import ModelSource, identity, program_map
 from p4sgd.hw.spec.run import LossTable
 from p4sgd.sim import golden
 
@@ -83,7 +83,7 @@ class Memory:
 
 
 class Registers:
-    """The register file of a worker, with the map and access kinds of the RTL.
+    """The register file of a worker, with the map and access kinds of the RTL, and what programs have besides.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Registers:
     """
 
     def __init__(self, config: WorkerConfig, on_strobe: Callable[[Register, Field, int], None]) -> None:
-        registers = worker_map(config)
+        registers = program_map(config)
         self._at = {register.offset: register for register in registers}
         self._word = {register.offset: register.reset for register in registers}
         self._on_strobe = on_strobe

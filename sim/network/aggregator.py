@@ -8,11 +8,15 @@ from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import (
     BROADCAST,
+    KEYED_VERSION,
     ROUND_BITS,
     VALUES,
     VERDICT,
+    VERSION,
+    Drop,
     DropReason,
     EchoValue,
+    KeyedDrop,
     MalformedPacketError,
     Packet,
     PacketType,
@@ -49,7 +53,7 @@ class SlotState:
     acknowledged
         Bitmap of the shards that have acknowledged the sums.
     sums
-        Eight int32.
+        Int32, eight for each micro-batch.
     """
 
     round: int = 0
@@ -77,6 +81,8 @@ class Aggregator:
         Number of places, each for one of the jobs that are served at a time.
     mac
         Own MAC address; packets to other addresses are dropped.
+    most
+        Most micro-batches in a packet of version 2; 0 to speak version 1 only, as hardware does.
 
     Attributes
     ----------
@@ -86,7 +92,7 @@ class Aggregator:
         Jobs served, by place.
     accepted : int
         Packets that changed the state or were answered.
-    drops : Counter of DropReason
+    drops : Counter of Drop
         All other packets.
     job_accepted, job_dropped : Counter of int
         Accepted and dropped packets to this address that belong to a job, by its place.
@@ -94,15 +100,16 @@ class Aggregator:
         Effects of accepted packets, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
     """
 
-    def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0) -> None:
+    def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0, most: int = 0) -> None:
         self.mac = mac
+        self.most = most
         self._slots = slots
         self._places = jobs
         self._place_of: dict[int, int] = {}
         self.jobs: dict[int, Job] = {}
         self.slots: list[list[SlotState]] = [[] for _ in range(jobs)]
         self.accepted = 0
-        self.drops: Counter[DropReason] = Counter()
+        self.drops: Counter[Drop] = Counter()
         self.job_accepted: Counter[int] = Counter()
         self.job_dropped: Counter[int] = Counter()
         self.counts: Counter[str] = Counter()
@@ -132,7 +139,8 @@ class Aggregator:
     def counters(self) -> dict[str, int]:
         """All counters but OVERRUNS, by the names of :func:`p4sgd.hw.spec.aggregator.counters`."""
         found = {"FRAMES": self.accepted + self.drops.total()}
-        found |= {f"DROPPED_{drop.name}": self.drops[drop] for drop in DropReason}
+        known: tuple[type[Drop], ...] = (DropReason, KeyedDrop) if self.most else (DropReason,)
+        found |= {f"DROPPED_{drop.name}": self.drops[drop] for reasons in known for drop in reasons}
         found |= {name: self.counts[name] for name in COUNTERS if name not in found and name != "OVERRUNS"}
         for place in range(self._places):
             accepted, dropped = job_counters(place)
@@ -142,7 +150,7 @@ class Aggregator:
     def receive_frame(self, frame: bytes, port: int) -> Answer | None:
         """Process a frame, which is dropped if it is not a packet."""
         try:
-            packet = Packet.from_bytes(frame)
+            packet = Packet.from_bytes(frame, self.most)
         except MalformedPacketError as error:
             self.drops[error.reason] += 1
             return None
@@ -159,15 +167,17 @@ class Aggregator:
             return None
         place = self._place_of.get(packet.job)
         outcome = self._act(packet, port, place)
-        if isinstance(outcome, DropReason):
+        if isinstance(outcome, Drop):
             self.drops[outcome] += 1
-        else:
-            self.accepted += 1
+            if place is not None:
+                self.job_dropped[place] += 1
+            return None
+        self.accepted += 1
         if place is not None:
-            (self.job_dropped if isinstance(outcome, DropReason) else self.job_accepted)[place] += 1
-        return None if isinstance(outcome, DropReason) else outcome
+            self.job_accepted[place] += 1
+        return outcome
 
-    def _act(self, packet: Packet, port: int, place: int | None) -> Answer | DropReason | None:
+    def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
         """The answer, None if the packet is accepted without an answer, or why it is dropped."""
         job = None if place is None else self.jobs[place]
         failed = self._failed_checks(packet, port, job)
@@ -178,6 +188,8 @@ class Aggregator:
         if failed:
             return failed[0]
         assert job is not None
+        if packet.key != job.key:  # packets of version 1 have none
+            return KeyedDrop.KEY
         act = self._partial if packet.type is PacketType.PARTIAL else self._acknowledge
         return act(slot, packet, job)
 
@@ -199,7 +211,7 @@ class Aggregator:
                 failed.append(DropReason.SOURCE)
         return failed
 
-    def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | DropReason | None:
+    def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if packet.round == (slot.round + 1) % _ROUNDS:
             slot.round = packet.round
             slot.aggregated = packet.bitmap
@@ -210,13 +222,15 @@ class Aggregator:
         elif slot.aggregated & packet.bitmap:
             complete = slot.aggregated == job.everyone
             return self._answer_one(PacketType.FULL, packet, slot, job) if complete else DropReason.DUPLICATE
+        elif len(packet.values) != len(slot.sums):
+            return DropReason.RUNT if len(packet.values) < len(slot.sums) else DropReason.LONG
         else:
             slot.aggregated |= packet.bitmap
             slot.sums = _add(slot.sums, packet.values)
         self.counts["PARTIALS"] += 1
         return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
 
-    def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | DropReason | None:
+    def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if slot.aggregated == 0:
             return DropReason.STALE
         if packet.round != slot.round:
@@ -246,6 +260,7 @@ class Aggregator:
             EchoValue.MAC_HIGH: mac >> 32,
             EchoValue.MAC_LOW: mac & 0xFFFFFFFF,
         }
+        is_keyed = bool(self.most) and packet.version >= KEYED_VERSION
         reply = Packet(
             type=PacketType.ECHO,
             job=packet.job,
@@ -257,6 +272,8 @@ class Aggregator:
             values=tuple(_wrap(values[name]) for name in EchoValue),
             destination=packet.source,
             source=self.mac,
+            version=KEYED_VERSION if is_keyed else VERSION,
+            most=self.most if is_keyed else 0,
         )
         return Answer(reply, 1 << port)
 
@@ -281,7 +298,9 @@ class Aggregator:
             shard=shard,
             workers=packet.workers,
             bitmap=job.everyone,
-            values=slot.sums if kind is PacketType.FULL else (0,) * VALUES,
+            values=slot.sums if kind is PacketType.FULL else () if job.key is not None else (0,) * VALUES,
             destination=destination,
             source=self.mac,
+            version=packet.version,
+            key=job.key,
         )

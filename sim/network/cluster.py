@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
-from p4sgd.hw.spec.packet import GROUP_BIT, Packet
+from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS, Packet
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Line, Restart, Schedule, between
@@ -62,6 +62,8 @@ class FaultyCluster:
         The workers, by shard index.
     aggregator
         The aggregator; shard i is on port i.
+    keyed
+        Whether packets are of version 2, and each job has a new key.
     schedule, seed
         The faults, and the seed of all random numbers, which also decide when workers submit and check their timers.
 
@@ -69,19 +71,28 @@ class FaultyCluster:
     ----------
     counts : Counter of str
         Fates of packets (see `Line`), packets ``resent``, and how often workers have ``given up``.
-    got : list of lists of eight int
+    got : list of lists of tuples of int
         Sums that each worker has received in this run, in order.
-    discarded : list of (operation, eight int)
+    discarded : list of (operation, tuple of int)
         Sums that a worker had received of operations that a restart of the job repeats.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        aggregator: Aggregator,
+        schedule: Schedule,
+        seed: int,
+        *,
+        keyed: bool = False,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
         self.discarded: list[tuple[int, tuple[int, ...]]] = []
         self._endpoints = endpoints
         self._aggregator = aggregator
         self._schedule = schedule
+        self._keyed = keyed
         self._rng = random.Random(seed)
         self._events = EventQueue()
         self._up = [Line(schedule.up, self._rng, self.counts) for _ in endpoints]
@@ -103,9 +114,10 @@ class FaultyCluster:
         self._job, self._first_round = job, first_round
         members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
         everyone = (1 << len(members)) - 1
-        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone), first_round)
+        key = self._rng.getrandbits(KEY_BITS) if self._keyed else None
+        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone, key), first_round)
         for endpoint in self._endpoints:
-            endpoint.job = job
+            endpoint.job, endpoint.key = job, key
             endpoint.join(first_round)
 
     def all_reduce(
@@ -116,13 +128,13 @@ class FaultyCluster:
         Parameters
         ----------
         partials
-            For each worker the eight partials of each operation, in order.
+            For each worker the partials of each operation, in order.
         time_limit
             Time without progress after which the run counts as stalled.
 
         Returns
         -------
-        list of lists of eight int
+        list of lists of tuples of int
             Sums that each worker has received, in order.
 
         Raises

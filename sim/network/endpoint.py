@@ -5,7 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, VALUES, DropReason, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.spec.packet import (
+    GROUP_BIT,
+    KEYED_VERSION,
+    ROUND_BITS,
+    VALUES,
+    VERSION,
+    Drop,
+    DropReason,
+    KeyedDrop,
+    MalformedPacketError,
+    Packet,
+    PacketType,
+)
 
 __all__ = ["Endpoint", "GivenUp", "SlotPhase"]
 
@@ -64,12 +76,16 @@ class Endpoint:
         How often this time doubles while there is no answer, 0 to 15.
     resends
         How often a packet is sent again before the endpoint gives up; 0 for no limit.
+    key
+        Key of the job, for packets of version 2; None for version 1.
+    most
+        Most micro-batches that the worker takes in a packet of version 2; 0 if it speaks version 1 only.
 
     Attributes
     ----------
-    sums : deque of tuples of eight int
+    sums : deque of tuples of int
         Sums in the order of the partials; the owner takes them from the left.
-    drops : Counter of DropReason
+    drops : Counter of Drop
         Packets that were dropped.
     joined : bool
         Whether the endpoint has neither left the job nor given up since the last join; if not, it uses no slots.
@@ -92,6 +108,8 @@ class Endpoint:
         resend_after: int = 100,
         doublings: int = 0,
         resends: int = 0,
+        key: int | None = None,
+        most: int = 0,
     ) -> None:
         self.job = job
         self.shard = shard
@@ -101,8 +119,10 @@ class Endpoint:
         self.resend_after = resend_after
         self.doublings = doublings
         self.resends = resends
+        self.key = key
+        self._most = most
         self._count = slots
-        self.drops: Counter[DropReason] = Counter()
+        self.drops: Counter[Drop] = Counter()
         self.echo: Packet | None = None
         self.join(first_round)
 
@@ -135,9 +155,10 @@ class Endpoint:
         return any(slot.phase is not SlotPhase.IDLE or slot.sums is not None for slot in self._slots)
 
     def submit(self, values: Sequence[int], now: int) -> Packet:
-        """Begin an AllReduce with this worker's eight partials; returns the packet to send.
+        """Begin an AllReduce with this worker's partials; returns the packet to send.
 
-        Whether they are int32 is checked only by `Packet.to_bytes`.
+        They are eight, or in version 2 eight for each micro-batch. Whether they are int32 is checked only by
+        `Packet.to_bytes`.
 
         Raises
         ------
@@ -154,7 +175,7 @@ class Endpoint:
     def receive_frame(self, frame: bytes, now: int) -> Packet | None:
         """Process a frame, which is dropped if it is not a packet."""
         try:
-            packet = Packet.from_bytes(frame)
+            packet = Packet.from_bytes(frame, self._most)
         except MalformedPacketError as error:
             self.drops[error.reason] += 1
             return None
@@ -180,8 +201,11 @@ class Endpoint:
         self._deliver()
         return self._packet(packet.slot)
 
-    def probe(self, slot: int, number: int, destination: int | None = None) -> Packet:
-        """A PROBE, by default to the aggregator of the job, about this worker and a slot."""
+    def probe(self, slot: int, number: int, destination: int | None = None, *, version: int = VERSION) -> Packet:
+        """A PROBE, by default to the aggregator of the job, about this worker and a slot.
+
+        The answer has the highest version that the aggregator speaks, but none above ``version``.
+        """
         return Packet(
             type=PacketType.PROBE,
             job=self.job,
@@ -193,6 +217,7 @@ class Endpoint:
             values=(number, *[0] * (VALUES - 1)),
             destination=self.peer_mac if destination is None else destination,
             source=self.local_mac,
+            version=version,
         )
 
     def resend(self, now: int) -> list[Packet]:
@@ -223,7 +248,7 @@ class Endpoint:
     def _round(self, slot: _Slot) -> int:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
 
-    def _check(self, packet: Packet) -> DropReason | None:
+    def _check(self, packet: Packet) -> Drop | None:
         """Why a packet is dropped: the first check that it fails; None if it passes all."""
         is_to_all = bool(packet.destination >> GROUP_BIT & 1)
         if not is_to_all and packet.destination != self.local_mac:
@@ -242,13 +267,19 @@ class Endpoint:
             return DropReason.SLOT
         if packet.source != self.peer_mac:
             return DropReason.SOURCE
+        if packet.key != self.key:
+            return KeyedDrop.KEY
         return self._check_slot(packet, self._slots[packet.slot])
 
-    def _check_slot(self, packet: Packet, slot: _Slot) -> DropReason | None:
+    def _check_slot(self, packet: Packet, slot: _Slot) -> Drop | None:
         if packet.round != self._round(slot):
             return DropReason.STALE
         waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
-        return None if slot.phase is waits_for else DropReason.DUPLICATE
+        if slot.phase is not waits_for:
+            return DropReason.DUPLICATE
+        if packet.type is PacketType.FULL and len(packet.values) != len(slot.values):
+            return DropReason.RUNT if len(packet.values) < len(slot.values) else DropReason.LONG
+        return None
 
     def _deliver(self) -> None:
         while self._delivered < self._submitted:
@@ -270,7 +301,9 @@ class Endpoint:
             shard=self.shard,
             workers=self.workers,
             bitmap=1 << self.shard,
-            values=slot.values if is_partial else (0,) * VALUES,
+            values=slot.values if is_partial else (0,) * VALUES if self.key is None else (),
             destination=self.peer_mac,
             source=self.local_mac,
+            version=VERSION if self.key is None else KEYED_VERSION,
+            key=self.key,
         )

@@ -1,6 +1,6 @@
 """Samples a second of worker processes and an aggregator across virtual Ethernet, and the processor time of each.
 
-    PYTHONPATH=tests python tests/bench/bench_processes.py [--data digits:3] [--config small] [--epochs 30]
+    PYTHONPATH=tests python tests/bench/bench_processes.py [--data digits:3] [--batch 64] [--merge 1 auto]
 
 Needs network namespaces: root, or `unshare -Urn` before it. Processor time is that of the whole run without start and
 upload, divided by its micro-batches of 8 samples; the rate is the median of the epochs.
@@ -48,33 +48,36 @@ def main() -> None:
     parser.add_argument("--batch", default="64")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--merge", nargs="*", default=["1", "auto"], help="micro-batches in a packet")
     options = parser.parse_args()
+    console = Console()
+    table = Table("process", *(f"--merge {merge}: user, kernel" for merge in options.merge))
+    spent: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder), options.workers, config=options.config, network="resend_us = 20000")
         try:
-            words = [options.data, "--batch", options.batch]
-            _, at_start = measure(lab, [*words, "--epochs", "1"])
-            document, used = measure(lab, [*words, "--epochs", str(options.epochs + 1)])
+            for merge in options.merge:
+                words = [options.data, "--batch", options.batch, "--merge", merge]
+                _, at_start = measure(lab, [*words, "--epochs", "1"])
+                document, used = measure(lab, [*words, "--epochs", str(options.epochs + 1)])
+                rates = [epoch["samples_per_second"] for epoch in document["epochs"]]
+                counters = [worker for epoch in document["epochs"] for worker in epoch["counters"]]
+                resent, sent = (sum(worker[name] for worker in counters) for name in ("PACKETS_RESENT", "PACKETS_SENT"))
+                console.print(
+                    f"{options.config}, {options.workers} workers, --batch {options.batch}, {document['packets']}: "
+                    f"{statistics.median(rates):,.0f} samples/s ({min(rates):,.0f} to {max(rates):,.0f}), {resent:,} "
+                    f"of {sent:,} packets sent again"
+                )
+                first = document["epochs"][0]
+                micro_batches = options.epochs * first["samples_per_second"] * first["seconds"] / 8
+                for name, now in used.items():
+                    times = [(end - begin) / micro_batches for begin, end in zip(at_start[name], now, strict=True)]
+                    spent.setdefault(name, []).append(" ".join(f"{each * 1e6:.0f}" for each in times))
         finally:
             lab.close()
-    epochs = document["epochs"]
-    rates = [epoch["samples_per_second"] for epoch in epochs]
-    resent = sum(worker["PACKETS_RESENT"] for epoch in epochs for worker in epoch["counters"])
-    sent = sum(worker["PACKETS_SENT"] for epoch in epochs for worker in epoch["counters"])
-    batches = options.epochs * sum(
-        worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] for worker in epochs[0]["counters"]
-    )
-    micro_batches = batches / 2 / options.workers  # a PARTIAL and an ACK of each worker
-    console = Console()
-    console.print(
-        f"{options.config}, {options.workers} workers: {statistics.median(rates):,.0f} samples/s "
-        f"({min(rates):,.0f} to {max(rates):,.0f}), {resent:,} of {sent:,} packets sent again"
-    )
-    table = Table("process", "user, µs a micro-batch", "kernel, µs a micro-batch")
-    for name, now in used.items():
-        spent = [(end - begin) / micro_batches * 1e6 for begin, end in zip(at_start[name], now, strict=True)]
-        table.add_row(name, *(f"{each:.0f}" for each in spent))
-    console.print(table)
+    for name, columns in spent.items():
+        table.add_row(name, *columns)
+    console.print("µs of processor time a micro-batch:", table)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@ r"""The AllReduce protocol in Python against networks and workers with random fa
 
     python tests/campaign/protocol.py [--runs 100000] [--seed 0] [--jobs 2] [--variant forgetful] [--only SEED]
 
-Each run draws a cluster and all that goes wrong in it. It must finish, and every worker must get every sum right.
+Each run draws a cluster, the version of its packets and all that goes wrong. It must finish, and every worker must get
+every sum right.
 The protocol without round numbers (forgetful) must not survive this: it shows that the campaign would see a mistake.
 """
 
@@ -12,7 +13,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
+from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
@@ -26,6 +27,7 @@ from support.forgetful import Forgetful
 VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
 
 FIGURES = (
+    "version 2",
     *("sums", "packets", "lost", "corrupted", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
     *("wrong sums", "stalls"),
 )
@@ -77,15 +79,18 @@ def random_timing(rng: random.Random) -> dict[str, int]:
 
 
 def run(seed: int, variant: str = "p4sgd") -> Outcome:
-    """One run of 20 to 30 operations."""
-    rng = random.Random(seed)
+    """One run of 20 to 30 operations; in version 2 each of several micro-batches."""
+    rng, of_version = random.Random(seed), random.Random(~seed)  # the faults are the same whatever the version is
+    most = of_version.choice((1, 3, MOST_MICRO_BATCHES)) if of_version.random() < 0.5 and variant == "p4sgd" else 0
     workers, slots, count = rng.randint(2, 8), rng.randint(1, 8), rng.randint(20, 30)
     schedule = random_schedule(rng, workers)
     timing = random_timing(rng)
-    ends = [Endpoint(slots, shard=shard, workers=workers, **timing) for shard in range(workers)]
-    partials = [[rng.choices(range(-(1 << 20), 1 << 20), k=VALUES) for _ in range(count)] for _ in ends]
+    ends = [Endpoint(slots, shard=shard, workers=workers, most=most, **timing) for shard in range(workers)]
+    sizes = [VALUES * of_version.randint(1, max(1, most)) for _ in range(count)]
+    partials = [[rng.choices(range(-(1 << 20), 1 << 20), k=size) for size in sizes] for _ in ends]
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
-    cluster = FaultyCluster(ends, VARIANTS[variant](slots), schedule, rng.getrandbits(32))
+    aggregator = VARIANTS[variant](slots, most=most)
+    cluster = FaultyCluster(ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0)
     near_wrap = (1 << ROUND_BITS) - rng.randint(1, 1 + count // slots)
     cluster.begin_job(rng.randrange(1, 256), rng.choice([1, near_wrap]))
     stall = ""
@@ -96,7 +101,7 @@ def run(seed: int, variant: str = "p4sgd") -> Outcome:
     checked = [*cluster.discarded, *(pair for got in cluster.got for pair in enumerate(got))]
     wrong = sum(sums != expected[operation] for operation, sums in checked)
     counts = cluster.counts + Counter(
-        {"runs": 1, "sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))}
+        {"runs": 1, "version 2": int(most > 0), "sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))}
     )
     if not wrong and not stall:
         return Outcome(seed, counts)

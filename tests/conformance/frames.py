@@ -2,21 +2,35 @@
 
 import struct
 from dataclasses import dataclass, replace
+from typing import Any
 
 PARTIAL, FULL, ACK, CLEAR, PROBE, ECHO = range(1, 7)
 NAMES = ("type 0", "PARTIAL", "FULL", "ACK", "CLEAR", "PROBE", "ECHO", *(f"type {kind}" for kind in range(7, 16)))
 
 BYTES = 64
 VALUES = 8
+MOST = 46
+"""Micro-batches in the longest frame of version 2."""
+
+KEYED_BYTES = 40
+"""Bytes of a frame of version 2 before its values."""
+
 BROADCAST = 0xFFFF_FFFF_FFFF
 
-# destination, source, EtherType, version and type, job, slot, round, shard, workers, bitmap, reserved, values
-_LAYOUT = struct.Struct(">6s6sHBBHHBBI6s8I")
+# destination, source, EtherType, version and type, job, slot, round, shard, workers, bitmap, reserved; then the values
+_HEADER = struct.Struct(">6s6sHBBHHBBI6s")
+_KEY = struct.Struct(">Q")
+_RESERVED_BITS = 48
+_COUNT_SHIFT = 32
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of 64 bytes, of this format or not; ``values`` are eight numbers modulo 2^32."""
+    """A frame, of this format or not; ``values`` are numbers modulo 2^32.
+
+    Without a key it has 64 bytes and eight values. With one, the layout is that of version 2: ``values`` are as many as
+    there are behind the key, and ``reserved`` begins with the number of micro-batches, unless ``count`` says otherwise.
+    """
 
     kind: int
     destination: int = 0
@@ -31,13 +45,16 @@ class Frame:
     version: int = 1
     ethertype: int = 0x88B5
     reserved: int = 0
+    key: int | None = None
+    count: int | None = None
 
-    def but(self, **fields: int) -> "Frame":
+    def but(self, **fields: Any) -> "Frame":
         """The same frame with other fields."""
         return replace(self, **fields)
 
     def to_bytes(self) -> bytes:
-        return _LAYOUT.pack(
+        count = (len(self.values) // VALUES if self.key is not None else 0) if self.count is None else self.count
+        header = _HEADER.pack(
             self.destination.to_bytes(6, "big"),
             self.source.to_bytes(6, "big"),
             self.ethertype,
@@ -48,16 +65,19 @@ class Frame:
             self.shard,
             self.workers,
             self.bitmap,
-            self.reserved.to_bytes(6, "big"),
-            *(value & 0xFFFF_FFFF for value in self.values),
+            (self.reserved | count << _COUNT_SHIFT).to_bytes(_RESERVED_BITS // 8, "big"),
         )
+        key = b"" if self.key is None else _KEY.pack(self.key)
+        values = b"".join((value & 0xFFFF_FFFF).to_bytes(4, "big") for value in self.values)
+        return (header + key + values).ljust(BYTES, b"\0")
 
     @classmethod
-    def from_bytes(cls, frame: bytes) -> "Frame":
-        """Of 64 bytes, whatever they are."""
-        destination, source, ethertype, first, job, slot, round_, shard, workers, bitmap, reserved, *values = (
-            _LAYOUT.unpack(frame)
+    def from_bytes(cls, frame: bytes, *, keyed: bool = False) -> "Frame":
+        """Of 64 bytes or more, whatever they are; with a key if that is asked for."""
+        destination, source, ethertype, first, job, slot, round_, shard, workers, bitmap, reserved = (
+            _HEADER.unpack_from(frame)
         )
+        rest = frame[KEYED_BYTES if keyed else _HEADER.size :]
         return cls(
             kind=first & 15,
             destination=int.from_bytes(destination, "big"),
@@ -68,10 +88,12 @@ class Frame:
             shard=shard,
             workers=workers,
             bitmap=bitmap,
-            values=tuple(values),
+            values=struct.unpack(f">{len(rest) // 4}I", rest),
             version=first >> 4,
             ethertype=ethertype,
             reserved=int.from_bytes(reserved, "big"),
+            key=_KEY.unpack_from(frame, _HEADER.size)[0] if keyed else None,
+            count=0,  # it is in what is reserved
         )
 
     def __str__(self) -> str:
@@ -79,9 +101,16 @@ class Frame:
         return f"{text} of {self.workers} bitmap {self.bitmap:#x}"
 
 
+def is_keyed(frame: bytes) -> bool:
+    """Whether a frame says that it is of version 2, and no probe or echo."""
+    return len(frame) >= BYTES and frame[14] >> 4 == 2 and frame[14] & 15 not in (PROBE, ECHO)
+
+
 def describe(frame: bytes) -> str:
     """A frame in a few words, for those who read vectors."""
-    return str(Frame.from_bytes(frame)) if len(frame) == BYTES else f"{len(frame)} bytes"
+    if len(frame) == BYTES or (is_keyed(frame) and not (len(frame) - KEYED_BYTES) % (4 * VALUES)):
+        return str(Frame.from_bytes(frame)) if len(frame) == BYTES else f"{Frame.from_bytes(frame)}, {len(frame)} bytes"
+    return f"{len(frame)} bytes"
 
 
 def mac_text(mac: int) -> str:

@@ -20,15 +20,27 @@ from conformance.script import cases_of
 from conformance.vectors import Case, Geometry, write
 
 COMMITTED = Path(__file__).with_name("vectors")
+KEYED = COMMITTED / "version2"
+"""Vectors for who speaks version 2: about its packets, and random ones. --version 2 makes the other topics."""
+
+KEYED_TOPIC = "keyed"
 SEED, FRAMES = 0, 4000
 """Of the random sequences that are committed."""
+
+
+def committed() -> dict[Path, Geometry]:
+    """The committed files, and the aggregator that each is for."""
+    plain = {file: Geometry() for file in sorted(COMMITTED.glob("*.jsonl*"))}
+    return plain | {file: Geometry(version=2) for file in sorted(KEYED.glob("*.jsonl*"))}
+
 
 SMALLEST = Geometry(slots=8, places=2, ports=4)
 """What cases can be made for."""
 
 
-def topics() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+def topics(version: int = 1) -> list[str]:
+    known = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+    return [topic for topic in known if version > 1 or topic != KEYED_TOPIC]
 
 
 def topic_cases(topic: str, geometry: Geometry) -> Iterator[Case]:
@@ -37,8 +49,8 @@ def topic_cases(topic: str, geometry: Geometry) -> Iterator[Case]:
 
 
 def hand_written(geometry: Geometry) -> Iterator[Case]:
-    """The cases of all topics."""
-    for topic in topics():
+    """The cases of all topics that are for an aggregator of this version."""
+    for topic in topics(geometry.version):
         yield from topic_cases(topic, geometry)
 
 
@@ -51,14 +63,20 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=default.slots, help="of each job")
     parser.add_argument("--places", type=int, default=default.places, help="jobs at a time")
     parser.add_argument("--ports", type=int, default=default.ports, help="ports that jobs use")
+    parser.add_argument("--version", type=int, choices=[1, 2], default=1, help="of the packet that is spoken")
     given = parser.parse_args()
-    geometry = Geometry(given.slots, given.places, given.ports)
+    geometry = Geometry(given.slots, given.places, given.ports, given.version)
     if not geometry.holds(SMALLEST):
         parser.error(f"cases are for {SMALLEST} and more, not for {geometry}")
     given.out.mkdir(parents=True, exist_ok=True)
-    for topic in topics():
+    for topic in topics(given.version):
         write(given.out / f"{topic}.jsonl", topic_cases(topic, geometry))
     write(given.out / "random.jsonl.gz", random_cases(geometry, given.seed, given.frames))
+    if given.out == COMMITTED:
+        KEYED.mkdir(exist_ok=True)
+        geometry = Geometry(version=2)
+        write(KEYED / f"{KEYED_TOPIC}.jsonl", topic_cases(KEYED_TOPIC, geometry))
+        write(KEYED / "random.jsonl.gz", random_cases(geometry, SEED, FRAMES // 4))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, KeyedDrop, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
@@ -487,6 +487,117 @@ class CountsStaleAsDuplicate(Aggregator):
         return DropReason.DUPLICATE if outcome is DropReason.STALE else outcome
 
 
+class _Keyed(Aggregator):
+    """A fault in what is of version 2."""
+
+
+class AnyKey(_Keyed):
+    """Does not look at the key."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        return super()._act(packet if job is None or packet.key is None else replace(packet, key=job.key), port, place)
+
+
+class HalfOfTheKey(_Keyed):
+    """Compares the lower half of the key."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        if job is not None and job.key is not None and packet.key is not None:
+            packet = replace(packet, key=packet.key & 0xFFFF_FFFF | job.key >> 32 << 32)
+        return super()._act(packet, port, place)
+
+
+class KeysAreOptional(_Keyed):
+    """Takes packets of version 1 in a job with a key."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        if job is not None and job.key is not None and packet.version == 1 and packet.type is not PacketType.PROBE:
+            packet = replace(packet, key=job.key, values=packet.values if packet.type is PacketType.PARTIAL else ())
+        return super()._act(packet, port, place)
+
+
+class KeyOfAcksDoesNotMatter(_Keyed):
+    """Looks at the key of PARTIAL alone."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        if job is not None and job.key is not None and packet.type is PacketType.ACK and packet.key is not None:
+            packet = replace(packet, key=job.key)
+        return super()._act(packet, port, place)
+
+
+class KeyBeforeSource(_Keyed):
+    """Looks at the key before all that a job's packet must have."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        if job is not None and packet.type is not PacketType.PROBE and packet.key != job.key:
+            return KeyedDrop.KEY
+        return super()._act(packet, port, place)
+
+
+class FirstMicroBatchOnly(_Keyed):
+    """Adds up the first micro-batch of those that join."""
+
+    def _partial(self, slot, packet, job):
+        if packet.round == slot.round and len(packet.values) > VALUES:
+            packet = replace(packet, values=packet.values[:VALUES] + (0,) * (len(packet.values) - VALUES))
+        return super()._partial(slot, packet, job)
+
+
+class ShortPartialsJoin(_Keyed):
+    """Adds a PARTIAL that is shorter than the others of its round."""
+
+    def _partial(self, slot, packet, job):
+        missing = len(slot.sums) - len(packet.values)
+        if packet.round == slot.round and missing > 0:
+            packet = replace(packet, values=packet.values + (0,) * missing)
+        return super()._partial(slot, packet, job)
+
+
+class KeepsTheLength(_Keyed):
+    """A slot has as many micro-batches as in its first round."""
+
+    def _partial(self, slot, packet, job):
+        if packet.key is not None and slot.aggregated and len(packet.values) != len(slot.sums):
+            return DropReason.LONG
+        return super()._partial(slot, packet, job)
+
+
+class ClearIsAsLongAsFull(_Keyed):
+    """CLEAR carries the sums, in version 2."""
+
+    def receive_frame(self, frame, port):
+        answer = super().receive_frame(frame, port)
+        if answer is not None and answer.packet.type is PacketType.CLEAR and answer.packet.key is not None:
+            return replace(answer, packet=_Padded(**vars(answer.packet)))
+        return answer
+
+
+class _Padded(Packet):
+    def to_bytes(self):
+        return super().to_bytes() + bytes(8)
+
+
+class EchoesVersion1(_Keyed):
+    """Answers a probe of version 2 in version 1."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, version=1, most=0))
+
+
+class EchoesVersion2(_Keyed):
+    """Answers a probe of version 1 in version 2."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, version=2, most=self.most))
+
+
 MUTANTS = [
     kind
     for kind in list(globals().values())
@@ -494,3 +605,6 @@ MUTANTS = [
 ]
 """All of them, and `Forgetful`."""
 assert Forgetful in MUTANTS
+
+KEYED_MUTANTS = {kind.__name__ for kind in MUTANTS if issubclass(kind, _Keyed)}
+"""Names of those that only cases of version 2 can catch."""

@@ -9,7 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from conformance.frames import ACK, BROADCAST, BYTES, CLEAR, ECHO, FULL, PARTIAL, PROBE, VALUES, Frame
+from conformance.frames import (
+    ACK,
+    BROADCAST,
+    BYTES,
+    CLEAR,
+    ECHO,
+    FULL,
+    KEYED_BYTES,
+    MOST,
+    PARTIAL,
+    PROBE,
+    VALUES,
+    Frame,
+    is_keyed,
+)
 from conformance.script import MAC, ROUNDS
 from conformance.vectors import Answer, Geometry, Look
 from p4sgd.hw.spec.job import Job
@@ -44,7 +58,8 @@ class Moment:
         self.is_over = self.thanked == everyone
 
     def sums(self) -> tuple[int, ...]:
-        return tuple(sum(packet.values[lane] for packet in self.partials) % (1 << 32) for lane in range(VALUES))
+        lanes = zip(*(packet.values for packet in self.partials), strict=True)
+        return tuple(sum(lane) % (1 << 32) for lane in lanes)
 
 
 def bits(shards: set[int]) -> int:
@@ -66,6 +81,14 @@ class Arrival:
         return packet.shard < len(self.job.members) and packet.bitmap == 1 << packet.shard
 
     @property
+    def count_bits(self) -> int:
+        """The reserved bits that hold a number of micro-batches."""
+        packet = self.packet
+        has_values = packet.key is not None and packet.kind in (PARTIAL, FULL)
+        has_most = packet.kind == ECHO and min(packet.version, self.geometry.version) > 1
+        return 0xFFFF << 32 if has_values or has_most else 0
+
+    @property
     def job(self) -> Job:
         assert self.service is not None
         return self.service.job
@@ -80,8 +103,8 @@ Check = tuple[str, Callable[[Arrival], bool]]
 
 FORMAT: tuple[Check, ...] = (
     ("ETHERTYPE", lambda a: a.packet.ethertype == 0x88B5),
-    ("VERSION", lambda a: a.packet.version == 1 or a.packet.kind in (PROBE, ECHO)),
-    ("RESERVED", lambda a: a.packet.reserved == 0),
+    ("VERSION", lambda a: 1 <= a.packet.version <= a.geometry.version or a.packet.kind in (PROBE, ECHO)),
+    ("RESERVED", lambda a: a.packet.reserved & ~a.count_bits == 0),
     ("ADDRESS", lambda a: a.packet.destination in ((MAC, BROADCAST) if a.packet.kind == PROBE else (MAC,))),
     ("TYPE", lambda a: a.packet.kind in (PARTIAL, ACK, PROBE)),
 )
@@ -119,9 +142,14 @@ class Oracle:
 
     def judge(self, frame: bytes, port: int) -> Judgement:
         """What must come of a frame; if it is taken it is remembered."""
-        if len(frame) != BYTES:
-            return None, ("DROPPED_RUNT" if len(frame) < BYTES else "DROPPED_LONG",)
-        packet = Frame.from_bytes(frame)
+        keyed = self.geometry.version > 1 and is_keyed(frame)
+        size = BYTES
+        if keyed and frame[14] & 15 in (PARTIAL, FULL):
+            count = frame[26] << 8 | frame[27]
+            size = KEYED_BYTES + 4 * VALUES * count if 0 < count <= MOST else 0
+        if len(frame) != size:
+            return None, ("DROPPED_RUNT" if len(frame) < size else "DROPPED_LONG",)
+        packet = Frame.from_bytes(frame, keyed=keyed)
         services = (service for service in self.services.values() if service.job.number == packet.job)
         arrival = Arrival(packet, port, next(services, None), self.geometry)
         for name, holds in FORMAT:
@@ -132,6 +160,8 @@ class Oracle:
             return self._told(arrival, failed)
         if failed:
             return self._dropped(arrival, failed[0])
+        if packet.key != arrival.job.key:
+            return self._dropped(arrival, "KEY")
         return self._worked(arrival)
 
     @staticmethod
@@ -154,7 +184,10 @@ class Oracle:
             self.geometry.slots,
             *divmod(mac, 1 << 32),
         )
-        echo = packet.but(kind=ECHO, destination=packet.source, source=MAC, version=1).but(
+        version = min(max(1, packet.version), self.geometry.version)
+        echo = packet.but(kind=ECHO, destination=packet.source, source=MAC).but(
+            version=version,
+            count=MOST if version > 1 else 0,
             round=shown.round if shown else 0,
             bitmap=bits(shown.heard) if shown else 0,
             values=values,
@@ -173,6 +206,10 @@ class Oracle:
             is_new = ahead == 1 or (is_now and packet.shard not in before.heard)
         else:
             is_new = is_now and before.is_complete and packet.shard not in before.thanked
+        if is_new and packet.kind == PARTIAL and ahead == 0:
+            length = len(before.partials[0].values)
+            if len(packet.values) != length:
+                return self._dropped(arrival, "RUNT" if len(packet.values) < length else "LONG")
         if is_new:
             service.taken.setdefault(packet.slot, []).append(packet)
             return self._first(arrival, service.moment(packet.slot))
@@ -212,6 +249,8 @@ class Oracle:
             source=MAC,
             shard=0 if to_all else packet.shard,
             bitmap=bits(set(range(len(job.members)))),
-            values=slot.sums() if kind == FULL else (0,) * VALUES,
+            values=slot.sums() if kind == FULL else () if job.key is not None else (0,) * VALUES,
+            reserved=0,
+            count=None,
         )
         return Answer(reply.to_bytes(), job.ports if to_all else 1 << member.port)

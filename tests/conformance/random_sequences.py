@@ -4,7 +4,7 @@ import random
 from collections import deque
 from collections.abc import Iterator
 
-from conformance.frames import ACK, BROADCAST, BYTES, PARTIAL, PROBE, VALUES, Frame
+from conformance.frames import ACK, BROADCAST, BYTES, PARTIAL, PROBE, VALUES, Frame, is_keyed
 from conformance.oracle import Oracle, Service
 from conformance.script import MAC, ROUNDS
 from conformance.vectors import Begin, Case, End, Geometry, Look, Send
@@ -75,7 +75,9 @@ class _Sequence:
         ports = sum({1 << member.port for member in members})
         if rng.random() < 0.1:
             ports = rng.randrange(1, 1 << self._geometry.ports)
-        job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports)
+        has_key = self._geometry.version > 1 and rng.random() < 0.8
+        key = rng.getrandbits(64) if has_key else None
+        job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key)
         first_round = rng.choice((1, 1, 65533, 32766, rng.randrange(ROUNDS)))
         self._oracle.begin(place, job, first_round)
         return Begin(place, job, first_round)
@@ -105,9 +107,14 @@ class _Sequence:
             kind, distance, shards = rng.choice((PARTIAL, ACK)), rng.choice(_DISTANCES), list(everyone)
         shard = rng.choice(shards)
         extremes = rng.random() < 0.3
-        values = tuple(rng.choice(_EXTREMES) if extremes else rng.getrandbits(32) for _ in range(VALUES))
+        key = service.job.key
+        count = VALUES
+        if key is not None and kind == PARTIAL:
+            joins = distance == 0 and bool(now.partials) and rng.random() < 0.95
+            count = len(now.partials[0].values) if joins else VALUES * rng.choice((1, 1, 2, 3, 8, 46))
+        values = tuple(rng.choice(_EXTREMES) if extremes else rng.getrandbits(32) for _ in range(count))
         if rng.random() < 0.06:
-            kind, values = PROBE, (rng.getrandbits(32), *[0] * (VALUES - 1))
+            kind, values, key = PROBE, (rng.getrandbits(32), *[0] * (VALUES - 1)), None
         member = service.job.members[shard]
         packet = Frame(
             kind,
@@ -119,7 +126,9 @@ class _Sequence:
             shard=shard,
             workers=len(everyone),
             bitmap=1 << shard,
-            values=values if kind != ACK else (0,) * VALUES,
+            values=values if kind != ACK else () if key is not None else (0,) * VALUES,
+            version=1 if key is None else 2,
+            key=key,
         )
         return member.port, packet
 
@@ -133,12 +142,13 @@ class _Sequence:
             return port, frame[: rng.randrange(len(frame) + 1)]
         if kind < 0.24:
             return port, frame + rng.randbytes(rng.choice((1, 1, 36, 64, 65, 1450)))
-        if kind < 0.5 or len(frame) != BYTES:
+        keyed = self._geometry.version > 1 and is_keyed(frame) and not len(frame) % 4
+        if kind < 0.5 or (len(frame) != BYTES and not keyed):
             flipped = bytearray(frame or b"\0")
             for _ in range(rng.choice((1, 1, 2))):
-                flipped[rng.randrange(min(len(flipped), 32))] ^= 1 << rng.randrange(8)
+                flipped[rng.randrange(min(len(flipped), 40 if keyed else 32))] ^= 1 << rng.randrange(8)
             return port, bytes(flipped)
-        packet = Frame.from_bytes(frame)
+        packet = Frame.from_bytes(frame, keyed=keyed)
         others = {
             "kind": rng.randrange(16),
             "destination": rng.choice((BROADCAST, packet.source, MAC ^ 1)),
@@ -154,5 +164,7 @@ class _Sequence:
             "ethertype": rng.getrandbits(16),
             "reserved": 1 << rng.randrange(48),
         }
+        if keyed:
+            others |= {"key": packet.key ^ 1 << rng.randrange(64), "reserved": packet.reserved ^ 1 << rng.randrange(48)}
         wrong = rng.sample(sorted(others), rng.choice((1, 1, 1, 2, 2, 3)))
         return port, packet.but(**{name: others[name] for name in wrong}).to_bytes()

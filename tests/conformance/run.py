@@ -37,7 +37,8 @@ def main() -> None:
     try:
         with contextlib.ExitStack() as stack:
             controller = open_controller(read_cluster(given.cluster))
-            geometry = Geometry(controller.slots, controller.jobs, len(given.interface))
+            version = 2 if controller.most else 1
+            geometry = Geometry(controller.slots, controller.jobs, len(given.interface), version)
             if not geometry.holds(SMALLEST):
                 sys.exit(f"cases are for {SMALLEST} and more, not for {geometry}")
             abilities = Abilities(

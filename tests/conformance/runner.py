@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from conformance.frames import BYTES, describe
+from conformance.frames import describe
 from conformance.subject import Abilities, State, Subject
 from conformance.vectors import Begin, Case, End, Look, Send, Step
 
@@ -70,7 +70,7 @@ class _Run:
 
     def __init__(self, subject: Subject, case: Case, done: Done) -> None:
         have, needed = subject.abilities.geometry, case.geometry
-        if have.slots != needed.slots or not have.holds(needed):
+        if have.slots != needed.slots or have.version != needed.version or not have.holds(needed):
             raise UnfitError(f"{case.name} is for {needed}, not for {have}")
         self._subject = subject
         self._case = case
@@ -180,4 +180,4 @@ def _ports(bitmap: int) -> Iterator[int]:
 
 
 def _shown(frame: bytes) -> str:
-    return f"  {describe(frame)}\n  {frame.hex()}" if len(frame) == BYTES else f"  {len(frame)} bytes {frame.hex()}"
+    return f"  {describe(frame)}\n  {frame.hex()}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from conformance.frames import ACK, CLEAR, ECHO, FULL, PARTIAL, PROBE, VALUES, Frame
+from conformance.frames import ACK, CLEAR, ECHO, FULL, MOST, PARTIAL, PROBE, VALUES, Frame
 from conformance.vectors import Answer, Begin, Case, End, Geometry, Look, Send
 from p4sgd.hw.spec.job import Job, Member
 
@@ -17,7 +17,7 @@ MAC = 0x0250_3453_47FF
 ROUNDS = 1 << 16
 
 _VERDICT = ("JOB", "WORKERS", "SHARD", "SLOT", "SOURCE")
-_COUNTED_BY_JOB = {"WORKERS", "SHARD", "SLOT", "SOURCE", "STALE", "DUPLICATE"}
+_COUNTED_BY_JOB = {"WORKERS", "SHARD", "SLOT", "SOURCE", "KEY", "STALE", "DUPLICATE"}
 
 
 def lanes(number: int) -> tuple[int, ...]:
@@ -46,16 +46,18 @@ class Script:
         ports: Sequence[int] | None = None,
         to_all: int | None = None,
         addresses: int | None = None,
+        key: int | None = None,
     ) -> "Running":
         """Begin a job; its shard w is behind port w modulo their number, and answers to all leave through these.
 
         Members' addresses follow from the job's number; with ``addresses`` they are those of the job of that number.
+        With a key its packets are of version 2.
         """
         behind = ports or [shard % self.geometry.ports for shard in range(workers)]
         first = 0x0250_0000_0000 + ((number if addresses is None else addresses) << 8)
         members = tuple(Member(first + shard, port) for shard, port in enumerate(behind))
         used = sum({1 << port for port in behind}) if to_all is None else to_all
-        job = Job(number, members, 0x0350_0000_0000 + number, used)
+        job = Job(number, members, 0x0350_0000_0000 + number, used, key)
         self.case.steps.append(Begin(place, job, first_round % ROUNDS))
         return Running(self, place, job)
 
@@ -86,6 +88,8 @@ class Running:
             "workers": self.workers,
             "bitmap": 1 << shard,
         }
+        if self.job.key is not None and kind != PROBE:
+            right |= {"version": 2, "key": self.job.key, "values": ()}
         return Frame(kind, **right | fields)
 
     def send(self, frame: Frame | bytes, port: int, why: str = "") -> "Outcome":
@@ -107,7 +111,7 @@ class Running:
         return self._sent(self.frame(PARTIAL, shard, **packet | wrong), shard, port, why)
 
     def ack(
-        self, shard: int, round_: int, *, slot: int = 0, port: int | None = None, why: str = "", **wrong: int
+        self, shard: int, round_: int, *, slot: int = 0, port: int | None = None, why: str = "", **wrong: Any
     ) -> "Outcome":
         packet = {"slot": slot, "round": round_ % ROUNDS}
         return self._sent(self.frame(ACK, shard, **packet | wrong), shard, port, why)
@@ -181,9 +185,9 @@ class Outcome:
         self._note(["CLEARS_TO_ONE"], self._to_one(CLEAR))
 
     def dropped(self, reason: str) -> None:
-        """Nothing changes but counters."""
+        """Nothing changes but counters. Of a job's packet RUNT and LONG mean other lengths than those of its round."""
         counts = [f"DROPPED_{reason}"]
-        if reason in _COUNTED_BY_JOB:
+        if reason in _COUNTED_BY_JOB or (reason in ("RUNT", "LONG") and self._running is not None):
             assert self._running is not None, "only a packet of a job is dropped for this"
             counts.append(f"JOB{self._running.place}_DROPPED")
         self._write(None, counts)
@@ -214,8 +218,11 @@ class Outcome:
             address >> 32,
             address & 0xFFFF_FFFF,
         )
+        version = min(max(1, probe.version), self._script.geometry.version)
         reply = Frame(
             ECHO,
+            version=version,
+            count=MOST if version > 1 else 0,
             destination=probe.source,
             source=MAC,
             job=probe.job,
@@ -237,6 +244,9 @@ class Outcome:
     def _reply(self, kind: int, destination: int, shard: int, values: tuple[int, ...]) -> bytes:
         packet, running = self._packet, self._running
         assert running is not None
+        key = running.job.key
+        if not values:
+            values = () if key is not None else (0,) * VALUES
         return Frame(
             kind,
             destination=destination,
@@ -248,14 +258,16 @@ class Outcome:
             workers=running.workers,
             bitmap=running.job.everyone,
             values=values,
+            version=1 if key is None else 2,
+            key=key,
         ).to_bytes()
 
-    def _to_all(self, kind: int, values: tuple[int, ...] = (0,) * VALUES) -> Answer:
+    def _to_all(self, kind: int, values: tuple[int, ...] = ()) -> Answer:
         assert self._running is not None
         job = self._running.job
         return Answer(self._reply(kind, job.group_mac, 0, values), job.ports)
 
-    def _to_one(self, kind: int, values: tuple[int, ...] = (0,) * VALUES) -> Answer:
+    def _to_one(self, kind: int, values: tuple[int, ...] = ()) -> Answer:
         assert self._running is not None
         shard = self._packet.shard
         member = self._running.job.members[shard]

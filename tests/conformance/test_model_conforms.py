@@ -5,35 +5,42 @@ from dataclasses import replace
 import pytest
 from support.bench import default_seed
 
-from conformance.generate import COMMITTED, hand_written
-from conformance.model_subject import ModelSubject
-from conformance.mutants import MUTANTS
+from conformance.generate import COMMITTED, committed, hand_written
+from conformance.model_subject import BatchSubject, ModelSubject
+from conformance.mutants import KEYED_MUTANTS, MUTANTS
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, UnfitError, run
 from conformance.vectors import Geometry, Send, read
 from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 
+KEYED = Geometry(version=2)
+FILES = [file for file, geometry in committed().items() if geometry == Geometry()]
+SUBJECTS = pytest.mark.parametrize("subject", [ModelSubject, BatchSubject])
 SMALL, MIDDLE, LARGE = Geometry(8, 2, 4), Geometry(1024, 8, 32), Geometry(65536, 2, 5)
 
 
+@SUBJECTS
 @pytest.mark.parametrize("close", [False, True], ids=["apart", "close"])
-@pytest.mark.parametrize("file", sorted(COMMITTED.iterdir()), ids=lambda file: file.name)
-def test_committed_vectors(file, close):
-    done = run(ModelSubject(Geometry()), read(file), close=close)
+@pytest.mark.parametrize(("file", "geometry"), committed().items(), ids=lambda of: getattr(of, "name", ""))
+def test_committed_vectors(file, geometry, close, subject):
+    done = run(subject(geometry), read(file), close=close)
     assert done.cases
     assert not done.left_out
 
 
-@pytest.mark.parametrize("geometry", [SMALL, MIDDLE, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
-def test_cases_of_other_sizes(geometry):
-    run(ModelSubject(geometry), hand_written(geometry))
+@SUBJECTS
+@pytest.mark.parametrize("geometry", [SMALL, MIDDLE, KEYED, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+def test_cases_of_other_sizes(geometry, subject):
+    """Those of version 1 too on who speaks version 2: a job without a key is served as ever."""
+    run(subject(geometry), hand_written(geometry))
 
 
-@pytest.mark.parametrize("geometry", [SMALL, Geometry()], ids=str)
-def test_new_random_sequences(geometry):
+@SUBJECTS
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), KEYED], ids=str)
+def test_new_random_sequences(geometry, subject):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
-    assert run(ModelSubject(geometry), random_cases(geometry, seed, 10_000)).frames == 10_000
+    assert run(subject(geometry), random_cases(geometry, seed, 10_000)).frames == 10_000
 
 
 def test_no_counter_is_missing():
@@ -42,20 +49,22 @@ def test_no_counter_is_missing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE], ids=str)
-def test_long_random_sequences(geometry):
+@SUBJECTS
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED], ids=str)
+def test_long_random_sequences(geometry, subject):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
-    assert run(ModelSubject(geometry), random_cases(geometry, seed, 200_000)).frames == 200_000
+    assert run(subject(geometry), random_cases(geometry, seed, 200_000)).frames == 200_000
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_fault_is_caught_by_a_case(mutant):
     """A test of the test: what is written by hand finds each fault, without the random sequences."""
     caught = []
-    for case in hand_written(Geometry()):
+    geometry = KEYED if mutant.__name__ in KEYED_MUTANTS else Geometry()
+    for case in hand_written(geometry):
         try:
-            run(ModelSubject(Geometry(), mutant), [case])
+            run(ModelSubject(geometry, mutant), [case])
         except (NonconformanceError, ValueError) as error:  # some stop at what they have done
             caught.append(str(error))
     print(f"{mutant.__doc__} Caught by {len(caught)} cases, the first:\n{(caught or [''])[0]}")
@@ -114,14 +123,8 @@ def test_what_cannot_reach_a_subject_is_left_out():
     """Short and long frames, and those of other protocols; all else is compared as ever."""
     subject = ModelSubject(Geometry())
     subject.abilities = replace(subject.abilities, shortest=14, longest=1514, sees_other_protocols=False)
-    frames = [
-        step.frame
-        for file in COMMITTED.iterdir()
-        for case in read(file)
-        for step in case.steps
-        if isinstance(step, Send)
-    ]
+    frames = [step.frame for file in FILES for case in read(file) for step in case.steps if isinstance(step, Send)]
     left_out = sum(not 14 <= len(frame) <= 1514 or frame[12:14] != bytes.fromhex("88b5") for frame in frames)
-    done = [run(subject, read(file)) for file in COMMITTED.iterdir()]
+    done = [run(subject, read(file)) for file in FILES]
     assert sum(part.left_out for part in done) == left_out > 0
     assert sum(part.frames for part in done) == len(frames) - left_out

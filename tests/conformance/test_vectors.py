@@ -10,7 +10,17 @@ from jsonschema import Draft202012Validator
 
 from conformance import oracle, script
 from conformance.frames import NAMES, Frame
-from conformance.generate import COMMITTED, FRAMES, SEED, hand_written, topic_cases, topics
+from conformance.generate import (
+    COMMITTED,
+    FRAMES,
+    KEYED,
+    KEYED_TOPIC,
+    SEED,
+    committed,
+    hand_written,
+    topic_cases,
+    topics,
+)
 from conformance.oracle import Oracle
 from conformance.random_sequences import random_cases
 from conformance.script import MAC
@@ -19,11 +29,14 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 from p4sgd.hw.spec.packet import VERDICT, DropReason, Packet, PacketType
 
 SCHEMA = json.loads((COMMITTED.parent / "schema.json").read_text())
-FILES = sorted(COMMITTED.iterdir())
+FILES = list(committed())
 
 
 def test_a_file_for_every_topic():
-    assert {file.name for file in FILES} == {*(f"{topic}.jsonl" for topic in topics()), "random.jsonl.gz"}
+    names = {str(file.relative_to(COMMITTED)) for file in FILES}
+    plain = {*(f"{topic}.jsonl" for topic in topics()), "random.jsonl.gz"}
+    assert names == plain | {f"{KEYED.name}/{name}" for name in (f"{KEYED_TOPIC}.jsonl", "random.jsonl.gz")}
+    assert set(topics(2)) == {*topics(), KEYED_TOPIC}
 
 
 @pytest.mark.parametrize("topic", topics())
@@ -35,6 +48,14 @@ def test_files_are_what_the_cases_make(topic):
 def test_random_sequences_are_what_the_seed_makes():
     made = to_text(random_cases(Geometry(), SEED, FRAMES))
     assert to_text(read(COMMITTED / "random.jsonl.gz")) == made, "run: python tests/conformance/generate.py"
+
+
+def test_files_of_version_2_are_what_cases_and_seed_make():
+    geometry = Geometry(version=2)
+    made = to_text(topic_cases(KEYED_TOPIC, geometry))
+    assert (KEYED / f"{KEYED_TOPIC}.jsonl").read_text() == made, "run: python tests/conformance/generate.py"
+    made = to_text(random_cases(geometry, SEED, FRAMES // 4))
+    assert to_text(read(KEYED / "random.jsonl.gz")) == made, "run: python tests/conformance/generate.py"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -56,15 +77,17 @@ def test_the_schema_is_one_and_refuses():
 def test_the_schema_has_every_counter():
     names = set(SCHEMA["$defs"]["counter"]["enum"])
     known = set(counters(AggregatorConfig(slots=8, jobs=8))) - {"FRAMES", "OVERRUNS"}
-    assert names == known
+    assert names == known | {"DROPPED_KEY"}
 
 
 def test_names_are_unique():
-    names = Counter(case.name for file in FILES for case in read(file))
+    names = Counter((file.parent, case.name) for file in FILES for case in read(file))
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("geometry", [Geometry(), Geometry(8, 2, 4), Geometry(4096, 8, 5), Geometry(65536, 2, 32)])
+@pytest.mark.parametrize(
+    "geometry", [Geometry(), Geometry(8, 2, 4), Geometry(4096, 8, 5), Geometry(65536, 2, 32), Geometry(version=2)]
+)
 def test_the_oracle_agrees_with_every_case(geometry):
     """Two readings of the specification: by hand, case by case, and as rules over what a slot has taken."""
     for case in hand_written(geometry):
@@ -84,9 +107,11 @@ def test_the_oracle_agrees_with_every_case(geometry):
 def test_every_outcome_is_there():
     """Both in what is written by hand and in the random sequences: every counter, but answers that no way out took."""
     every = set(counters(AggregatorConfig(jobs=2))) - {"FRAMES", "OVERRUNS"}
-    for cases in (hand_written(Geometry()), random_cases(Geometry(), SEED, FRAMES)):
-        moved = {name for case in cases for step in case.steps if isinstance(step, Send) for name in step.counts}
-        assert moved >= every
+    for version, further in ((1, set()), (2, {"DROPPED_KEY"})):
+        geometry = Geometry(version=version)
+        for cases in (hand_written(geometry), random_cases(geometry, SEED, FRAMES)):
+            moved = {name for case in cases for step in case.steps if isinstance(step, Send) for name in step.counts}
+            assert moved >= every | further
 
 
 def test_frames_are_those_of_the_specification():
@@ -96,11 +121,15 @@ def test_frames_are_those_of_the_specification():
     mine = Frame(5, 0x010203040506, 0x0A0B0C0D0E0F, 1, 0x0203, 0x0405, 6, 7, 0x08090A0B, values, 12)
     its = Packet(PacketType.PROBE, 1, 0x0203, 0x0405, 6, 7, 0x08090A0B, values, 0x010203040506, 0x0A0B0C0D0E0F, 12)
     assert mine.to_bytes() == its.to_bytes()
+    values = tuple(range(-8, 8))
+    mine = Frame(2, 0x010203040506, 0x0A0B0C0D0E0F, 1, 2, 3, 4, 5, 6, values, 2, key=0x1122334455667788)
+    its = Packet(PacketType.FULL, 1, 2, 3, 4, 5, 6, values, 0x010203040506, 0x0A0B0C0D0E0F, 2, 0x1122334455667788)
+    assert mine.to_bytes() == its.to_bytes()
 
 
 @given(st.binary(min_size=64, max_size=64))
 def test_every_frame_is_taken_apart_and_put_together(frame):
-    assert Frame.from_bytes(frame).to_bytes() == frame
+    assert Frame.from_bytes(frame).to_bytes() == Frame.from_bytes(frame, keyed=True).to_bytes() == frame
 
 
 def test_reasons_and_verdicts_are_those_of_the_specification():
@@ -110,7 +139,7 @@ def test_reasons_and_verdicts_are_those_of_the_specification():
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
-    cases = list(random_cases(Geometry(), 1, 300))
+    cases = [*random_cases(Geometry(), 1, 300), *random_cases(Geometry(version=2), 1, 300)]
     for name in ("some.jsonl", "some.jsonl.gz"):
         write(tmp_path / name, cases)
         assert list(read(tmp_path / name)) == cases

@@ -13,11 +13,15 @@ from p4sgd.hw.spec.job import Job, Member
 
 @dataclass(frozen=True)
 class Geometry:
-    """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports."""
+    """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports.
+
+    ``version`` is the highest of the packet that it speaks.
+    """
 
     slots: int = 64
     places: int = 4
     ports: int = 4
+    version: int = 1
 
     def holds(self, other: "Geometry") -> bool:
         """Whether it is as large in everything."""
@@ -90,7 +94,8 @@ class VectorError(ValueError):
 
 def _job_of(record: dict[str, Any]) -> Job:
     members = tuple(Member(mac_number(member["mac"]), member["port"]) for member in record["members"])
-    return Job(record["job"], members, mac_number(record["group_mac"]), record["ports"])
+    key = int(record["key"], 16) if "key" in record else None
+    return Job(record["job"], members, mac_number(record["group_mac"]), record["ports"], key)
 
 
 def _record(step: Step) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _record(step: Step) -> dict[str, Any]:
                 "group_mac": mac_text(job.group_mac),
                 "ports": job.ports,
                 "members": members,
-            }
+            } | ({} if job.key is None else {"key": f"{job.key:016x}"})
         case End(place):
             return {"end": place}
         case Look(place, slot, round_, aggregated, acknowledged):
@@ -143,7 +148,8 @@ def to_text(cases: Iterable[Case]) -> str:
     for case in cases:
         size = case.geometry
         head = {"case": case.name, "why": case.why, "mac": mac_text(case.mac)}
-        lines.append(json.dumps(head | {"slots": size.slots, "places": size.places, "ports": size.ports}))
+        head |= {"slots": size.slots, "places": size.places, "ports": size.ports}
+        lines.append(json.dumps(head | ({"version": size.version} if size.version > 1 else {})))
         lines += [json.dumps(_record(step)) for step in case.steps]
     return "".join(line + "\n" for line in lines)
 
@@ -163,7 +169,7 @@ def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
             if "case" in record:
                 if case is not None:
                     yield case
-                geometry = Geometry(record["slots"], record["places"], record["ports"])
+                geometry = Geometry(record["slots"], record["places"], record["ports"], record.get("version", 1))
                 case = Case(record["case"], record["why"], mac_number(record["mac"]), geometry)
             elif case is None:
                 raise ValueError("a step before the first case")

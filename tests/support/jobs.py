@@ -23,6 +23,9 @@ SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128
 
 PAGE = 4096
 
+KEY = 0xFEDC_BA98_7654_3210
+"""Of jobs with packets of version 2."""
+
 
 @dataclass
 class Job:
@@ -202,8 +205,12 @@ def configure(
     aggregator_mac: int = 0,
     resend_cycles: int = 2000,
     resends: int = 0,
+    merge: int = 0,
 ) -> list[RegisterClient]:
-    """Have workers of a device join a job, under a number, with all that a run needs; returns their registers."""
+    """Have workers of a device join a job, under a number, with all that a run needs; returns their registers.
+
+    Packets are of version 2, with up to ``merge`` micro-batches, unless that is 0.
+    """
     settings = job.settings
     clients = []
     for index, worker in enumerate(workers):
@@ -250,6 +257,9 @@ def configure(
             client.write(registers.TABLE_SLOPE, value=slope)
             client.write(registers.TABLE_INTERCEPT, value=intercept)
         client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+        if merge:
+            client.write(registers.MERGE, value=merge)
+            client.write_pair(registers.JOB_KEY, KEY)
         client.write(registers.JOB, job=number, shard=index, workers=settings.workers)
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
         client.write(registers.RESEND, limit=resends, doublings=2)

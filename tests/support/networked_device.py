@@ -14,6 +14,8 @@ from p4sgd.sim.network.aggregator import Aggregator
 class CountingAggregator:
     """The model, with the counters of the hardware that an examination looks at."""
 
+    most = 0
+
     def __init__(self, slots):
         self.model = Aggregator(slots)
         self.counts = Counter()

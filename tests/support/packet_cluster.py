@@ -8,6 +8,7 @@ from collections import Counter
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
 from p4sgd.sim.emulator import NetworkedWorker
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.faults import Faults, Line
@@ -40,7 +41,8 @@ class PacketCluster:
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
     ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
-    ways, ``cut`` a set of workers whose links are cut.
+    ways, ``cut`` a set of workers whose links are cut. The aggregator takes packets of version 2 with up to ``most``
+    micro-batches.
     """
 
     name = "packets"
@@ -51,7 +53,7 @@ class PacketCluster:
     names = None
     absent = ()
 
-    def __init__(self, configs, *, make=None, seed=0, up=None, down=None):
+    def __init__(self, configs, *, make=None, seed=0, up=None, down=None, most=MOST_MICRO_BATCHES):
         rng = random.Random(seed)
         make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now))
         self.counts = Counter()
@@ -61,7 +63,7 @@ class PacketCluster:
         self._arrivals = []  # heap of (time, order, action)
         self._order = itertools.count()
         self._up, self._down = ([Line(faults or Faults(), rng, self.counts) for _ in configs] for faults in (up, down))
-        self.switch = Aggregator(max(config.slots for config in configs))
+        self.switch = Aggregator(max(config.slots for config in configs), most=most)
         self.workers = [
             _Worker(self, make(config, lambda frame, i=index: self._send(i, frame)))
             for index, config in enumerate(configs)
@@ -73,7 +75,9 @@ class PacketCluster:
             self.switch.mac = clients[0].read_pair(registers.PEER_MAC)
             members = [Member(client.read_pair(registers.LOCAL_MAC), port) for port, client in enumerate(clients)]
             number = clients[0].read(registers.JOB)["job"]
-            self.switch.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
+            keys = {client.read_pair(registers.JOB_KEY) for client in clients if client.read(registers.MERGE)["value"]}
+            assert len(keys) <= 1
+            self.switch.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1, min(keys, default=None)))
 
     def wait(self, timeout_s=None):
         limit = self.now + _LIMIT

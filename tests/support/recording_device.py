@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.registers import worker_map
+from p4sgd.hw.spec.registers import program_map
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Write:
 
 
 class RecordingWorker:
-    """Registers keep what was written; memory is bytes."""
+    """Registers keep what was written, those of programs too, but MERGE_MOST is 0, as on boards; memory is bytes."""
 
     def __init__(self, config, size=1 << 20):
         self.config = config
-        self.map = worker_map(config)
+        self.map = program_map(config)
         self.words = {self.map[name].offset: word for name, word in registers.identity(config).items()}
         self.words[registers.CTRL.offset] = registers.CTRL.encode(idle=1)
         self.writes: list[Write] = []

@@ -29,17 +29,20 @@ def worker_mac(shard, number=1):
     return 0x0200_0000_0000 | number << 8 | shard
 
 
-def job_of(workers, number=1, ports=None):
-    """A job whose shard i is behind port i, or as said."""
+def job_of(workers, number=1, ports=None, key=None):
+    """A job whose shard i is behind port i, or as said; with a key its packets are of version 2."""
     ports = list(range(workers)) if ports is None else ports
     members = tuple(Member(worker_mac(shard, number), port) for shard, port in enumerate(ports))
-    return Job(number, members, 1 << GROUP_BIT | number, sum(1 << port for port in set(ports)))
+    return Job(number, members, 1 << GROUP_BIT | number, sum(1 << port for port in set(ports)), key)
 
 
-def from_worker(kind, slot, round_, shard, workers, values=None, number=1):
+def from_worker(kind, slot, round_, shard, workers, values=None, number=1, key=None):
     """A worker's PARTIAL or ACK."""
-    values = (0,) * 8 if values is None else tuple(values)
-    return Packet(kind, number, slot, round_, shard, workers, 1 << shard, values, MAC, worker_mac(shard, number))
+    if values is None:
+        values = (0,) * 8 if key is None else ()
+    where = number, slot, round_, shard, workers, 1 << shard
+    version = 1 if key is None else 2
+    return Packet(kind, *where, tuple(values), MAC, worker_mac(shard, number), version, key)
 
 
 def connect(address, process=None):

@@ -6,11 +6,14 @@ import threading
 
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.serve.worker import WorkerServer, cycles_now
+from p4sgd.hw.spec.packet import MOST_BYTES
 from p4sgd.sim.emulator import NetworkedWorker
 
 
 class PairLink:
     """Frames as datagrams of a socket pair, perhaps from a UDP address."""
+
+    most_bytes = MOST_BYTES
 
     def __init__(self, end, address=None):
         self._end = end
@@ -33,6 +36,16 @@ class PairLink:
             return self._end.recv(2048)
         except BlockingIOError:
             return None
+
+    def receive_batch(self, batch):
+        frame = self.receive()
+        if frame is not None:
+            batch.put(0, frame)
+        return int(frame is not None)
+
+    def send_batch(self, batch, rows):
+        for row in rows:
+            self.send(batch.frame(row))
 
     def close(self):
         self._end.close()

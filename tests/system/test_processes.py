@@ -50,21 +50,33 @@ CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
 EMULATOR = ("--workers", "4", "--config", "tiny")
 
 
-def test_weights_are_the_emulators(lab):
-    assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
+@pytest.mark.parametrize(("merge", "micro_batches"), [("auto", 4), ("1", 1), ("3", 2)])
+def test_weights_are_the_emulators(lab, merge, micro_batches):
+    """However many micro-batches of a mini-batch of 4 are in a packet; 3 at most are 2 and 2."""
+    out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--merge", merge, "--json"))
+    document = json.loads(out)
+    assert document["packets"] == {"version": 2, "micro_batches": micro_batches}
+    assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
 
 
-def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
+def test_more_micro_batches_than_fit_are_refused(lab):
+    _, said = end(lab.p4sgd("train", *RUN, *CLUSTER, "--merge", "47"), 2)
+    assert "--merge 47: the members of this job take 46 micro-batches in a packet, as the aggregator takes no" in said
+
+
+@pytest.mark.parametrize(("merge", "packets"), [("1", 4 * 4), ("auto", 4)])
+def test_weights_are_the_emulators_whatever_the_network_does(tmp_path, merge, packets):
+    """Four packets for each worker and AllReduce, of which there are as many in a mini-batch as ``merge`` makes."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     lab = Lab(tmp_path, 4, faults=map(str, (seed, 0.05, 0.05, 1000)))
     try:
-        got = weights(lab, *RUN, *CLUSTER)
+        got = weights(lab, *RUN, *CLUSTER, "--merge", merge)
         time.sleep(0.5)
         assert got == weights(lab, *RUN, *EMULATOR)
         counts = json.loads((tmp_path / "relay.json").read_text())
-        assert counts["packets"] > 3 * 18 * 4 * 4 * 4, "four for each worker and micro-batch"
-        assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > 20, counts
+        assert counts["packets"] > 3 * 18 * 4 * packets
+        assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > packets, counts
     finally:
         lab.close()
 
@@ -180,7 +192,10 @@ def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(scratch))
     lab = Lab(tmp_path, 4, rtl=2, network=f"{PATIENT}\nresends = 40\ndoublings = 3")
     try:
-        assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
+        out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--json"))
+        document = json.loads(out)
+        assert document["packets"] == {"version": 1, "micro_batches": 1}, "what hardware speaks"
+        assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
         assert doctor(lab, 0) == []
         lab.said = fail_in_the_middle(lab, lambda: lab.kill("switch"))
         assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in lab.said
@@ -337,6 +352,13 @@ def doctor(lab, status, cluster="cluster.toml"):
 
 def test_the_doctor_finds_nothing(lab):
     assert doctor(lab, 0) == []
+
+
+def test_the_doctor_says_which_version_is_used(lab):
+    out, _ = end(lab.p4sgd("doctor", *CLUSTER, "--json"))
+    (packets,) = (finding for finding in json.loads(out)["findings"] if finding["check"] == "packets")
+    assert packets["evidence"]["version"] == 2
+    assert packets["evidence"]["micro_batches"] == 46
 
 
 def test_the_doctor_finds_a_link_that_is_down(lab):

@@ -43,9 +43,9 @@ def another_ethertype(s: Script, kind: int) -> None:
 
 @vector_for(*KINDS)
 def another_version(s: Script, kind: int) -> None:
-    """Only 1 is this format's."""
+    """Those that the aggregator speaks are the format's."""
     job = _begin(s)
-    for version in (0, *range(2, 16)):
+    for version in (0, *range(s.geometry.version + 1, 16)):
         s.send(_good(job, kind).but(version=version), 1).dropped("VERSION")
     _unchanged(job)
 
@@ -96,7 +96,7 @@ def another_version_of_another_type(s: Script) -> None:
     """Probes and echoes alone may have any version, types that nobody knows may not."""
     job = _begin(s)
     for kind in sorted(set(range(16)) - {PROBE, ECHO}):
-        for version in (0, 2, 15):
+        for version in (0, s.geometry.version + 1, 15):
             s.send(_good(job, PARTIAL).but(kind=kind, version=version), 1).dropped("VERSION")
     _unchanged(job)
 
@@ -211,7 +211,7 @@ def a_stranger_claims_to_be_in(s: Script) -> None:
 
 FAULTS: tuple[tuple[str, dict[str, int]], ...] = (
     ("ETHERTYPE", {"ethertype": 0x88B4}),
-    ("VERSION", {"version": 2}),
+    ("VERSION", {"version": 3}),
     ("RESERVED", {"reserved": 1}),
     ("ADDRESS", {"destination": MAC ^ 2}),
     ("TYPE", {"kind": FULL}),

@@ -59,7 +59,7 @@ def a_probe_to_somebody_else(s: Script) -> None:
 
 @vector
 def a_probe_of_any_version(s: Script) -> None:
-    """ECHO has the aggregator's own version, 1, so that those which cannot work together can say so."""
+    """ECHO has the highest version that the aggregator speaks, but none above the probe's."""
     job = s.begin(2)
     for version in range(16):
         job.probe(1, version=version).echo(round_=0)

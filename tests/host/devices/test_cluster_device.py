@@ -37,7 +37,7 @@ def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """Opens the device on three workers, of which ``late`` ones may be missing; the aggregator is not needed here."""
-    controller = SimpleNamespace(close=lambda: None)
+    controller = SimpleNamespace(most=0, close=lambda: None)
     monkeypatch.setattr("p4sgd.host.devices.cluster.open_controller", lambda cluster: controller)
     controls = [f"unix:{tmp_path / f'worker{index}'}" for index in range(3)]
 
@@ -90,6 +90,7 @@ def test_its_job_ends_when_it_is_closed(tmp_path, monkeypatch):
     served = {}
     controller = SimpleNamespace(
         jobs=4,
+        most=0,
         served=lambda: dict(served),
         set_mac=lambda mac: None,
         begin=lambda place, job, first_round: served.update({place: job}),

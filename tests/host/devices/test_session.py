@@ -14,6 +14,7 @@ from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTak
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.cluster import network_settings
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
+from p4sgd.host.devices.merging import cut_evenly
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
@@ -135,7 +136,7 @@ def test_two_trainings_behind_one_port(tmp_path):
     """Neither takes the other's job for one left behind by its own workers."""
     switch = Aggregator(4, jobs=2)
     controller = SimpleNamespace(
-        jobs=2, begin=switch.begin, end=switch.end, served=lambda: dict(switch.jobs), set_mac=lambda mac: None
+        jobs=2, most=0, begin=switch.begin, end=switch.end, served=lambda: dict(switch.jobs), set_mac=lambda mac: None
     )
     for number, workers in enumerate((("a", "b"), ("c", "d"))):
         path = tmp_path / f"{number}.toml"
@@ -217,6 +218,8 @@ def test_a_given_number_is_used_for_the_first_job_only(device):
 
 def test_numbers_that_the_aggregator_serves_are_skipped(device):
     class Aggregator:
+        most = 0
+
         def served(self):
             return {place: Job(number, (Member(5, 3),), 1 << 40, 8) for place, number in enumerate((255, 0, 2, 254))}
 
@@ -464,3 +467,73 @@ def test_opening_by_name():
         open_device("fpga", CONFIG, 1)
     with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
         open_device("emulator", CONFIG, 33)
+
+
+# -- version 2 of the packet ---------------------------------------------------------------------------------------
+
+
+def speaking(device, workers, aggregator):
+    """A device whose members take so many micro-batches in a packet."""
+    for worker, most in zip(device.workers, workers, strict=True):
+        worker.words[registers.MERGE_MOST.offset] = most
+    device.aggregator = SimpleNamespace(most=aggregator, served=dict)
+
+
+def test_programs_speak_version_2_under_a_key_of_each_job(device):
+    speaking(device, [46, 45], 46)
+    session = Session(device)
+    assert (session.limit.version, session.limit.most) == (2, 45)
+    keys = [worker.pair(registers.JOB_KEY) for worker in device.workers]
+    assert keys[0] == keys[1] != 0
+    assert [worker.field(registers.MERGE) for worker in device.workers] == [1, 1]
+    for worker in device.workers:
+        names = [write.register for write in worker.writes]
+        assert names.index("MERGE") < names.index("JOIN")
+        assert names.index("JOB_KEY_HIGH") < names.index("JOIN")
+    Session(device)
+    assert device.workers[0].pair(registers.JOB_KEY) not in keys
+
+
+@pytest.mark.parametrize(
+    ("workers", "aggregator", "who"),
+    [
+        ([46, 0], 46, "worker 1 speaks"),
+        ([46, 46], 0, "the aggregator speaks"),
+        ([0, 0], 46, "worker 0, worker 1 speaks"),
+    ],
+)
+def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
+    speaking(device, workers, aggregator)
+    device.workers[0].words[registers.MERGE.offset] = 7  # of an earlier job
+    session = Session(device)
+    assert (session.limit.version, session.limit.most) == (1, 0)
+    assert session.limit.why.startswith(who)
+    assert device.workers[0].field(registers.MERGE) == (0 if workers[0] else 7), "boards have no such register"
+    with pytest.raises(UserError, match=f"--merge 8: the members of this job take 1 .* {who}"):
+        Session(device, merge=8)
+    Session(device, merge=1)
+
+
+def test_a_worker_with_short_frames_limits_all(device):
+    speaking(device, [46, 20], 46)
+    with pytest.raises(UserError, match=r"--merge 21: .* take 20 micro-batches in a packet, as worker 1 takes no"):
+        Session(device, merge=21)
+
+
+@pytest.mark.parametrize(("merge", "expected"), [(None, 2), (1, 1), (2, 2), (46, 2)])
+def test_a_mini_batch_is_one_packet_if_it_fits(device, images, merge, expected):
+    speaking(device, [46, 46], 46)
+    session = Session(device, merge=merge)
+    session.upload(images)
+    session.configure(settings())
+    assert settings().micro_batches == 2
+    assert session.micro_batches == expected
+    assert [worker.field(registers.MERGE) for worker in device.workers] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "most", "each"), [(8, 46, 8), (46, 46, 46), (47, 46, 24), (64, 46, 32), (100, 46, 34), (7, 3, 3)]
+)
+def test_packets_of_a_mini_batch_are_few_and_even(micro_batches, most, each):
+    assert cut_evenly(micro_batches, most) == each
+    assert -(-micro_batches // each) == -(-micro_batches // most), "as few as can be"

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import time
 
+import numpy as np
 import pytest
 from support.bench import default_seed
 from support.namespace import Namespace
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links import open_link
+from p4sgd.host.links.batch import FrameBatch
 
 ETHERTYPE = bytes.fromhex("88b5")
 
@@ -61,6 +63,44 @@ def test_frames_of_all_addresses_come_in_order(ends):
     b.send(sent[0])
     assert receive(a) == sent[0]
     assert (a.lost, b.lost) == (0, 0)
+
+
+def test_many_frames_at_a_time(ends):
+    a, b = ends
+    sent = [frame_of(size, fill=bytes([size % 256])) for size in (64, 1514, 72, 1000, 65)]
+    batch, came = FrameBatch(5), FrameBatch(3)
+    for row, frame in enumerate(sent):
+        batch.put(row, frame)
+    a.send_batch(batch, np.array([4, 1, 0, 2, 3]))
+    found = []
+    while len(found) < 5:
+        assert select.select([b], [], [], 10.0)[0], "nothing comes"
+        found += [came.frame(row) for row in range(b.receive_batch(came))]
+    assert found == [sent[4], sent[1], sent[0], sent[2], sent[3]]
+    assert b.receive_batch(came) == 0
+    assert a.lost == 0
+
+
+def test_batches_are_lost_while_the_interface_is_down_and_come_again(namespace, ends):
+    a, b = ends
+    batch = FrameBatch(2)
+    batch.put(0, frame_of())
+    batch.put(1, frame_of())
+    namespace.ip("link", "set", "left", "down")
+    a.send_batch(batch, np.array([0, 1]))
+    assert a.lost == 2
+    assert a.receive_batch(FrameBatch(1)) == 0
+    namespace.ip("link", "set", "left", "up")
+    namespace.wait_until_up("left")
+    a.send_batch(batch, np.array([1]))
+    assert receive(b) == frame_of()
+
+
+def test_the_longest_frame_is_that_of_the_interface(namespace):
+    for mtu, most in ((1500, 1514), (1000, 1014), (9000, 1514)):
+        namespace.ip("link", "set", "left", "mtu", str(mtu))
+        with contextlib.closing(namespace.call(open_link, "left")) as link:
+            assert link.most_bytes == most
 
 
 def test_nothing_waits_and_own_frames_do_not_come_back(ends):

@@ -7,6 +7,7 @@ import socket
 import time
 from ipaddress import IPv4Address
 
+import numpy as np
 import pytest
 from support.bench import default_seed
 from support.loopback import loopback
@@ -15,8 +16,9 @@ from support.switch import Workers, serving
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links import open_link
+from p4sgd.host.links.batch import FrameBatch
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import BROADCAST
+from p4sgd.hw.spec.packet import BROADCAST, most_micro_batches
 from p4sgd.hw.spec.udp import PORT, address_of, decapsulate, encapsulate
 
 ETHERTYPE = bytes.fromhex("88b5")
@@ -52,6 +54,22 @@ def test_frames_come_as_they_were_sent(opened):
     assert [receive(b) for _ in sent] == sent
     assert (a.receive(), b.receive()) == (None, None)
     assert (a.lost, b.lost) == (0, 0)
+
+
+def test_frames_of_version_2_in_batches(opened):
+    """Of each number of micro-batches that a datagram has room for, and one too many."""
+    a, b = (opened(f"udp:{loopback(host)}") for host in (1, 2))
+    assert most_micro_batches(a.most_bytes) == 45
+    frames = [frame_between(loopback(1), loopback(2), bytes([count]) * (26 + 32 * count)) for count in range(1, 46)]
+    batch = FrameBatch(45)
+    for row, frame in enumerate(frames):
+        batch.put(row, frame)
+    a.send_batch(batch, np.arange(45))
+    came = FrameBatch(64)
+    assert select.select([b], [], [], 10.0)[0]
+    assert b.receive_batch(came) == 45
+    assert [came.frame(row) for row in range(45)] == frames
+    assert b.receive_batch(came) == 0
 
 
 def test_several_programs_with_one_address(opened):
@@ -160,7 +178,7 @@ def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened
     link = opened(f"udp:{loopback(1)}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((str(loopback(2)), 40_000))
-        for size in (0, 49, 51, 1400):
+        for size in (0, 49, 51, 57, 1400, 1467):
             other.sendto(b"x" * size, (str(loopback(1)), PORT))
             assert receive(link) == bytes(64)
         other.sendto(b"x" * 50, (str(loopback(1)), PORT))

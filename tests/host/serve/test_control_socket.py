@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.switch import job_of
+from support.batch import answers_of
+from support.switch import from_worker, job_of
 
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
@@ -27,8 +28,9 @@ from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
 from p4sgd.hw.spec.udp import address_of
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, encode
 
 SLOTS, PLACES = 6, 3
@@ -36,6 +38,7 @@ SLOTS, PLACES = 6, 3
 
 class Link:
     lost = 2
+    most_bytes = MOST_BYTES
 
     def __init__(self, foreign=(), address=None):
         self._foreign = foreign
@@ -60,8 +63,8 @@ class Port(Link):
     def fileno(self):
         return self._ends[0].fileno()
 
-    def receive(self):
-        return None
+    def receive_batch(self, batch):
+        return 0
 
 
 class Loop:
@@ -115,9 +118,9 @@ def test_what_a_controller_can_do(loop, client):
     assert client.served() == {0: second, 1: first}
     assert client.read_slots(1, range(SLOTS)) == [SlotView(9, 0, 0)] * SLOTS
     assert client.read_slots(0, range(1)) == [SlotView(65535, 0, 0)]
-    slot = loop.model.slots[1][4]
-    slot.round, slot.aggregated, slot.acknowledged = 12, 3, 1
-    assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(12, 3, 1), SlotView(9, 0, 0)]
+    for kind, shard in ((PacketType.PARTIAL, 0), (PacketType.PARTIAL, 1), (PacketType.ACK, 0)):
+        answers_of(loop.model, [from_worker(kind, 4, 10, shard, 2).to_bytes()], shard)
+    assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(10, 3, 1), SlotView(9, 0, 0)]
     client.end(1)
     client.end(1)
     client.begin(1, first, 20)
@@ -128,7 +131,7 @@ def test_what_a_controller_can_do(loop, client):
     client.close()
 
 
-@pytest.mark.parametrize("size", [5, {}, {"slots": 6}, {"slots": "6", "jobs": 3}])
+@pytest.mark.parametrize("size", [5, {}, {"slots": 6, "jobs": 3}, {"slots": "6", "jobs": 3, "most": 0}])
 def test_a_size_that_is_none(loop, address, monkeypatch, size):
     monkeypatch.setattr(ControlClient, "call", lambda *_: (size, b""))
     with pytest.raises(
@@ -157,7 +160,7 @@ def test_refusals_are_told(client):
 def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
     job = job_of(2)
     begin = {"do": "begin", "place": 0, "job": job_to_json(job), "first_round": 1}
-    model = Aggregator(SLOTS, jobs=PLACES)
+    model = BatchAggregator(SLOTS, jobs=PLACES)
     with pytest.raises(RefusedError, match=r"port 1, b, cannot send to 02:00:00:00:01:01, .* its udp"):
         requests_of(model, {job.members[1].mac}).methods.call(begin)
     assert model.jobs == {}
@@ -169,7 +172,7 @@ def test_a_job_of_workers_that_send_to_another_address_is_refused():
     here, there = (address_of(IPv4Address("10.0.0.9"), port) for port in (51207, 51208))
     begin = {"do": "begin", "place": 0, "job": job_to_json(job_of(1)), "first_round": 1}
     for mac, text in ((5, "00:00:00:00:00:05"), (there, r"10\.0\.0\.9:51208")):
-        model = Aggregator(SLOTS, jobs=PLACES, mac=mac)
+        model = BatchAggregator(SLOTS, jobs=PLACES, mac=mac)
         requests = Requests(model, {"udp:10.0.0.9:51207": Link(address=here)}, slots=SLOTS, places=PLACES)
         with pytest.raises(
             RefusedError, match=rf"sent to 10\.0\.0\.9:51207, not to {text}: .* former as the aggregator's udp"
@@ -209,10 +212,12 @@ GOOD = job_to_json(job_of(2))
         ({"do": "begin", "place": 0, "job": GOOD | {"number": 256}, "first_round": 1}, "number must be 0 to 255"),
         ({"do": "begin", "place": 0, "job": GOOD | {"group_mac": 2}, "first_round": 1}, "is no address of a group"),
         ({"do": "begin", "place": 0, "job": GOOD | {"ports": 1 << 32}, "first_round": 1}, "has 32 bits"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"key": 1 << 64}, "first_round": 1}, "key has 64 bits"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"key": "0"}, "first_round": 1}, "whole numbers"),
     ],
 )
 def test_mistakes_change_nothing(request_, says):
-    model = Aggregator(SLOTS, jobs=PLACES, mac=5)
+    model = BatchAggregator(SLOTS, jobs=PLACES, mac=5)
     model.begin(0, job_of(2, number=9), 3)
     with pytest.raises(RefusedError, match=says):
         requests_of(model).methods.call(request_)
@@ -227,6 +232,7 @@ jobs = st.builds(
     st.lists(members, min_size=1, max_size=32).map(tuple),
     st.integers(0, (1 << 48) - 1).map(lambda mac: mac | 1 << 40),
     st.integers(0, (1 << 32) - 1),
+    st.none() | st.integers(0, (1 << 64) - 1),
 )
 
 
@@ -247,7 +253,7 @@ named = st.fixed_dictionaries(
 
 @given(st.lists(st.dictionaries(st.text(), plain, max_size=4) | named, max_size=20))
 def test_whatever_is_asked_there_is_an_answer_or_a_refusal(asked):
-    requests = requests_of(Aggregator(SLOTS, jobs=PLACES))
+    requests = requests_of(BatchAggregator(SLOTS, jobs=PLACES))
     for request in asked:
         with contextlib.suppress(RefusedError):
             json.dumps(requests.methods.call(request))
@@ -291,7 +297,7 @@ def test_many_requests_at_once_are_answered_in_order(loop, address):
     requests = [*({"do": "set_mac", "mac": mac} for mac in range(500)), {"do": "size"}]
     channel._connection.sendall(b"".join(map(encode, requests)))
     assert [channel.receive()[0] for _ in range(500)] == [{"ok": None}] * 500
-    assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES}}
+    assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES, "most": 46}}
     channel.close()
     assert loop.model.mac == 499
 

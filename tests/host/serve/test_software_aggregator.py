@@ -174,7 +174,7 @@ def test_wrong_frames_by_the_thousand_change_nothing(served, links):
         if drop is DropReason.LONG:
             return bytes(frame) + pick.randbytes(pick.randrange(1, 1400))
         if drop is DropReason.VERSION:
-            frame[14] = pick.choice([0, *range(2, 16)]) << 4 | 1
+            frame[14] = pick.choice([0, *range(3, 16)]) << 4 | 1
         if drop is DropReason.RESERVED:
             frame[pick.randrange(26, 32)] = pick.randrange(1, 256)
         if drop is DropReason.ADDRESS:

@@ -204,8 +204,10 @@ def test_nobody_there(tmp_path):
         (GREETING + PREFIX.pack(HEADER_LIMIT + 1, 0), "does not answer as it should: .* is too long"),
         (GREETING + PREFIX.pack(2, 1 << 63) + b"{}", "does not answer as it should: .* is too long"),
         (GREETING + encode({}), "does not answer as it should: it sends something else than an answer"),
-        (GREETING + encode({"ok": "5"}), "does not answer as it should: '5' is no word of 32 bits"),
-        (GREETING + encode({"ok": 1 << 32}), "does not answer as it should: 4294967296 is no word of 32 bits"),
+        (GREETING + encode({"ok": 5}), "does not answer as it should: 5 is no list of words"),
+        (GREETING + encode({"ok": []}), r"does not answer as it should: \[\] is no list of words"),
+        (GREETING + encode({"ok": ["5"]}), "does not answer as it should: '5' is no word of 32 bits"),
+        (GREETING + encode({"ok": [1 << 32]}), "does not answer as it should: 4294967296 is no word of 32 bits"),
     ],
 )
 def test_something_else_is_there(tmp_path, answer, says):
@@ -241,7 +243,7 @@ def test_garbage_stops_nothing(board, address):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
-    methods = ["read_register", "write_register", "read_memory", "prepare_write", "write_memory", "await_end", "no", 7]
+    methods = ["read_registers", "write_register", "read_memory", "prepare_write", "write_memory", "await_end", "no", 7]
     arguments = ["offset", "word", "bank", "address", "size", "within_ms"]
     values = [0, 4, 1 << 63, 1 << 64, -1, 1e300, True, None, "0", [], {}]
     for _ in range(200):
@@ -273,12 +275,14 @@ def test_garbage_stops_nothing(board, address):
         (b"[" * 60_000, "not a request"),
         (b"[]", "must be a JSON object"),
         (b'{"do":' + b"9" * 5000 + b"}", "not a request"),
-        (b'{"do": 1}', "there is no method '1'; there are read_register, write_register"),
+        (b'{"do": 1}', "there is no method '1'; there are read_registers, write_register"),
         (b'{"do": "reboot"}', "there is no method 'reboot'"),
-        (b'{"do": "read_register"}', "read_register needs the arguments offset"),
-        (b'{"do": "read_register", "offset": 0, "word": 0}', "read_register needs the arguments offset"),
-        (b'{"do": "read_register", "offset": true}', "offset must be a whole number"),
-        (b'{"do": "read_register", "offset": NaN}', "offset must be a whole number"),
+        (b'{"do": "read_registers"}', "read_registers needs the arguments offsets"),
+        (b'{"do": "read_registers", "offsets": [0], "word": 0}', "read_registers needs the arguments offsets"),
+        (b'{"do": "read_registers", "offsets": 0}', "offsets must be a list of up to 1024 addresses"),
+        (b'{"do": "read_registers", "offsets": [' + b"0," * 1024 + b"0]}", "offsets must be a list of up to 1024 addr"),
+        (b'{"do": "read_registers", "offsets": [true]}', "offset must be a whole number"),
+        (b'{"do": "read_registers", "offsets": [0, NaN]}', "offset must be a whole number"),
         (b'{"do": "write_memory", "bank": 0, "address": 0, "size": 2}', "the body has 3 bytes, not 2"),
     ],
 )
@@ -287,7 +291,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_works(board, address, he
     connection.sendall(PREFIX.pack(len(header), 3) + header + b"abc")
     answer, _ = channel.receive()
     assert says in answer["error"]
-    assert channel.call("read_register", offset=registers.MAGIC_WORD.offset)[0] == registers.MAGIC
+    assert channel.call("read_registers", offsets=[registers.MAGIC_WORD.offset])[0] == [registers.MAGIC]
     channel.close()
 
 
@@ -307,7 +311,7 @@ def test_a_body_that_is_refused_is_not_kept(board, address):
     body = bytes(10_000_000)
     with pytest.raises(RefusedError, match="--memory-limit"):
         channel.call("write_memory", body, bank=0, address=0, size=len(body))
-    assert channel.call("read_register", body, offset=registers.MAGIC_WORD.offset)[0] == registers.MAGIC
+    assert channel.call("read_registers", body, offsets=[registers.MAGIC_WORD.offset])[0] == [registers.MAGIC]
     channel.close()
 
 
@@ -468,9 +472,9 @@ def test_a_server_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
             client = connecting.result()
         for _ in range(3):
             with pytest.raises(P4sgdError, match=r"^worker 1 has not answered for 0\.5 s$"):
-                client.call("read_register", offset=0)
+                client.call("read_registers", offsets=[0])
             monkeypatch.setattr(ControlAddress, "connect", lambda *_: pytest.fail("it is connected to again"))
-        assert accepted.recv(1000, socket.MSG_WAITALL) == encode({"do": "read_register", "offset": 0}), "asked once"
+        assert accepted.recv(1000, socket.MSG_WAITALL) == encode({"do": "read_registers", "offsets": [0]}), "asked once"
         accepted.close()
 
 

@@ -7,21 +7,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
-from p4sgd.hw.spec.packet import FIELDS, FRAME_BYTES, MalformedPacketError, Packet, PacketType
-
-packets = st.builds(
+from p4sgd.hw.spec.packet import (
+    FIELDS,
+    FRAME_BYTES,
+    KEYED_FIELDS,
+    MOST_BYTES,
+    MOST_MICRO_BATCHES,
+    DropReason,
+    KeyedDrop,
+    MalformedPacketError,
+    Outcome,
     Packet,
-    type=st.sampled_from(PacketType),
-    job=st.integers(0, 255),
-    slot=st.integers(0, 65535),
-    round=st.integers(0, 65535),
-    shard=st.integers(0, 255),
-    workers=st.integers(0, 255),
-    bitmap=st.integers(0, (1 << 32) - 1),
-    values=st.tuples(*[st.integers(-(1 << 31), (1 << 31) - 1)] * 8),
-    destination=st.integers(0, (1 << 48) - 1),
-    source=st.integers(0, (1 << 48) - 1),
+    PacketType,
+    most_micro_batches,
 )
+
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+header = {
+    "job": st.integers(0, 255),
+    "slot": st.integers(0, 65535),
+    "round": st.integers(0, 65535),
+    "shard": st.integers(0, 255),
+    "workers": st.integers(0, 255),
+    "bitmap": st.integers(0, (1 << 32) - 1),
+    "destination": st.integers(0, (1 << 48) - 1),
+    "source": st.integers(0, (1 << 48) - 1),
+}
+packets = st.builds(Packet, type=st.sampled_from(PacketType), values=st.tuples(*[int32] * 8), **header)
+
+
+def keyed_of(kind, micro_batches):
+    """Packets of version 2."""
+    count = 8 * micro_batches if kind in (PacketType.PARTIAL, PacketType.FULL) else 0
+    values = st.lists(int32, min_size=count, max_size=count).map(tuple)
+    keys = st.integers(0, (1 << 64) - 1)
+    return st.builds(Packet, type=st.just(kind), values=values, key=keys, version=st.just(2), **header)
+
+
+WORK = [PacketType.PARTIAL, PacketType.FULL, PacketType.ACK, PacketType.CLEAR]
+keyed = st.tuples(st.sampled_from(WORK), st.integers(1, MOST_MICRO_BATCHES)).flatmap(lambda both: keyed_of(*both))
 
 
 @given(packets)
@@ -78,3 +102,120 @@ def test_values_that_do_not_fit_are_refused(field):
     values = {"type": PacketType.ACK, "job": 0, "slot": 0, "round": 0, "shard": 0, "workers": 1, "bitmap": 1}
     with pytest.raises(ValueError, match=f"{field} must be"):
         Packet(**values | {field: 1 << 32}).to_bytes()
+
+
+# -- version 2 -----------------------------------------------------------------------------------------------------
+
+
+@given(keyed)
+def test_frames_of_version_2_are_what_the_table_says(packet):
+    frame = packet.to_bytes()
+    assert Packet.from_bytes(frame, MOST_MICRO_BATCHES) == packet
+    count = len(packet.values) // 8
+    assert len(frame) == (40 + 32 * count if count else 64)
+    beginning = struct.pack(
+        ">6s6sHBBHHBBIHIQ",
+        packet.destination.to_bytes(6, "big"),
+        packet.source.to_bytes(6, "big"),
+        0x88B5,
+        2 << 4 | packet.type,
+        *(packet.job, packet.slot, packet.round, packet.shard, packet.workers, packet.bitmap),
+        *(count, 0, packet.key),
+    )
+    assert frame == beginning + (struct.pack(f">{8 * count}i", *packet.values) if count else bytes(24))
+
+
+def test_fields_of_version_2_begin_as_those_of_version_1():
+    shared = FIELDS[:11]
+    assert KEYED_FIELDS[: len(shared)] == shared
+    assert [field.name for field in shared][-1] == "bitmap"
+    assert [(field.name, field.offset_bits // 8) for field in KEYED_FIELDS[len(shared) :]] == [
+        ("micro_batches", 26),
+        ("reserved", 28),
+        ("key", 32),
+    ]
+
+
+def test_the_longest_frame_fills_an_ethernet_frame_or_a_datagram():
+    """IPv4 and UDP take 28 of the 1,500 bytes that are also the Ethernet header's 14 more than ours."""
+    assert most_micro_batches(MOST_BYTES) == MOST_MICRO_BATCHES == 46
+    assert most_micro_batches(MOST_BYTES - 28) == 45
+    assert most_micro_batches(9000) == 46
+    assert most_micro_batches(71) == most_micro_batches(0) == 0
+
+
+def test_who_speaks_version_1_only_takes_no_packet_of_version_2():
+    packet = Packet(PacketType.ACK, 0, 0, 0, 0, 1, 1, (), version=2, key=0)
+    with pytest.raises(MalformedPacketError, match="version is 0x2, not 1") as error:
+        Packet.from_bytes(packet.to_bytes())
+    assert error.value.reason is DropReason.VERSION
+    long = Packet(PacketType.PARTIAL, 0, 0, 0, 0, 1, 1, (0,) * 16, version=2, key=0)
+    with pytest.raises(MalformedPacketError, match="64 bytes, not 104"):
+        Packet.from_bytes(long.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("byte", "to", "reason"),
+    [
+        (12, 0, DropReason.ETHERTYPE),
+        (14, 0x31, DropReason.LONG),  # of no other version is a frame longer than 64 bytes
+        (14, 0x23, DropReason.LONG),
+        (27, 1, DropReason.LONG),
+        (27, 3, DropReason.RUNT),
+        (27, 0, DropReason.LONG),
+        (26, 1, DropReason.LONG),
+        (28, 1, DropReason.RESERVED),
+        (31, 1, DropReason.RESERVED),
+    ],
+)
+def test_broken_frames_of_version_2_are_refused(byte, to, reason):
+    frame = bytearray(Packet(PacketType.PARTIAL, 0, 0, 0, 0, 1, 1, (0,) * 16, version=2, key=5).to_bytes())
+    frame[byte] = to
+    with pytest.raises(MalformedPacketError) as error:
+        Packet.from_bytes(bytes(frame), MOST_MICRO_BATCHES)
+    assert error.value.reason is reason
+
+
+def test_more_micro_batches_than_are_taken_make_a_frame_too_long():
+    frame = Packet(PacketType.PARTIAL, 0, 0, 0, 0, 1, 1, (0,) * 24, version=2, key=5).to_bytes()
+    assert Packet.from_bytes(frame, 3).micro_batches == 3
+    with pytest.raises(MalformedPacketError) as error:
+        Packet.from_bytes(frame, 2)
+    assert error.value.reason is DropReason.LONG
+
+
+@pytest.mark.parametrize("version", range(16))
+def test_probes_have_their_layout_in_every_version(version):
+    packet = Packet(PacketType.PROBE, 1, 2, 0, 0, 1, 1, tuple(range(8)), version=version)
+    assert len(packet.to_bytes()) == 64
+    assert Packet.from_bytes(packet.to_bytes()) == Packet.from_bytes(packet.to_bytes(), 46) == packet
+
+
+def test_an_echo_of_version_2_tells_how_many_micro_batches_are_taken():
+    packet = Packet(PacketType.ECHO, 1, 2, 0, 0, 1, 1, tuple(range(8)), version=2, most=46)
+    assert packet.to_bytes()[26:32] == bytes([0, 46, 0, 0, 0, 0])
+    assert Packet.from_bytes(packet.to_bytes(), 46) == packet
+    with pytest.raises(MalformedPacketError, match="reserved"):
+        Packet.from_bytes(packet.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(PacketType.PARTIAL, 0), (PacketType.FULL, 12), (PacketType.PARTIAL, 376), (PacketType.ACK, 8)]
+)
+def test_other_numbers_of_values_are_refused(kind, count):
+    with pytest.raises(ValueError, match="values"):
+        Packet(kind, 0, 0, 0, 0, 1, 1, (0,) * count, version=2, key=0)
+
+
+@pytest.mark.parametrize(("field", "value"), [("key", 1 << 64), ("values", (0,) * 9 + (1 << 31,) + (0,) * 6)])
+def test_values_of_version_2_that_do_not_fit_are_refused(field, value):
+    known = {"type": PacketType.PARTIAL, "job": 0, "slot": 0, "round": 0, "shard": 0, "workers": 1, "bitmap": 1}
+    known |= {"version": 2, "key": 0, "values": (0,) * 16}
+    with pytest.raises(ValueError, match="must be"):
+        Packet(**known | {field: value}).to_bytes()
+
+
+def test_reasons_have_numbers_below_those_of_outcomes():
+    numbers = [*DropReason, *KeyedDrop]
+    assert [int(drop) for drop in numbers] == list(range(len(numbers)))
+    assert max(numbers) < min(Outcome)

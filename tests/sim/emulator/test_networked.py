@@ -3,13 +3,14 @@
 import contextlib
 import dataclasses
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.jobs import collect, configure, random_job, run_on, start
+from support.jobs import KEY, collect, configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster
 
 from p4sgd.host.devices.device import NetworkSettings
@@ -43,20 +44,25 @@ faulty = st.builds(
     faulty,
     st.booleans(),
     st.integers(1, 2),
+    st.sampled_from([0, 1, 2, 3, 46]),
 )
-def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs):
+def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs, merge):
     job = random_job(config, workers, seed=seed, stale=stale)
     if config.sparse:
         for stored in job.stored:
             stored[np.random.default_rng(seed).random(stored.shape) < 0.8] = 0
     weights, status, counters = run_on(
-        PacketCluster([config] * workers, seed=seed, up=up, down=down), job, runs=runs, aggregator_mac=MAC
+        PacketCluster([config] * workers, seed=seed, up=up, down=down),
+        job,
+        runs=runs,
+        aggregator_mac=MAC,
+        merge=merge,
     )
     expected = job.golden(runs)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
     for got, wanted in zip(status, expected.flags, strict=True):
         assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
-    operations = job.settings.micro_batches * job.settings.mini_batches
+    operations = -(-job.settings.micro_batches // max(1, merge)) * job.settings.mini_batches
     for worker in counters:
         assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
         assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
@@ -95,6 +101,43 @@ def test_sparse_workers_among_dense_ones_are_as_exact(
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
     for got, wanted in zip(status, expected.flags, strict=True):
         assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
+
+
+def test_a_mini_batch_is_cut_into_packets():
+    """Of 7 micro-batches 3, 3 and 1: every worker's n-th packet has as many as the others'."""
+    job = random_job(TINY, 2, seed=0, micro_batches=7, mini_batches=1)
+    cluster = PacketCluster([TINY] * 2)
+    sent = []
+    receive = cluster.switch.receive_frame
+    cluster.switch.receive_frame = lambda frame, port: sent.append(len(frame)) or receive(frame, port)
+    weights, _, _ = run_on(cluster, job, aggregator_mac=MAC, merge=3)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+    assert sorted(size for size in sent if size > 64) == sorted([40 + 96, 40 + 96, 40 + 32] * 2)
+
+
+def test_more_micro_batches_than_the_worker_takes_are_refused():
+    cluster = PacketCluster([TINY])
+    clients = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC, merge=47)
+    with pytest.raises(EmulatorError, match="MERGE is 47, more than 46"):
+        start(clients, random_job(TINY, 1, seed=0))
+
+
+def test_forged_sums_are_counted_and_nothing_else():
+    """All is right but the key: what a stranger on the network could send who has seen no packet of the job."""
+    job = random_job(TINY, 2, seed=2, micro_batches=4)
+    cluster = PacketCluster([TINY] * 2)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC, merge=2)
+    start(clients, job)
+    for key in (0, KEY ^ 1):
+        full = Packet(
+            PacketType.FULL, 0, 0, 1, 0, 2, 3, (99,) * 16, clients[0].read_pair(registers.LOCAL_MAC), MAC, 2, key
+        )
+        cluster.workers[0].inner.receive(full.to_bytes())
+    cluster.wait()
+    weights, _, counters = collect(cluster.workers, clients, job)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+    assert clients[0].read_pair(registers.KEYED_COUNTERS["DROPPED_KEY"].registers) == 2
+    assert counters[0]["PACKETS_DROPPED"] == 2
 
 
 def test_no_more_is_in_flight_than_there_are_slots():
@@ -312,6 +355,7 @@ def test_a_probe_asks_and_its_answer_is_shown():
     assert clients[1].read(registers.ECHO_SLOTS)["value"] == TINY.slots
     assert clients[1].read_pair(registers.ECHO_SOURCE) == MAC
     assert clients[1].read_pair(registers.ECHO_EXPECTED) == clients[1].read_pair(registers.LOCAL_MAC)
+    assert (head["version"], clients[1].read(registers.ECHO_MOST)["value"]) == (2, 46)
     assert 20 <= clients[1].read(registers.ECHO_CYCLES)["value"] <= 60, "two ways of 10 cycles, in steps of the host"
 
 
@@ -340,6 +384,23 @@ def test_the_doctor_finds_a_healthy_cluster_healthy():
     examination = examine(Readless(PacketCluster([TINY] * 2)), NetworkSettings(aggregator_mac=MAC))
     assert [finding for finding in examination.findings if finding.result is not Result.PASSED] == []
     assert examination.complete
+
+
+def test_the_doctor_trains_with_the_longest_packets():
+    """Here the network on the way carries only short frames: probes get through, and so do acknowledgements."""
+    for longest, healthy in ((1512, True), (1511, False)):
+        cluster = PacketCluster([TINY] * 2)
+        send = cluster._send
+        cluster._send = lambda index, frame, send=send, longest=longest: len(frame) <= longest and send(index, frame)
+        device = Readless(cluster)
+        device.aggregator = SimpleNamespace(most=46, served=dict, counters=dict)
+        examination = examine(device, NetworkSettings(aggregator_mac=MAC))
+        assert examination.healthy == healthy
+        failed = [finding for finding in examination.findings if finding.result is Result.FAILED]
+        assert [finding.check for finding in failed] == ([] if healthy else ["allreduce"])
+        for finding in failed:
+            assert finding.evidence == {"runs": 0, "frame_bytes": 1512}
+            assert finding.remedy.endswith("does not carry frames of 1,512 bytes, train with --merge 1")
 
 
 class Readless:

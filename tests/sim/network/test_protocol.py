@@ -6,7 +6,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import DropReason
+from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, DropReason, KeyedDrop, Packet, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
@@ -33,20 +33,24 @@ schedules = st.builds(
 )
 
 
-def random_partials(rng, workers, count):
-    """Partials of each worker, and the sums of each operation."""
-    partials = [[[rng.randint(-1000, 1000) for _ in range(8)] for _ in range(count)] for _ in range(workers)]
+def random_partials(rng, workers, count, most=1):
+    """Partials of each worker, and the sums of each operation, which is up to ``most`` micro-batches."""
+    sizes = [8 * rng.randint(1, most) for _ in range(count)]
+    partials = [[[rng.randint(-1000, 1000) for _ in range(size)] for size in sizes] for _ in range(workers)]
     return partials, [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
 
 
-def new_cluster(workers, schedule, seed):
-    ends = [Endpoint(SLOTS, shard=shard, workers=workers) for shard in range(workers)]
-    return FaultyCluster(ends, Aggregator(SLOTS), schedule, seed)
+def new_cluster(workers, schedule, seed, *, keyed=False):
+    most = MOST_MICRO_BATCHES if keyed else 0
+    ends = [Endpoint(SLOTS, shard=shard, workers=workers, most=most) for shard in range(workers)]
+    aggregator = Aggregator(SLOTS, most=most)
+    return FaultyCluster(ends, aggregator, schedule, seed, keyed=keyed)
 
 
-def run(workers, count, schedule, seed, first_round=1):
-    partials, expected = random_partials(random.Random(seed), workers, count)
-    cluster = new_cluster(workers, schedule, seed)
+def run(workers, count, schedule, seed, first_round=1, most=0):
+    """With packets of version 2 of up to ``most`` micro-batches, or of version 1."""
+    partials, expected = random_partials(random.Random(seed), workers, count, max(1, most))
+    cluster = new_cluster(workers, schedule, seed, keyed=most > 0)
     cluster.begin_job(1, first_round)
     got = cluster.all_reduce(partials, time_limit=200_000)
     assert all(sums == expected[operation] for operation, sums in cluster.discarded)
@@ -55,11 +59,12 @@ def run(workers, count, schedule, seed, first_round=1):
 
 # A stalled run takes long: it is reported as found, not made smaller.
 @settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@example(Schedule(), 2, 0, 1)
-@example(Schedule(), 2, 0, 65530)
-@given(schedules, st.integers(1, 5), st.integers(0, 1 << 30), st.sampled_from([1, 65530]))
-def test_every_sum_is_right_and_in_order_and_everyone_finishes(schedule, workers, seed, first_round):
-    got, expected = run(workers, 30, schedule, seed, first_round)
+@example(Schedule(), 2, 0, 1, 0)
+@example(Schedule(), 2, 0, 65530, 0)
+@example(Schedule(), 2, 0, 65530, MOST_MICRO_BATCHES)
+@given(schedules, st.integers(1, 5), st.integers(0, 1 << 30), st.sampled_from([1, 65530]), st.sampled_from([0, 1, 5]))
+def test_every_sum_is_right_and_in_order_and_everyone_finishes(schedule, workers, seed, first_round, most):
+    got, expected = run(workers, 30, schedule, seed, first_round, most)
     assert got == [expected] * workers
 
 
@@ -116,3 +121,84 @@ def test_malformed_frames_change_nothing():
     assert switch.drops.total() == end.drops.total() == 5000
     assert all(slot.aggregated == 0 for slot in switch.slots[0])
     assert not end.sums
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------
+
+KEY = 0x0123_4567_89AB_CDEF
+
+
+def keyed_pair(workers=2, most=MOST_MICRO_BATCHES):
+    """A switch of a job with a key, and its workers."""
+    switch = Aggregator(SLOTS, most=most)
+    members = tuple(Member(shard, shard) for shard in range(workers))
+    switch.begin(0, Job(0, members, 1 << 40, (1 << workers) - 1, KEY))
+    options = {"workers": workers, "key": KEY, "most": most}
+    return switch, [Endpoint(SLOTS, shard=shard, local_mac=shard, **options) for shard in range(workers)]
+
+
+def test_a_wrong_key_changes_nothing_but_a_counter():
+    switch, ends = keyed_pair()
+    rng = random.Random(2)
+    first = ends[0].submit(range(16), 0)
+    switch.receive(first, 0)
+    right = Packet(**vars(first) | {"shard": 1, "bitmap": 2, "source": 1})
+    before = [vars_of(slot) for slot in switch.slots[0]]
+    keys = [None, 0, KEY ^ 1, KEY ^ 1 << 63, *(rng.getrandbits(64) for _ in range(1000))]
+    for key in keys:
+        version = 1 if key is None else 2
+        values = right.values[:8] if key is None else right.values
+        forged = Packet(**vars(right) | {"key": key, "version": version, "values": values})
+        assert switch.receive_frame(forged.to_bytes(), 1) is None
+    assert switch.drops == {KeyedDrop.KEY: len(keys)}
+    assert switch.counters()["DROPPED_KEY"] == len(keys)
+    assert [vars_of(slot) for slot in switch.slots[0]] == before
+    full = switch.receive_frame(right.to_bytes(), 1).packet
+    for key in keys[1:]:
+        forged = Packet(**vars(full) | {"key": key})
+        assert ends[0].receive_frame(forged.to_bytes(), 0) is None
+    assert ends[0].drops == {KeyedDrop.KEY: len(keys) - 1}
+    assert ends[0].receive_frame(full.to_bytes(), 0).type is PacketType.ACK
+    assert list(ends[0].sums) == [tuple(2 * value for value in range(16))]
+
+
+def vars_of(slot):
+    return slot.round, slot.aggregated, slot.acknowledged, slot.sums
+
+
+def test_a_job_without_a_key_takes_no_packet_with_one():
+    switch = Aggregator(SLOTS, most=MOST_MICRO_BATCHES)
+    switch.begin(0, Job(0, (Member(0, 0),), 1 << 40, 1))
+    packet = Endpoint(SLOTS, shard=0, workers=1, key=0).submit([0] * 8, 0)
+    assert switch.receive_frame(packet.to_bytes(), 0) is None
+    assert switch.drops == {KeyedDrop.KEY: 1}
+    plain = Endpoint(SLOTS, shard=0, workers=1).submit([0] * 8, 0)
+    assert switch.receive_frame(plain.to_bytes(), 0).packet.version == 1
+
+
+def test_partials_of_another_length_are_not_added():
+    switch, ends = keyed_pair(3)
+    switch.receive(ends[0].submit([1] * 16, 0), 0)
+    assert switch.receive(ends[1].submit([1] * 8, 0), 1) is None
+    assert switch.receive(ends[2].submit([1] * 24, 0), 2) is None
+    assert switch.drops == {DropReason.RUNT: 1, DropReason.LONG: 1}
+    assert switch.slots[0][0].aggregated == 1
+
+
+def test_sums_of_another_length_are_not_taken():
+    switch, (end,) = keyed_pair(1)
+    full = switch.receive(end.submit([1] * 16, 0), 0).packet
+    for count, reason in ((8, DropReason.RUNT), (24, DropReason.LONG)):
+        assert end.receive(Packet(**vars(full) | {"values": (1,) * count}), 0) is None
+        assert end.drops[reason] == 1
+    assert end.receive(full, 0) is not None
+
+
+def test_an_echo_has_the_highest_version_that_both_speak():
+    for most, asked, version in ((0, 1, 1), (0, 2, 1), (46, 1, 1), (46, 2, 2), (46, 3, 2), (20, 15, 2), (46, 0, 1)):
+        switch, _ = keyed_pair(1, most)
+        end = Endpoint(SLOTS, shard=0, workers=1, most=most)
+        echo = switch.receive_frame(end.probe(0, 7, version=asked).to_bytes(), 0).packet
+        assert (echo.version, echo.most) == (version, most if version == 2 else 0)
+        assert end.receive_frame(echo.to_bytes(), 0) is None
+        assert end.echo == echo

@@ -1,0 +1,21 @@
+"""Frames through an aggregator that takes many at a time."""
+
+import numpy as np
+
+ROOM = 1536
+
+
+def answers_of(aggregator, frames, port):
+    """What it answers to frames into a port: bytes, and the bitmap of ports, of each answer."""
+    count = len(frames)
+    rows, sizes = np.zeros((count, ROOM), np.uint8), np.zeros(count, np.int64)
+    for row, frame in enumerate(frames):
+        sizes[row] = min(len(frame), ROOM)
+        rows[row, : sizes[row]] = np.frombuffer(frame[:ROOM], np.uint8)
+    answers, answer_sizes, ports = (
+        np.full((count, ROOM), 0xA5, np.uint8),
+        np.zeros(count, np.int64),
+        np.zeros(count, int),
+    )
+    written = aggregator.receive_batch(rows, sizes, count, port, answers, answer_sizes, ports)
+    return [(answers[row, : answer_sizes[row]].tobytes(), int(ports[row])) for row in range(written)]
