@@ -45,7 +45,7 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
     for memory in range(17):
         master = places["component/worker/labels" if memory == 16 else f"component/worker/engine{memory // 2}"]
         assert slices[f"component/gmem{memory}"] == (master + 1 if master else 0), memory
-    assert "4096 MiB" in (vitis / "README.md").read_text()
+    assert "8192 MiB" in (vitis / "README.md").read_text()
 
     done = p4sgd("build", "vivado", "--config", "u280", "--out", vivado, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
