@@ -107,8 +107,7 @@ class Requests:
         at = self._place(place)
         begin = whole(first, "first", 0, self._slots - 1)
         end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
-        seen = self._aggregator.read_slots(at, range(begin, end))
-        return [[slot.round, slot.aggregated, slot.acknowledged] for slot in seen]
+        return self._aggregator.read_slots(at, range(begin, end))
 
     def _place(self, place: Any) -> int:
         return whole(place, "place", 0, self._places - 1)

@@ -61,7 +61,12 @@ class Traffic:
             assert answers_of(self._batch, batch, port) == expected
             for place, job in self._model.jobs.items():
                 assert self._batch.jobs[place] == job
-                assert self._batch.read_slots(place, range(SLOTS)) == self._model.slots[place]
+                states = self._model.slots[place]
+                assert self._batch.read_slots(place, range(SLOTS)) == [
+                    [state.round, state.aggregated, state.acknowledged] for state in states
+                ]
+                for slot, state in enumerate(states):
+                    assert self._batch.read_sums(place, slot) == (state.sums if state.aggregated else ())
             assert self._batch.counters() == self._model.counters()
         return self._model.counters()
 
@@ -184,7 +189,7 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
     batch.begin(0, Job(1, (Member(1, 0), Member(2, 0)), 1 << 40, 0b1, key))
     answers_of(batch, [Packet(PacketType.PARTIAL, 1, 0, 1, 0, 2, 1, (5,) * 16, MAC, 1, 2, key).to_bytes()], 0)
     before = batch.counters()
-    state = batch.read_slots(0, range(SLOTS))
+    state = batch.read_slots(0, range(SLOTS)), batch.read_sums(0, 0)
     right = Packet(
         PacketType.PARTIAL, 1, 0, 1, 1, 2, 2, (7,) * (8 * version), MAC, 2, version, key if version > 1 else None
     )
@@ -197,6 +202,6 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
         if version == 2:
             frames[:, 32:40] = rng.integers(0, 256, (rows, 8))
         assert batch.receive_batch(frames, np.full(rows, size), rows, 0, *answers) == 0
-    assert batch.read_slots(0, range(SLOTS)) == state
+    assert (batch.read_slots(0, range(SLOTS)), batch.read_sums(0, 0)) == state
     moved = {name: count - before[name] for name, count in batch.counters().items() if count != before[name]}
     assert moved == dict.fromkeys(("FRAMES", "DROPPED_KEY", "JOB0_DROPPED"), 1_000_000)
