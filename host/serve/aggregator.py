@@ -119,7 +119,7 @@ _IDLE_S = 30.0
 """A client without a request for so long is disconnected, to make room for others."""
 
 _BATCH = 256
-"""Most frames taken from a port in one turn: a millisecond at most."""
+"""Most frames taken from a port in one turn: a millisecond at most, in UDP a few."""
 
 _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
