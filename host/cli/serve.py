@@ -24,7 +24,7 @@ __all__ = ["serve", "worker"]
 
 
 _MOST_SLOTS = 1 << 20
-"""Maximum number of slots of all jobs together: half a gigabyte."""
+"""Maximum number of slots of all jobs together: 1.6 GB, once all have been used with the longest frames."""
 
 _token_option = click.option(
     "--token",
@@ -84,7 +84,7 @@ def serve(
     the interfaces are open; NAME then owns the control socket.
     """
     from p4sgd.host.links import open_link
-    from p4sgd.host.rpc.address import ControlAddress
+    from p4sgd.host.rpc.address import ControlAddress, check_address
     from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
     from p4sgd.host.serve.metrics import drop_privileges, find_user
     from p4sgd.hw.spec.job import MAX_PORTS
@@ -109,6 +109,7 @@ def serve(
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
         owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
+        check_address(address, token)  # before the loops are compiled
         server = SoftwareAggregatorServer(
             links, address, slots=slots, jobs=jobs, owner=owner, token=token, tell=output.remark
         )

@@ -292,10 +292,10 @@ def _explain_loss_up(answered: _Answered, names: _Names) -> str | None:
     first = next(iter(lost.values()))
     alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
     what = f"{'PARTIAL' if first.partial else 'ACK'} of {_full(alike, names)} {first}"
-    return (
-        f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; check that link, or "
-        "allow more resends"
-    )
+    remedy = "check that link, or allow more resends"
+    if first.partial and first.version == KEYED_VERSION:
+        remedy += ", or, if the network does not carry frames as long as these, train with --merge 1"
+    return f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; {remedy}"
 
 
 def _explain_gone(answered: _Answered, names: _Names) -> str | None:

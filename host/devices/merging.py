@@ -46,8 +46,9 @@ def find_merge_limit(workers: Sequence[int], aggregator: int | None, names: Sequ
     most, name = min(members, key=lambda member: member[0])
     if most:
         return MergeLimit(most, f"{name} takes no longer frames")
-    who = ", ".join(name for each, name in members if not each)
-    return MergeLimit(0, f"{who} speaks version {VERSION} only, as hardware does")
+    who = [name for each, name in members if not each]
+    speak = "speaks" if len(who) == 1 else "speak"
+    return MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, as hardware does")
 
 
 def cut_evenly(micro_batches: int, most: int) -> int:

@@ -436,11 +436,10 @@ class Session:
         limit = find_merge_limit(
             workers, broadcast(self._ranks, None if aggregator is None else aggregator.most), self._names
         )
-        if self._merge is not None and self._merge > max(1, limit.most):
-            raise UserError(
-                f"--merge {self._merge}: the members of this job take {max(1, limit.most)} micro-batches in a packet, "
-                f"as {limit.why}"
-            )
+        most = max(1, limit.most)
+        if self._merge is not None and self._merge > most:
+            noun = "micro-batch" if most == 1 else "micro-batches"
+            raise UserError(f"--merge {self._merge}: a packet of this job has at most {most} {noun}, as {limit.why}")
         return limit
 
     def _next_job(self) -> int:

@@ -102,26 +102,20 @@ class FrameBatch:
         return count
 
     def send(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
-        """Send rows through a socket, in this order; returns how many it has taken before it was full.
+        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent.
 
         Raises
         ------
         OSError
-            As sendmmsg(2), but not if the socket is full.
+            As sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
         """
-        count, done = rows.size, 0
-        self._content["base"][:count] = self._places[rows]
-        self._content["size"][:count] = self.sizes[rows]
-        while done < count:
-            rest = self._at_send + done * ctypes.sizeof(_Message)
-            sent = int(_libc.sendmmsg(descriptor, rest, count - done, socket.MSG_DONTWAIT))
-            if sent < 0:
-                number = ctypes.get_errno()
-                if number == errno.EAGAIN:
-                    return done
-                raise OSError(number, os.strerror(number))
-            done += sent
-        return done
+        self._content["base"][: rows.size] = self._places[rows]
+        self._content["size"][: rows.size] = self.sizes[rows]
+        count = int(_libc.sendmmsg(descriptor, self._at_send, rows.size, socket.MSG_DONTWAIT))
+        if count < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return count
 
 
 def _describe(places: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

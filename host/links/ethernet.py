@@ -1,6 +1,7 @@
 """Links over Ethernet, by packet sockets."""
 
 import ctypes
+import errno
 import fcntl
 import socket
 import struct
@@ -63,6 +64,10 @@ _ETH_P_ALL = 3
 
 _ROOM = 2048
 """Size of the buffer for a frame. A longer frame is truncated, but still too long to be a packet."""
+
+
+_OF_ONE_FRAME = (errno.EMSGSIZE, errno.ENOBUFS)
+"""Errors that say nothing about the interface: a frame is longer than it carries, or its queue dropped one."""
 
 
 class EthernetLink:
@@ -134,9 +139,9 @@ class EthernetLink:
             self._socket.send(frame)
         except BlockingIOError:
             self.lost += 1
-        except OSError:
+        except OSError as error:
             self.lost += 1
-            self._is_bound = False
+            self._is_bound = error.errno in _OF_ONE_FRAME
 
     def receive(self) -> bytes | None:
         """The next frame; None if none is waiting."""
@@ -151,14 +156,19 @@ class EthernetLink:
             return None
 
     def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
-        """Send rows of a batch. Those after one that cannot be sent at once are lost with it."""
-        if not self._is_bound:
-            self._revive()
-        try:
-            self.lost += rows.size - batch.send(self._socket.fileno(), rows)
-        except OSError:
-            self.lost += rows.size
-            self._is_bound = False
+        """Send rows of a batch. Each is lost that cannot be sent at once."""
+        while rows.size:
+            if not self._is_bound:
+                self._revive()
+            try:
+                rows = rows[batch.send(self._socket.fileno(), rows) :]
+            except BlockingIOError:
+                self.lost += rows.size
+                return
+            except OSError as error:  # of the first row; the next ones may be sent
+                self.lost += 1
+                self._is_bound = error.errno in _OF_ONE_FRAME
+                rows = rows[1:]
 
     def receive_batch(self, batch: FrameBatch) -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""

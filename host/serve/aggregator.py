@@ -107,8 +107,7 @@ class Requests:
         at = self._place(place)
         begin = whole(first, "first", 0, self._slots - 1)
         end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
-        seen = self._aggregator.read_slots(at, range(begin, end))
-        return [[slot.round, slot.aggregated, slot.acknowledged] for slot in seen]
+        return self._aggregator.read_slots(at, range(begin, end))
 
     def _place(self, place: Any) -> int:
         return whole(place, "place", 0, self._places - 1)
@@ -120,7 +119,7 @@ _IDLE_S = 30.0
 """A client without a request for so long is disconnected, to make room for others."""
 
 _BATCH = 256
-"""Most frames taken from a port in one turn: a millisecond at most."""
+"""Most frames taken from a port in one turn: a millisecond at most, in UDP a few."""
 
 _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""

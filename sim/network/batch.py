@@ -31,7 +31,6 @@ from p4sgd.hw.spec.packet import (
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.aggregator import SlotState
 
 __all__ = ["BatchAggregator"]
 
@@ -131,20 +130,18 @@ class BatchAggregator:
         further = (DropReason.ETHERTYPE, *(KeyedDrop if self.most else ()))
         return found | {f"DROPPED_{drop.name}": int(self._counts[:, drop].sum()) for drop in further}
 
-    def read_slots(self, place: int, slots: range) -> list[SlotState]:
-        """The state of slots of the current or last job in a place."""
-        states = []
-        for slot in slots:
-            sums = self._sums[place, slot, : self._lengths[place, slot]].tolist()
-            states.append(
-                SlotState(
-                    int(self._rounds[place, slot]),
-                    int(self._aggregated[place, slot]),
-                    int(self._acknowledged[place, slot]),
-                    tuple(sums) or SlotState().sums,
-                )
-            )
+    def read_slots(self, place: int, slots: range) -> list[list[int]]:
+        """Round, aggregated and acknowledged shards of slots of the current or last job in a place.
+
+        They are as in `p4sgd.sim.network.aggregator.SlotState`.
+        """
+        columns = (self._rounds, self._aggregated, self._acknowledged)
+        states: list[list[int]] = np.stack([column[place, slots] for column in columns], axis=1).tolist()
         return states
+
+    def read_sums(self, place: int, slot: int) -> tuple[int, ...]:
+        """The sums of a slot; none before its first round."""
+        return tuple(self._sums[place, slot, : self._lengths[place, slot]].tolist())
 
     def receive_batch(
         self,

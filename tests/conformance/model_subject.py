@@ -67,7 +67,7 @@ class BatchSubject:
 
     def look(self, place: int, slot: int) -> State:
         (state,) = self._model.read_slots(place, range(slot, slot + 1))
-        return State(state.round, state.aggregated, state.acknowledged)
+        return State(*state)
 
     def counters(self) -> dict[str, int]:
         return self._model.counters()

@@ -61,7 +61,7 @@ def test_weights_are_the_emulators(lab, merge, micro_batches):
 
 def test_more_micro_batches_than_fit_are_refused(lab):
     _, said = end(lab.p4sgd("train", *RUN, *CLUSTER, "--merge", "47"), 2)
-    assert "--merge 47: the members of this job take 46 micro-batches in a packet, as the aggregator takes no" in said
+    assert "--merge 47: a packet of this job has at most 46 micro-batches, as the aggregator takes no" in said
 
 
 @pytest.mark.parametrize(("merge", "packets"), [("1", 4 * 4), ("auto", 4)])

@@ -1,6 +1,7 @@
 """Why workers gave up, diagnosed on a model of their network."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from support.networked_device import NetworkedDevice
@@ -223,6 +224,18 @@ def test_a_partial_that_never_came(pair):
     send_partial(pair, 1)
     give_up(pair, 0, 1)
     assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
+
+
+def test_a_long_partial_that_never_came(pair):
+    """Probes are short."""
+    send_partial(pair, 1)
+    give_up(pair, 0, 1)
+    reports = [
+        replace(each, version=2, highest_version=2, echo=replace(each.echo, version=2)) for each in diagnose(pair)
+    ]
+    said = explain_network_error(reports)
+    assert said.startswith(f"no PARTIAL of worker 0 {PLACE} {LOST_UP}, or, if the network does not carry")
+    assert said.endswith("train with --merge 1")
 
 
 def test_an_ack_that_never_came(pair):

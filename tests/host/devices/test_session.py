@@ -499,7 +499,7 @@ def test_programs_speak_version_2_under_a_key_of_each_job(device):
     [
         ([46, 0], 46, "worker 1 speaks"),
         ([46, 46], 0, "the aggregator speaks"),
-        ([0, 0], 46, "worker 0, worker 1 speaks"),
+        ([0, 0], 46, "worker 0, worker 1 speak "),
     ],
 )
 def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
@@ -509,14 +509,14 @@ def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
     assert (session.limit.version, session.limit.most) == (1, 0)
     assert session.limit.why.startswith(who)
     assert device.workers[0].field(registers.MERGE) == (0 if workers[0] else 7), "boards have no such register"
-    with pytest.raises(UserError, match=f"--merge 8: the members of this job take 1 .* {who}"):
+    with pytest.raises(UserError, match=f"--merge 8: a packet of this job has at most 1 micro-batch, as {who}"):
         Session(device, merge=8)
     Session(device, merge=1)
 
 
 def test_a_worker_with_short_frames_limits_all(device):
     speaking(device, [46, 20], 46)
-    with pytest.raises(UserError, match=r"--merge 21: .* take 20 micro-batches in a packet, as worker 1 takes no"):
+    with pytest.raises(UserError, match=r"--merge 21: .* at most 20 micro-batches, as worker 1 takes no"):
         Session(device, merge=21)
 
 

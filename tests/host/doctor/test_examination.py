@@ -56,7 +56,7 @@ def test_a_healthy_cluster(device):
     (packets,) = (finding for finding in examination.findings if finding.worker is None)
     assert packets.check == "packets"
     assert packets.evidence["version"] == packets.evidence["micro_batches"] == 1
-    assert packets.evidence["why"] == "the aggregator, worker 0, worker 1 speaks version 1 only, as hardware does"
+    assert packets.evidence["why"] == "the aggregator, worker 0, worker 1 speak version 1 only, as hardware does"
     assert sorted(
         (finding.check, finding.worker) for finding in examination.findings if finding is not packets
     ) == sorted(itertools.product(["worker", "link", "settings", "allreduce", "weights"], range(2)))

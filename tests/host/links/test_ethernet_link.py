@@ -96,6 +96,19 @@ def test_batches_are_lost_while_the_interface_is_down_and_come_again(namespace, 
     assert receive(b) == frame_of()
 
 
+def test_a_frame_that_cannot_be_sent_takes_no_other_with_it(namespace, ends):
+    """Answers to several jobs travel in a batch, and a network may have come to carry less than when it was opened."""
+    a, b = ends
+    sent = [frame_of(1514, fill=b"l"), frame_of(fill=b"1"), frame_of(1514, fill=b"l"), frame_of(fill=b"2")]
+    batch = FrameBatch(4)
+    for row, frame in enumerate(sent):
+        batch.put(row, frame)
+    namespace.ip("link", "set", "left", "mtu", "1000")
+    a.send_batch(batch, np.arange(4))
+    assert [receive(b), receive(b)] == [sent[1], sent[3]]
+    assert a.lost == 2
+
+
 def test_the_longest_frame_is_that_of_the_interface(namespace):
     for mtu, most in ((1500, 1514), (1000, 1014), (9000, 1514)):
         namespace.ip("link", "set", "left", "mtu", str(mtu))

@@ -60,6 +60,8 @@ def test_a_full_socket_takes_what_it_has_room_for(ends):
     batch = batch_of([bytes(1500)] * 2000)
     sent = batch.send(ends[0].fileno(), np.arange(2000))
     assert 0 < sent < 2000
+    with pytest.raises(BlockingIOError):
+        batch.send(ends[0].fileno(), np.arange(sent, 2000))
     count = 0
     with contextlib.suppress(BlockingIOError):
         while ends[1].recv(2000):

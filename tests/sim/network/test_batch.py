@@ -7,13 +7,15 @@ import pytest
 from support.batch import answers_of
 from support.bench import default_seed
 
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import MAX_PORTS, Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, MOST_MICRO_BATCHES, Packet, PacketType
+from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.batch import BatchAggregator
 
 MAC = 0x0250_3453_47FF
-SLOTS, PLACES, PORTS = 6, 3, 4
+SLOTS, PLACES = 6, 3
+PORTS = (0, 1, 7, 31)
 EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
 
 
@@ -32,11 +34,11 @@ class Traffic:
     def _begin(self, place):
         rng = self._rng
         members = tuple(
-            Member(0x0250_0000_0000 | place << 8 | shard, rng.randrange(PORTS))
-            for shard in range(rng.choice((1, 2, 3)))
+            Member(0x0250_0000_0000 | place << 8 | shard, rng.choice(PORTS))
+            for shard in range(rng.choice((1, 2, 3, MAX_WORKERS)))
         )
         key = rng.choice((None, rng.getrandbits(64), 0)) if self._most else None
-        job = Job(place * 16 + rng.randrange(16), members, 1 << 40 | place, rng.randrange(1, 1 << PORTS), key)
+        job = Job(place * 16 + rng.randrange(16), members, 1 << 40 | place, rng.getrandbits(MAX_PORTS), key)
         first = rng.choice((1, 0, 65535, 40000))
         for each in (self._model, self._batch):
             each.begin(place, job, first)
@@ -45,21 +47,26 @@ class Traffic:
         """Some frames, in batches of one port each."""
         rng = self._rng
         while frames > 0:
-            if rng.random() < 0.03:
+            if rng.random() < 0.015:
                 self._begin(rng.randrange(PLACES))
             if rng.random() < 0.01:
                 place = rng.randrange(PLACES)
                 self._model.end(place)
                 self._batch.end(place)
-            port = rng.randrange(PORTS)
-            batch = [self._next(port) for _ in range(rng.choice((1, 1, 2, 9)))]
+            port = rng.choice(PORTS)
+            batch = [self._next(port) for _ in range(rng.choice((1, 1, 2, 9, 40)))]
             frames -= len(batch)
             answers = [self._model.receive_frame(frame, port) for frame in batch]
             expected = [(each.packet.to_bytes(), each.ports) for each in answers if each is not None]
             assert answers_of(self._batch, batch, port) == expected
             for place, job in self._model.jobs.items():
                 assert self._batch.jobs[place] == job
-                assert self._batch.read_slots(place, range(SLOTS)) == self._model.slots[place]
+                states = self._model.slots[place]
+                assert self._batch.read_slots(place, range(SLOTS)) == [
+                    [state.round, state.aggregated, state.acknowledged] for state in states
+                ]
+                for slot, state in enumerate(states):
+                    assert self._batch.read_sums(place, slot) == (state.sums if state.aggregated else ())
             assert self._batch.counters() == self._model.counters()
         return self._model.counters()
 
@@ -80,6 +87,8 @@ class Traffic:
         if rng.random() < 0.2:
             kind, ahead = rng.choice((PacketType.PARTIAL, PacketType.ACK)), rng.choice((0, 1, -1, 2, 1 << 15))
         mine = [shard for shard, member in enumerate(job.members) if member.port == port]
+        known = 0 if ahead else state.acknowledged if kind is PacketType.ACK else state.aggregated
+        mine = [shard for shard in mine if not known >> shard & 1 and rng.random() < 0.9] or mine
         shard = rng.choice(mine) if mine and rng.random() < 0.95 else rng.randrange(len(job.members))
         length = len(state.sums) if job.key is not None and not ahead and rng.random() < 0.9 else 8 * rng.randint(1, 4)
         values = [
@@ -180,7 +189,7 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
     batch.begin(0, Job(1, (Member(1, 0), Member(2, 0)), 1 << 40, 0b1, key))
     answers_of(batch, [Packet(PacketType.PARTIAL, 1, 0, 1, 0, 2, 1, (5,) * 16, MAC, 1, 2, key).to_bytes()], 0)
     before = batch.counters()
-    state = batch.read_slots(0, range(SLOTS))
+    state = batch.read_slots(0, range(SLOTS)), batch.read_sums(0, 0)
     right = Packet(
         PacketType.PARTIAL, 1, 0, 1, 1, 2, 2, (7,) * (8 * version), MAC, 2, version, key if version > 1 else None
     )
@@ -193,6 +202,6 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
         if version == 2:
             frames[:, 32:40] = rng.integers(0, 256, (rows, 8))
         assert batch.receive_batch(frames, np.full(rows, size), rows, 0, *answers) == 0
-    assert batch.read_slots(0, range(SLOTS)) == state
+    assert (batch.read_slots(0, range(SLOTS)), batch.read_sums(0, 0)) == state
     moved = {name: count - before[name] for name, count in batch.counters().items() if count != before[name]}
     assert moved == dict.fromkeys(("FRAMES", "DROPPED_KEY", "JOB0_DROPPED"), 1_000_000)
