@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from p4sgd.build.generate.artifacts import header_comment
 
-__all__ = ["CMACS_U280", "REFERENCE_MHZ", "CmacPlace", "crossing_constraints", "ip_script"]
+__all__ = ["CABLES", "CMACS_U280", "REFERENCE_MHZ", "CmacPlace", "crossing_constraints", "ip_script"]
 
 
 REFERENCE_MHZ = "156.25"
@@ -50,8 +50,19 @@ _PARAMETERS = {
 }
 """Parameters of the IP (PG203) that `p4sgd.hw.kernel.cmac` instantiates."""
 
+CABLES = {
+    "copper": {"RX_EQ_MODE": "DFE", "INS_LOSS_NYQ": "25"},
+    "optics": {"RX_EQ_MODE": "LPM", "INS_LOSS_NYQ": "10"},
+}
+"""Parameters of the receivers for what is plugged in: the equaliser, and the loss in dB between the transmitter and the
+FPGA at 12.9 GHz. Without them the IP takes 20 dB and an equaliser that suits these (casper-astro/mlib_devel,
+cmac_usplus_0_wrapper.v). A copper cable may lose 22 dB (IEEE 802.3 92.10.2), and the boards lose some more. What the
+transmitter of an optical module or an active cable loses on the board is 10 dB (IEEE 802.3 annex 83E). LPM is for
+channels of little loss, DFE for others (UG578); corundum has LPM for QSFP28, too
+(fpga/common/rtl/cmac_gty_wrapper.v)."""
 
-def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) -> str:
+
+def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str, cable: str | None = None) -> str:
     """Tcl that adds the MAC to the open project.
 
     Parameters
@@ -64,12 +75,16 @@ def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) 
         Frequency of the clock at its ``init_clk``.
     command
         Command that makes the file.
+    cable
+        What is plugged in, one of `CABLES`; None for the IP's defaults.
     """
     parameters = _PARAMETERS | {
         "GT_DRP_CLK": str(free_megahertz),
         "CMAC_CORE_SELECT": place.core,
         "GT_GROUP_SELECT": place.lanes,
     }
+    if cable:
+        parameters |= CABLES[cable]
     lines = [
         header_comment("# {}", command),
         "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which is free.",

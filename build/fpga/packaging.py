@@ -58,7 +58,14 @@ _MAC_INTERFACES = (
 
 
 def kernel_files(
-    kernel: Kernel, part: str, mac: CmacPlace | None, free_megahertz: int, command: str, *, for_vitis: bool = True
+    kernel: Kernel,
+    part: str,
+    mac: CmacPlace | None,
+    free_megahertz: int,
+    command: str,
+    *,
+    cable: str | None = None,
+    for_vitis: bool = True,
 ) -> dict[str, str]:
     """All files of a kernel, by name.
 
@@ -74,6 +81,8 @@ def kernel_files(
         Frequency of the free-running clock that its MAC gets.
     command
         Command that makes the files.
+    cable
+        What is plugged in at its MAC, as in `ip_script`.
     for_vitis
         Whether the kernel is for v++, which also needs its XML, or for IP Integrator.
     """
@@ -85,7 +94,7 @@ def kernel_files(
     if kernel.pointers:
         found[f"{kernel.name}.xdc"] = _setting_constraints(command)
     if kernel.ip and mac:
-        found[_ip_file(kernel)] = ip_script(kernel.ip, mac, free_megahertz, command)
+        found[_ip_file(kernel)] = ip_script(kernel.ip, mac, free_megahertz, command, cable)
         found[_CROSSINGS] = crossing_constraints(command)
     return found
 

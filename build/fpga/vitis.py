@@ -112,7 +112,7 @@ def _memory(xclbin: Xclbin) -> str:
     )
 
 
-def vitis_files(xclbin: Xclbin, command: str) -> dict[str, str]:
+def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     Parameters
@@ -121,6 +121,8 @@ def vitis_files(xclbin: Xclbin, command: str) -> dict[str, str]:
         The xclbin to build.
     command
         Command that makes the files, for their first lines.
+    cable
+        As in `build`.
     """
     shell = SHELLS[xclbin.board]
     found = {
@@ -134,7 +136,7 @@ def vitis_files(xclbin: Xclbin, command: str) -> dict[str, str]:
     macs = iter(shell.macs)
     for kernel in xclbin.kernels.values():
         mac = next(macs) if kernel.ip else None
-        found |= kernel_files(kernel, shell.part, mac, shell.free_megahertz, command)
+        found |= kernel_files(kernel, shell.part, mac, shell.free_megahertz, command, cable=cable)
     if xclbin.worker:
         found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, DEVICES[xclbin.board], command)
     return found
@@ -160,7 +162,7 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
 
 
 def build(
-    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0
+    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0, cable: str | None = None
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker or an aggregator, as `write_folder` does.
 
@@ -176,6 +178,8 @@ def build(
         Whether packets travel in UDP.
     build_id
         Value of the BUILD_ID registers.
+    cable
+        What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
 
     Returns
     -------
@@ -191,7 +195,8 @@ def build(
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
-    command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{' --udp' * udp} --out DIR"
+    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
+    command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{flags} --out DIR"
     xclbin = (
         aggregator_xclbin(board, udp=udp, build_id=build_id)
         if config is None
@@ -202,4 +207,4 @@ def build(
         "aggregator": asdict(xclbin.aggregator),
     }
     description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES)
-    return write_folder(folder, command, vitis_files(xclbin, command), description), xclbin
+    return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin

@@ -110,7 +110,7 @@ _REGISTERS = 0x1000
 
 
 def vivado_files(
-    config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int
+    config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int, cable: str | None = None
 ) -> tuple[dict[str, str], tuple[Kernel, ...]]:
     """All files by name, and their kernels; the same arguments give the same bytes.
 
@@ -126,6 +126,8 @@ def vivado_files(
         Clock for the modules that are implemented on their own; the bitstream has 250 MHz.
     build_id
         Value of the BUILD_ID registers.
+    cable
+        What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def vivado_files(
         "board.xdc": board_constraints(board, command),
     }
     for kernel in kernels:
-        found |= kernel_files(kernel, shell.part, shell.macs[0], _FREE_MEGAHERTZ, command, for_vitis=False)
+        found |= kernel_files(kernel, shell.part, shell.macs[0], _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
     top = kernels[0].verilog.top
     for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
@@ -242,7 +244,14 @@ def _readme(board: str, command: str) -> str:
 
 
 def build(
-    name: str, folder: Path, *, board: str, megahertz: int = 250, udp: bool = False, build_id: int = 0
+    name: str,
+    folder: Path,
+    *,
+    board: str,
+    megahertz: int = 250,
+    udp: bool = False,
+    build_id: int = 0,
+    cable: str | None = None,
 ) -> list[Path]:
     """Write the folder for a preset, as `write_folder` does.
 
@@ -252,7 +261,7 @@ def build(
         Name of the worker's configuration in `PRESETS`.
     folder
         The folder.
-    board, megahertz, build_id
+    board, megahertz, build_id, cable
         As in `vivado_files`, which raises the errors, too.
     udp
         Whether packets travel in UDP.
@@ -263,12 +272,12 @@ def build(
     """
     config = replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
-    flag = " --udp" if udp else ""
+    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
     command = (
-        f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flag} "
+        f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flags} "
         "--out DIR"
     )
-    texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
+    texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id, cable=cable)
     scripts = (PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
     description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *scripts)
     return write_folder(folder, command, texts, description)

@@ -34,6 +34,13 @@ def _with_pins() -> Iterable[str]:
     return PINS
 
 
+def _cables() -> Iterable[str]:
+    """What can be plugged into a board."""
+    from p4sgd.build.fpga.cmac import CABLES
+
+    return CABLES
+
+
 def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], _Command]:
     """The options of `build vitis` and `build vivado`; ``boards`` returns the boards of the command."""
     options = (
@@ -43,6 +50,12 @@ def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], 
             default=0,
             show_default=True,
             help="Value of the BUILD_ID registers.",
+        ),
+        click.option(
+            "--cable",
+            type=NameFrom("cable", _cables),
+            help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
+            "setting, which is between the two.",
         ),
         click.option("--udp", is_flag=True, help=f"Send packets in UDP, for networks with routers. {_NOT_DRIVEN}"),
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
@@ -147,6 +160,7 @@ def vitis(
     aggregator: bool,
     udp: bool,
     build_id: int,
+    cable: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -163,7 +177,7 @@ def vitis(
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id)
+            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable)
     facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory:
         facts["image_bytes"] = xclbin.memory.image_bytes
@@ -188,6 +202,7 @@ def vivado(
     megahertz: int,
     udp: bool,
     build_id: int,
+    cable: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -204,7 +219,7 @@ def vivado(
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
-            files = build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id)
+            files = build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id, cable=cable)
     facts = {"config": config, "board": board, "megahertz": megahertz}
     show(output, out, files, facts, ["make check", "make engine", "make bitstream"], udp=udp)
 

@@ -1,6 +1,6 @@
-"""The examination of a cluster: all checks in order, with those of Ethernet links, identities and settings."""
+"""The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
@@ -10,10 +10,10 @@ from p4sgd.host.devices.identification import find_identity_problem
 from p4sgd.host.devices.merging import MergeLimit
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
+from p4sgd.host.doctor.ethernet import examine_ethernet
 from p4sgd.host.doctor.finding import Examination, Finding, Result
 from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, read_arrived_partials
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
@@ -57,7 +57,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index, name) for index, name in enumerate(names)]
-    findings += _examine_ethernet(device.links or {})
+    findings += examine_ethernet(device)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     session = Session(device, network)
@@ -273,57 +273,3 @@ def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerC
         f"it is behind port {echo.port}, the aggregator expects shard {who['shard']} behind another",
         f"enter port {echo.port} for shard {who['shard']} in the aggregator's table, or move the cable",
     )
-
-
-_LANES = 0xF
-"""Bitmap of the transceivers of a link, all of which need power."""
-
-_EVIDENCE = ("RX_BAD", "RX_OVERFLOWS", "LINK_LOSSES", "TX_FAULTS")
-"""Counters of errors."""
-
-
-def _examine_ethernet(links: Mapping[int, LinkState]) -> list[Finding]:
-    """Check that every Ethernet link is up, or find out what keeps it down.
-
-    Parameters
-    ----------
-    links
-        States of the links by worker.
-    """
-    return [_judge_ethernet(worker, link) for worker, link in sorted(links.items())]
-
-
-def _judge_ethernet(worker: int, link: LinkState) -> Finding:
-    evidence: dict[str, int | str] = {"up": link.status["up"], "rs_fec": "on" if link.rs_fec else "off"}
-    evidence |= {name.lower(): link.counters[name] for name in _EVIDENCE if name in link.counters}
-    if link.status["up"]:
-        return Finding(worker, "ethernet", Result.PASSED, evidence)
-    evidence |= {name: value for name, value in link.status.items() if name != "up"}
-    return Finding(worker, "ethernet", Result.FAILED, evidence, *_why_down(link))
-
-
-def _why_down(link: LinkState) -> tuple[str, str]:
-    """Problem and remedy of a link that is down."""
-    status = link.status
-    both_ends = f"give both ends the same RS-FEC (here {'on' if link.rs_fec else 'off'}: rs_fec of the cluster file)"
-    if status["power_good"] != _LANES:
-        return (
-            f"its transceivers have no power: {status['power_good']:#06b} of them",
-            "reset the board (xbutil reset); then suspect the clock that the bitstream gives the MAC",
-        )
-    if status["tx_reset"] or status["rx_reset"]:
-        return (
-            "its MAC does not come out of reset",
-            "check the transceivers' reference clock (156.25 MHz), then reset the board (xbutil reset)",
-        )
-    if not status["aligned"]:
-        return (
-            "it receives no valid signal from the other end",
-            f"plug in the cable, enable the other end's port at 100G without auto-negotiation, and {both_ends}",
-        )
-    if status["remote_fault"]:
-        return (
-            "it receives, but the other end reports that it receives nothing itself",
-            f"check the cable's other direction, and {both_ends}",
-        )
-    return "its link is coming up", "try again; if the result stays the same, the link is unstable: check the cable"

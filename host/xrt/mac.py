@@ -13,8 +13,17 @@ from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 __all__ = ["BoardMac", "open_mac"]
 
 
-_UP_S = 3.0
-"""Longest time to wait for a link after loading a board: transceivers reset, then lanes are aligned."""
+_TRY_S = 3.0
+"""Longest time to wait for a link after a reset: transceivers adapt, then lanes are aligned at both ends."""
+
+_TRIES = 4
+"""Resets of the receivers, each followed by such a wait: 12 s. After a board's reset links through a switch needed more
+than 5 s, and 10 s were enough (github.com/Xilinx/xup_vitis_network_example, issue 98). OpenNIC's driver gives up
+after 5 s (github.com/Xilinx/open-nic, issue 14)."""
+
+_OTHER_FEC_S = 1.5
+"""Longest time to wait for a link with the other setting of forward error correction, and with the own one after
+that."""
 
 _POLL_S = 0.01
 """Time between two polls for the link."""
@@ -24,7 +33,7 @@ _SNAPSHOT_READS = 100
 
 
 class BoardMac:
-    """The MAC of one cage. Its link comes up without software.
+    """The MAC of one cage. Its link comes up without software, unless its receivers do not adapt at the first try.
 
     Parameters
     ----------
@@ -47,6 +56,7 @@ class BoardMac:
 
     def __init__(self, name: str, address: BoardAddress, cage: int) -> None:
         self._name = f"the MAC of cage {cage} of {name}"
+        self._other_end_fec: bool | None = None
         with contextlib.ExitStack() as opened:
             kernel = BoardKernel(self._name, address, cmac.kernel_name(cage))
             opened.enter_context(contextlib.closing(kernel))
@@ -72,21 +82,46 @@ class BoardMac:
         """Switch forward error correction on or off. A change resets the link."""
         if on == self.rs_fec:
             return
-        for reset in (1, 0):
-            self._client.write(cmac.CONTROL, rs_fec=on, reset=reset)
+        self._pulse("reset", rs_fec=on)
+
+    def _pulse(self, reset: str, **settings: int) -> None:
+        """Set and clear a reset in CONTROL, together with other settings."""
+        control = self._client.read(cmac.CONTROL) | settings
+        for asserted in (1, 0):
+            self._client.write(cmac.CONTROL, **control | {reset: asserted})
 
     def await_link(self) -> None:
-        """Wait until the link is up, or `_UP_S` seconds have passed."""
-        end = time.monotonic() + _UP_S
-        while not self._client.read(cmac.STATUS)["up"] and time.monotonic() < end:
+        """Wait until the link is up, for up to 15 s.
+
+        While lanes are not aligned, receivers are reset every `_TRY_S` seconds. If that does not help, the other
+        setting of forward error correction is tried for a moment, to find out whether the other end has it.
+        """
+        for _ in range(_TRIES):
+            if self._await("up", _TRY_S):
+                return
+            if not self._client.read(cmac.STATUS)["aligned"]:
+                self._pulse("rx_reset")
+        if not self._await("aligned", _POLL_S):
+            rs_fec = self.rs_fec
+            self.set_rs_fec(not rs_fec)
+            self._other_end_fec = not rs_fec if self._await("aligned", _OTHER_FEC_S) else None
+            self.set_rs_fec(rs_fec)
+            self._await("up", _OTHER_FEC_S)
+
+    def _await(self, field: str, seconds: float) -> bool:
+        """Wait for a field of STATUS to be set; returns whether it is."""
+        end = time.monotonic() + seconds
+        while not (is_set := bool(self._client.read(cmac.STATUS)[field])) and time.monotonic() < end:
             time.sleep(_POLL_S)
+        return is_set
 
     def link_state(self) -> LinkState:
         """Current state of the link."""
+        status = self._client.read(cmac.STATUS) | self._client.read(cmac.LANES)
         self._client.write(cmac.SNAPSHOT)
         is_shown = any(not self._client.read(cmac.SNAPSHOT)["pending"] for _ in range(_SNAPSHOT_READS))
         counters = self._client.read_counters(cmac.COUNTERS) if is_shown else {}
-        return LinkState(self._client.read(cmac.STATUS), self.rs_fec, counters)
+        return LinkState(status, self.rs_fec, counters, None if status["aligned"] else self._other_end_fec)
 
     def close(self) -> None:
         """Release the MAC. The link stays up."""

@@ -21,21 +21,18 @@ from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
-from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
+from p4sgd.hw.bus.register_file import EventCounters, RegisterFile, member_name
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameBuffer
-from p4sgd.hw.spec.cmac import COUNTERS, cmac_map, identity
+from p4sgd.hw.spec.cmac import COUNTERS, FEC_LANES, LANES, PCS_LANES, STATUS, cmac_map, identity
 
-__all__ = ["LANES", "CmacAdapter", "CmacKernel", "MacSignature"]
+__all__ = ["CmacAdapter", "CmacKernel", "MacSignature"]
 
-
-LANES = 4
-"""Transceivers of a QSFP28."""
 
 _RESET_CYCLES = 256
-"""Shortest reset of the MAC in cycles of the kernel's clock. It must be many cycles of the slowest clock that samples
-it, the free-running one: 100 MHz on a U280."""
+"""Shortest reset of the MAC or its receivers in cycles of the kernel's clock. It must be many cycles of the slowest
+clock that samples it, the free-running one: 100 MHz on a U280."""
 
 _START_CYCLES = 64
 """Cycles of the MAC's clock for which its domain stays in reset. They are many cycles of the kernel's clock, too."""
@@ -55,7 +52,8 @@ _RECEIVED_DEPTH = 512
 
 
 class MacSignature(wiring.Signature):
-    """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``loopback`` and ``power_good``.
+    """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``rx_datapath_reset``, ``loopback``
+    and ``power_good``.
 
     Members
     -------
@@ -74,10 +72,22 @@ class MacSignature(wiring.Signature):
         Reception is faulty here, or at the other end as it signals.
     tx_fault
         Beats of a frame came too late or too early.
+    hi_ber
+        Too many blocks arrive with errors.
+    fec_aligned, fec_lock
+        All lanes of RS-FEC are aligned; bitmap of those that are received.
+    block_lock
+        Bitmap of the PCS lanes that are received.
+    bad_fcs
+        A frame with a wrong check sequence was received.
+    fec_corrected, fec_uncorrected
+        A codeword of RS-FEC had errors that were, or could not be, corrected.
     power_good
         Bitmap of the transceivers that have power.
     reset
         Reset of the MAC and its transceivers.
+    rx_datapath_reset
+        Reset of the transceivers' receivers.
     rx_enable, tx_enable
         Enable reception, transmission of frames.
     send_remote_fault
@@ -95,8 +105,11 @@ class MacSignature(wiring.Signature):
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(ValidSignature(data.StructLayout({"beat": FrameBeat, "bad": 1}))),
                 **dict.fromkeys(("tx_reset", "rx_reset", "aligned", "local_fault", "remote_fault", "tx_fault"), In(1)),
-                "power_good": In(LANES),
-                **dict.fromkeys(("reset", "rx_enable", "tx_enable", "send_remote_fault", "rs_fec", "loopback"), Out(1)),
+                **dict.fromkeys(("hi_ber", "fec_aligned", "bad_fcs", "fec_corrected", "fec_uncorrected"), In(1)),
+                **dict.fromkeys(("power_good", "fec_lock"), In(FEC_LANES)),
+                "block_lock": In(PCS_LANES),
+                **dict.fromkeys(("reset", "rx_datapath_reset", "rx_enable", "tx_enable"), Out(1)),
+                **dict.fromkeys(("send_remote_fault", "rs_fec", "loopback"), Out(1)),
             }
         )
 
@@ -162,11 +175,15 @@ class CmacAdapter(wiring.Component):
         connect_control(m, self.control, registers.bus)
         m.d.comb += registers.show(identity(self._build_id))
 
-        # The MAC's reset is in the domain `ap`, which is never reset, and is stretched for the MAC's slowest clock.
-        reset_left = Signal(range(_RESET_CYCLES), init=_RESET_CYCLES - 1)
-        m.d.ap += [reset_left.eq(reset_left - (reset_left != 0)), mac.reset.eq(reset_left != 0)]
-        with m.If(ResetSignal("sync") | registers.control_reset):
-            m.d.ap += reset_left.eq(_RESET_CYCLES - 1)
+        # The MAC's resets are in the domain `ap`, which is never reset, and are stretched for the MAC's slowest clock.
+        for reset, asserted in (
+            (mac.reset, ResetSignal("sync") | registers.control_reset),
+            (mac.rx_datapath_reset, registers.control_rx_reset),
+        ):
+            reset_left = Signal(range(_RESET_CYCLES), init=_RESET_CYCLES - 1)
+            m.d.ap += [reset_left.eq(reset_left - (reset_left != 0)), reset.eq(reset_left != 0)]
+            with m.If(asserted):
+                m.d.ap += reset_left.eq(_RESET_CYCLES - 1)
         m.d.comb += mac.loopback.eq(registers.control_loopback)
         m.submodules.rs_fec = FFSynchronizer(registers.control_rs_fec, mac.rs_fec, o_domain="mac")
 
@@ -184,7 +201,8 @@ class CmacAdapter(wiring.Component):
             was_up.eq(up),
         ]
         m.d.comb += mac.tx_enable.eq(up)
-        events = {"LINK_LOSSES": was_up & ~up, "TX_FAULTS": mac.tx_fault}
+        events = {"LINK_LOSSES": was_up & ~up, "TX_FAULTS": mac.tx_fault, "RX_BAD_FCS": mac.bad_fcs}
+        events |= {"FEC_CORRECTED": mac.fec_corrected, "FEC_UNCORRECTED": mac.fec_uncorrected}
         events |= self._send(m, up)
         events |= self._receive(m)
         self._show(m, registers, up, events)
@@ -280,15 +298,12 @@ class CmacAdapter(wiring.Component):
         m.d.comb += ClockSignal("shown").eq(mac.clk)
         shown_up = Signal()
         m.d.shown += shown_up.eq(up)
-        status = {
-            "up": shown_up,
-            **{name: getattr(mac, name) for name in ("aligned", "local_fault", "remote_fault", "tx_reset", "rx_reset")},
-            "power_good": mac.power_good,
-        }
-        for name, value in status.items():
-            crossed = Signal(unsigned(len(value)), name=f"crossed_{name}")
-            m.submodules[f"{name}_crossing"] = FFSynchronizer(value, crossed)
-            m.d.comb += getattr(registers, f"status_{name}").eq(crossed)
+        for register in (STATUS, LANES):
+            for field in register.fields:
+                value = shown_up if field.name == "up" else getattr(mac, field.name)
+                crossed = Signal(unsigned(len(value)), name=f"crossed_{field.name}")
+                m.submodules[f"{field.name}_crossing"] = FFSynchronizer(value, crossed)
+                m.d.comb += getattr(registers, member_name(register, field)).eq(crossed)
 
         # The counters are wide, so they cross without synchronizers: a pulse to the MAC's clock takes a snapshot, and
         # when a pulse has come back the snapshot is stable and may be read.
@@ -314,9 +329,11 @@ class CmacAdapter(wiring.Component):
 _LOOPBACK_BITS = 3
 """Bits of a transceiver's loopback setting. 0b010 is near-end PMA loopback (UG578)."""
 
+_BAD_FCS_BITS = 3
+"""Width of the number of frames with a wrong check sequence that the MAC finds in a cycle."""
+
 _UNUSED_INPUTS = {
     "gtwiz_reset_tx_datapath": 1,
-    "gtwiz_reset_rx_datapath": 1,
     "core_tx_reset": 1,
     "core_rx_reset": 1,
     "core_drp_reset": 1,
@@ -377,10 +394,10 @@ class CmacKernel(wiring.Component):
                 "clk_gt_freerun": In(1),
                 "gt_refclk_p": In(1),
                 "gt_refclk_n": In(1),
-                "gt_rxp": In(LANES),
-                "gt_rxn": In(LANES),
-                "gt_txp": Out(LANES),
-                "gt_txn": Out(LANES),
+                "gt_rxp": In(FEC_LANES),
+                "gt_rxn": In(FEC_LANES),
+                "gt_txp": Out(FEC_LANES),
+                "gt_txn": Out(FEC_LANES),
             }
         )
 
@@ -406,11 +423,12 @@ class CmacKernel(wiring.Component):
         wiring.connect(m, wiring.flipped(self.axis_tx), adapter.axis_tx)
         wiring.connect(m, adapter.axis_rx, wiring.flipped(self.axis_rx))
 
-        overflow, underflow = Signal(), Signal()
-        m.d.comb += mac.tx_fault.eq(overflow | underflow)
+        overflow, underflow, bad_fcs = Signal(), Signal(), Signal(_BAD_FCS_BITS)
+        m.d.comb += [mac.tx_fault.eq(overflow | underflow), mac.bad_fcs.eq(bad_fcs.any())]
         m.submodules.mac = Instance(
             self._mac,
             i_sys_reset=mac.reset,
+            i_gtwiz_reset_rx_datapath=mac.rx_datapath_reset,
             i_init_clk=self.clk_gt_freerun,
             i_gt_ref_clk_p=self.gt_refclk_p,
             i_gt_ref_clk_n=self.gt_refclk_n,
@@ -418,7 +436,7 @@ class CmacKernel(wiring.Component):
             i_gt_rxn_in=self.gt_rxn,
             o_gt_txp_out=self.gt_txp,
             o_gt_txn_out=self.gt_txn,
-            i_gt_loopback_in=Cat(Const(0, 1), mac.loopback, Const(0, _LOOPBACK_BITS - 2)).replicate(LANES),
+            i_gt_loopback_in=Cat(Const(0, 1), mac.loopback, Const(0, _LOOPBACK_BITS - 2)).replicate(FEC_LANES),
             o_gt_powergoodout=mac.power_good,
             o_gt_txusrclk2=mac.clk,
             i_rx_clk=mac.clk,
@@ -446,6 +464,13 @@ class CmacKernel(wiring.Component):
             o_stat_rx_aligned=mac.aligned,
             o_stat_rx_local_fault=mac.local_fault,
             o_stat_rx_remote_fault=mac.remote_fault,
+            o_stat_rx_hi_ber=mac.hi_ber,
+            o_stat_rx_block_lock=mac.block_lock,
+            o_stat_rx_bad_fcs=bad_fcs,
+            o_stat_rx_rsfec_lane_alignment_status=mac.fec_aligned,
+            **{f"o_stat_rx_rsfec_am_lock{lane}": mac.fec_lock[lane] for lane in range(FEC_LANES)},
+            o_stat_rx_rsfec_corrected_cw_inc=mac.fec_corrected,
+            o_stat_rx_rsfec_uncorrected_cw_inc=mac.fec_uncorrected,
             **{f"i_{name}": Const(0, bits) for name, bits in _UNUSED_INPUTS.items()},
         )
         return m

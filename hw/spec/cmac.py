@@ -9,7 +9,10 @@ __all__ = [
     "ABI_VERSION",
     "CONTROL",
     "COUNTERS",
+    "FEC_LANES",
+    "LANES",
     "MAGIC",
+    "PCS_LANES",
     "SNAPSHOT",
     "STATUS",
     "LinkState",
@@ -23,8 +26,14 @@ __all__ = [
 MAGIC = int.from_bytes(b"P4MC", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Raised whenever the meaning of a register changes."""
+
+PCS_LANES = 20
+"""Lanes of the PCS of 100GBASE-R (IEEE 802.3 clause 82)."""
+
+FEC_LANES = 4
+"""Lanes of RS-FEC (IEEE 802.3 clause 91), and transceivers of a QSFP28."""
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
@@ -48,6 +57,7 @@ CONTROL = Register(
             1,
         ),
         Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
+        Field("rx_reset", 3, 1, _RW, "holds the receivers of the transceivers in reset, so that they adapt anew"),
     ),
 )
 STATUS = Register(
@@ -61,7 +71,18 @@ STATUS = Register(
         Field("remote_fault", 3, 1, _RO, "the other end reports that it does not receive a valid signal"),
         Field("tx_reset", 4, 1, _RO, "the sending side is in reset"),
         Field("rx_reset", 5, 1, _RO, "the receiving side is in reset"),
-        Field("power_good", 8, 4, _RO, "bitmap of the transceivers that have power"),
+        Field("hi_ber", 6, 1, _RO, "too many blocks arrive with errors (IEEE 802.3 82.2.19)"),
+        Field("fec_aligned", 7, 1, _RO, "RS-FEC is on, and its lanes are received and aligned"),
+        Field("power_good", 8, FEC_LANES, _RO, "bitmap of the transceivers that have power"),
+    ),
+)
+LANES = Register(
+    "LANES",
+    0x02C,
+    "Lanes that are received at present",
+    (
+        Field("block_lock", 0, PCS_LANES, _RO, "bitmap of the PCS lanes in which blocks of 66 bits are found"),
+        Field("fec_lock", 24, FEC_LANES, _RO, "bitmap of the RS-FEC lanes in which alignment markers are found"),
     ),
 )
 SNAPSHOT = Register(
@@ -84,6 +105,9 @@ COUNTERS = counter_block(
         "RX_OVERFLOWS": "frames dropped because the receive buffer was full",
         "LINK_LOSSES": "times that the link was lost",
         "TX_FAULTS": "cycles in which the MAC reported an underflow or overflow of its transmit side",
+        "RX_BAD_FCS": "cycles with frames received with a wrong check sequence: one frame each, runts excepted",
+        "FEC_CORRECTED": "codewords of RS-FEC whose errors were all corrected",
+        "FEC_UNCORRECTED": "codewords of RS-FEC with more wrong symbols than the 7 that can be corrected",
     },
 )
 """Counters of the MAC; they count from reset."""
@@ -97,7 +121,7 @@ def kernel_name(cage: int) -> str:
 def cmac_map() -> RegisterMap:
     """All registers."""
     counters = (half for counter in COUNTERS.values() for half in counter.registers)
-    return RegisterMap([CTRL, *IDENTITY, CONTROL, STATUS, SNAPSHOT, *counters])
+    return RegisterMap([CTRL, *IDENTITY, CONTROL, STATUS, SNAPSHOT, LANES, *counters])
 
 
 def identity(build_id: int = 0) -> dict[str, int]:
@@ -106,7 +130,7 @@ def identity(build_id: int = 0) -> dict[str, int]:
 
 
 def after_reset(build_id: int = 0) -> Iterator[Register]:
-    """All registers as a first read finds them, except STATUS, which follows the link."""
+    """All registers as a first read finds them, except STATUS and LANES, which follow the link."""
     return cmac_map().after_reset(identity(build_id))
 
 
@@ -117,14 +141,17 @@ class LinkState:
     Attributes
     ----------
     status
-        The fields of :data:`p4sgd.hw.spec.cmac.STATUS`.
+        The fields of :data:`p4sgd.hw.spec.cmac.STATUS` and :data:`p4sgd.hw.spec.cmac.LANES`.
     rs_fec
         Whether forward error correction is on.
     counters
         The counters of :data:`p4sgd.hw.spec.cmac.COUNTERS` since the bitstream was loaded; empty if the MAC has no
         clock.
+    other_end_fec
+        Whether the other end sends with forward error correction, if it was found that this does not fit ``rs_fec``.
     """
 
     status: Mapping[str, int]
     rs_fec: bool
     counters: Mapping[str, int]
+    other_end_fec: bool | None = None

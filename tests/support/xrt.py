@@ -247,7 +247,7 @@ class KernelMac:
     def __init__(self, board):
         self._board = board
         self.words = {register.offset: register.reset for register in cmac.after_reset()}
-        self.resets = 0
+        self.resets = self.rx_resets = 0
         self._begin()
 
     def _begin(self):
@@ -256,10 +256,17 @@ class KernelMac:
         self._rs_fec = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])["rs_fec"]
 
     def read_register(self, offset):
-        if offset == cmac.STATUS.offset:
-            in_reset = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])["reset"]
+        if offset in (cmac.STATUS.offset, cmac.LANES.offset):
+            control = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])
             cable = self._board.cable
-            aligned = bool(not in_reset and cable.get("there", True) and self._rs_fec == cable.get("rs_fec", 1))
+            fits = cable.get("there", True) and self._rs_fec == cable.get("rs_fec", 1)
+            adapted = self.rx_resets >= cable.get("rx_resets", 0)
+            signal = fits and adapted and not control["reset"] and not control["rx_reset"]
+            block_lock = cable.get("block_lock", 0xFFFFF) if signal else 0
+            fec_lock = cable.get("fec_lock", 0xF) if signal and self._rs_fec else 0
+            if offset == cmac.LANES.offset:
+                return cmac.LANES.encode(block_lock=block_lock, fec_lock=fec_lock)
+            aligned = block_lock == 0xFFFFF and fec_lock == 0xF * self._rs_fec and not cable.get("skewed")
             remote_fault = aligned and cable.get("remote_fault", 0)
             return cmac.STATUS.encode(
                 up=aligned and not remote_fault and time.monotonic() >= self._up_at,
@@ -268,10 +275,15 @@ class KernelMac:
                 remote_fault=remote_fault,
                 rx_reset=cable.get("rx_reset", 0),
                 power_good=cable.get("power_good", 0xF),
+                hi_ber=cable.get("hi_ber", 0),
+                fec_aligned=aligned and self._rs_fec,
             )
         return self.words.get(offset, 0)
 
     def write_register(self, offset, word):
+        if offset == cmac.SNAPSHOT.offset:
+            for name, count in self._board.cable.get("errors", {}).items():
+                self.words[cmac.COUNTERS[name].offset] += count
         if offset != cmac.CONTROL.offset:
             return
         before, after = (cmac.CONTROL.decode(each) for each in (self.words[offset], word))
@@ -281,6 +293,7 @@ class KernelMac:
         if before["reset"] and not after["reset"]:
             self.resets += 1
             self._begin()
+        self.rx_resets += before["rx_reset"] and not after["rx_reset"]
 
     def receive(self, frame):
         pass
@@ -292,8 +305,9 @@ class KernelMac:
 class Board:
     """A board with a cable. If ``lost``, it has dropped off the bus.
 
-    ``cable`` says what is not as it should be with its link. Its last two memories are a pair of channels and the
-    second of these alone.
+    ``cable`` says what is not as it should be with its link: fields of registers, the ``rx_resets`` that its receivers
+    need to adapt, and the ``errors`` that are counted from one snapshot to the next. Its last two memories are a pair
+    of channels and the second of these alone.
     """
 
     def __init__(self, machine, bdf, link, channels=8, channel_bytes=1 << 20):

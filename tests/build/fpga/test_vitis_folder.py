@@ -6,14 +6,17 @@ import subprocess
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
+from p4sgd.build.fpga.cmac import CABLES, CMACS_U280, ip_script
 from p4sgd.build.fpga.link import aggregator_xclbin, bank
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import HBM_U280, map_memories
+from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
@@ -220,7 +223,7 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 
 @pytest.mark.slow
 def test_an_aggregator_with_all_ports(tmp_path):
-    build(None, tmp_path / "out", board="u280")
+    build(None, tmp_path / "out", board="u280", cable="optics")
     report = check_all(tmp_path / "out")
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
@@ -228,6 +231,35 @@ def test_an_aggregator_with_all_ports(tmp_path):
     places = [(tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text() for port in ("", "1")]
     assert "CMACE4_X0Y5" in places[0]
     assert "CMACE4_X0Y6" in places[1]
+    for script in places:
+        assert "--build-id 0 --cable optics --out DIR" in script.splitlines()[0]
+        assert "CONFIG.RX_EQ_MODE {LPM}" in script
+
+
+def test_receivers_are_set_for_a_cable_only_if_it_is_named():
+    scripts = {cable: ip_script("mac", CMACS_U280[0], 100, "", cable).splitlines() for cable in (None, *CABLES)}
+    assert not [line for line in scripts[None] if "RX_EQ_MODE" in line or "INS_LOSS" in line]
+    for cable, mode in (("copper", "DFE"), ("optics", "LPM")):
+        added = set(scripts[cable]) - set(scripts[None])
+        assert f"    CONFIG.RX_EQ_MODE {{{mode}}} \\" in added
+        assert len(added) == len(scripts[cable]) - len(scripts[None]) == 2
+
+
+@pytest.mark.parametrize(("command", "config"), [("vitis", "tiny"), ("vivado", "u280")])
+def test_the_cable_reaches_the_folder(command, config, tmp_path, monkeypatch):
+    asked = {}
+
+    def build(name, out, **options):
+        asked.update(options)
+        raise ValueError("as far as here")
+
+    monkeypatch.setattr(f"p4sgd.build.fpga.{command}.build", build)
+    words = ["build", command, "--config", config, "--board", "u280", "--out", str(tmp_path / "out")]
+    assert "as far as here" in CliRunner().invoke(main, [*words, "--cable", "copper"]).stderr
+    assert asked["cable"] == "copper"
+    CliRunner().invoke(main, words)
+    assert asked["cable"] is None
+    assert "choose one of copper, optics" in CliRunner().invoke(main, [*words, "--cable", "glass"]).stderr
 
 
 def test_aggregators_of_unknown_boards_are_refused():

@@ -11,6 +11,7 @@ from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.cli.app import main
+from p4sgd.host.doctor import ethernet
 from p4sgd.host.xrt import board as finding
 from p4sgd.host.xrt import mac
 from p4sgd.host.xrt.board import BoardAddress
@@ -112,13 +113,23 @@ def test_the_doctor(machine, xclbin):
 
 
 def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
-    monkeypatch.setattr(mac, "_UP_S", 0.1)
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
+    monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
     words = ("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin), "--json")
     findings = json.loads(run(*words).stdout)["findings"]
-    assert [found["worker"] for found in findings if found["check"] == "ethernet"] == [0, 1, 2]
+    links = [found for found in findings if found["check"] == "ethernet"]
+    assert [found["worker"] for found in links] == [0, 1, 2]
+    assert links[0]["evidence"] == {
+        **{"up": 1, "aligned": 1, "block_lock": "20 of 20", "rs_fec": "on", "fec_lock": "4 of 4"},
+        **{"fec_corrected": 0, "fec_uncorrected": 0, "rx_bad_fcs": 0, "rx_bad": 0, "rx_overflows": 0},
+        **{"link_losses": 0, "tx_faults": 0},
+    }
     for cable, problem in (
         ({"there": False}, "no valid signal"),
-        ({"rs_fec": 0}, "no valid signal"),
+        ({"rs_fec": 0}, "the other end sends without RS-FEC"),
+        ({"fec_lock": 0b0111}, "only 3 of 4 lanes"),
+        ({"skewed": True}, "they do not align"),
         ({"remote_fault": 1}, "other end reports that it receives nothing"),
         ({"power_good": 0b0111, "there": False}, "no power: 0b0111"),
         ({"rx_reset": 1, "there": False}, "does not come out of reset"),
@@ -130,6 +141,35 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
         assert problem in found["problem"]
     machine.boards[1].cable = {"rs_fec": 0}
     assert "RS-FEC (here on: rs_fec of the cluster file)" in run(*words, status=1).stdout
+    for cable, problem in (
+        ({"hi_ber": 1}, "more than one bit in 10,000 arrives wrong"),
+        ({"errors": {"LINK_LOSSES": 2}}, "its link was lost 2 times"),
+        (
+            {"errors": {"FEC_CORRECTED": 50, "FEC_UNCORRECTED": 3, "RX_BAD_FCS": 4}},
+            "could not correct 3 codewords within 0 s, and corrected 50",
+        ),
+        ({"errors": {"RX_BAD_FCS": 4}}, "4 frames came with errors"),
+        ({"errors": {"FEC_CORRECTED": 50}}, ""),
+    ):
+        machine.boards[1].cable = cable
+        (found,) = (
+            each
+            for each in json.loads(run(*words).stdout)["findings"]
+            if each["check"] == "ethernet" and each["worker"] == 1
+        )
+        assert found["result"] == ("warning" if problem else "passed")
+        assert problem in found["problem"]
+        assert all(found["evidence"][name.lower()] >= count for name, count in cable.get("errors", {}).items())
+
+
+def test_links_without_error_correction_that_lose_frames(machine, xclbin, monkeypatch):
+    monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
+    for board in machine.boards:
+        board.cable = {"rs_fec": 0, "errors": {"RX_BAD_FCS": 1}}
+    file = machine.cluster_file(xclbin, network="resend_us = 20000\nrs_fec = false")
+    assert "turn RS-FEC on at both ends" in " ".join(
+        run("doctor", "--device", "cluster", "--cluster", file).stdout.split()
+    )
 
 
 def test_links_without_error_correction(machine, xclbin):

@@ -34,7 +34,7 @@ def unit(machine):
     ("register", "word", "says"),
     [
         (cmac.IDENTITY[0], 0x1234, "the MAC of cage 0 of me is none: its first word is 0x00001234, not 0x50344d43"),
-        (cmac.IDENTITY[1], 9, "the MAC of cage 0 of me has version 9 of the register map, this program needs 1"),
+        (cmac.IDENTITY[1], 9, "the MAC of cage 0 of me has version 9 of the register map, this program needs 2"),
     ],
 )
 def test_another_kernel(machine, address, register, word, says):
@@ -60,7 +60,61 @@ def test_counters_of_a_mac_without_a_clock(machine, address):
 def test_a_worker_waits_for_its_link(machine, address, monkeypatch):
     with contextlib.closing(BoardWorker(0, address)) as worker:
         assert worker.link.status["up"]
-    monkeypatch.setattr(mac, "_UP_S", 0.05)
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
     machine.boards[0].cable = {"there": False}
     with contextlib.closing(BoardWorker(0, address)) as worker:
         assert not worker.link.status["up"]
+        assert worker.link.other_end_fec is None
+        assert worker.link.rs_fec
+
+
+@pytest.mark.parametrize("needed", [1, 3, 5])
+def test_receivers_are_reset_until_they_adapt(machine, address, monkeypatch, needed):
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
+    machine.boards[0].cable = {"rx_resets": needed}
+    with contextlib.closing(BoardMac("me", address, 0)) as found:
+        found.await_link()
+        assert found.link_state().status["up"] == (needed <= mac._TRIES)
+    assert unit(machine).rx_resets == min(needed, mac._TRIES)
+    assert unit(machine).resets == (0 if needed <= mac._TRIES else 2)
+
+
+def test_a_link_that_only_the_other_end_does_not_receive_is_left_alone(machine, address, monkeypatch):
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    machine.boards[0].cable = {"remote_fault": 1}
+    with contextlib.closing(BoardMac("me", address, 0)) as found:
+        found.await_link()
+        assert not found.link_state().status["up"]
+    assert (unit(machine).rx_resets, unit(machine).resets) == (0, 0)
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_the_other_end_differs_in_error_correction(machine, address, monkeypatch, here):
+    """This is found out, and the setting is as before. When the other end has changed, nothing is said of it."""
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
+    machine.boards[0].cable = {"rs_fec": not here}
+    with contextlib.closing(BoardMac("me", address, 0)) as found:
+        found.set_rs_fec(here)
+        found.await_link()
+        state = found.link_state()
+        assert (state.rs_fec, state.other_end_fec, state.status["aligned"]) == (here, not here, 0)
+        machine.boards[0].cable = {"rs_fec": here}
+        assert found.link_state().other_end_fec is None
+
+
+def test_loopback_outlasts_resets(machine, address, monkeypatch):
+    monkeypatch.setattr(mac, "_TRY_S", 0.0)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.0)
+    with contextlib.closing(BoardMac("me", address, 0)) as found:
+        unit(machine).words[cmac.CONTROL.offset] = cmac.CONTROL.encode(loopback=1)
+        machine.boards[0].cable = {"there": False}
+        found.await_link()
+        assert cmac.CONTROL.decode(unit(machine).words[cmac.CONTROL.offset]) == {
+            "reset": 0,
+            "rs_fec": 1,
+            "loopback": 1,
+            "rx_reset": 0,
+        }

@@ -4,7 +4,8 @@
 // come back in order. A frame whose first byte is BAD_BYTE comes back as one with a wrong check sequence. A gap within a
 // frame that is being sent is told by tx_unfout. Of its inputs for test and debugging none may be set.
 module p4sgd_cmac_usplus #(
-    parameter [7:0] BAD_BYTE = 8'hBD
+    parameter [7:0] BAD_BYTE = 8'hBD,
+    parameter [7:0] CORRECTED_BYTE = 8'hC0
 ) (
     input          sys_reset,
     input          init_clk,
@@ -54,6 +55,16 @@ module p4sgd_cmac_usplus #(
     output         stat_rx_aligned,
     output         stat_rx_local_fault,
     output         stat_rx_remote_fault,
+    output         stat_rx_hi_ber,
+    output [19:0]  stat_rx_block_lock,
+    output [2:0]   stat_rx_bad_fcs,
+    output         stat_rx_rsfec_lane_alignment_status,
+    output         stat_rx_rsfec_am_lock0,
+    output         stat_rx_rsfec_am_lock1,
+    output         stat_rx_rsfec_am_lock2,
+    output         stat_rx_rsfec_am_lock3,
+    output         stat_rx_rsfec_corrected_cw_inc,
+    output         stat_rx_rsfec_uncorrected_cw_inc,
     input          core_drp_reset,
     input          drp_clk,
     input  [9:0]   drp_addr,
@@ -74,6 +85,7 @@ module p4sgd_cmac_usplus #(
     wire away = gt_loopback_in != LOOPBACK || !ctl_rx_enable;
     always @(posedge gt_txusrclk2) begin
         if (sys_reset) age <= 0;
+        else if (gtwiz_reset_rx_datapath && age > 20) age <= 20;  // the sending side keeps running
         else if (age < 40 || (age < 100 && !away)) age <= age + 1;
         else if (away) age <= 40;
         usr_tx_reset <= sys_reset || age < 20;
@@ -81,6 +93,22 @@ module p4sgd_cmac_usplus #(
     end
     assign stat_rx_aligned = age == 100;
     assign stat_rx_local_fault = !stat_rx_aligned;
+    assign stat_rx_hi_ber = 1'b0;
+
+    // Lanes are received one after the other. With RS-FEC, which is set when the MAC leaves reset, a bad frame comes of an
+    // uncorrected codeword, and a good one of a corrected one if its first byte is CORRECTED_BYTE.
+    reg fec = 0;
+    always @(posedge gt_txusrclk2) if (age < 20) fec <= ctl_rx_rsfec_enable;
+    assign stat_rx_block_lock = age > 60 ? 20'hFFFFF : age > 50 ? 20'h3FF : 20'h0;
+    assign {stat_rx_rsfec_am_lock3, stat_rx_rsfec_am_lock2, stat_rx_rsfec_am_lock1, stat_rx_rsfec_am_lock0}
+        = {4{fec && age > 45}};
+    assign stat_rx_rsfec_lane_alignment_status = fec && stat_rx_aligned;
+    assign stat_rx_bad_fcs = {2'b0, rx_axis_tvalid && rx_axis_tlast && rx_axis_tuser};
+    assign stat_rx_rsfec_uncorrected_cw_inc = fec && stat_rx_bad_fcs[0];
+    reg starts = 1;
+    always @(posedge gt_txusrclk2) if (rx_axis_tvalid) starts <= rx_axis_tlast;
+    assign stat_rx_rsfec_corrected_cw_inc
+        = fec && rx_axis_tvalid && starts && rx_axis_tdata[7:0] == CORRECTED_BYTE;
 
     // The line is a queue. Random numbers stop both ends now and then.
     reg [ENTRY-1:0] line [0:255];
@@ -109,7 +137,7 @@ module p4sgd_cmac_usplus #(
     end
 
     // What must not be set, and what must be the same.
-    wire wrong = gtwiz_reset_tx_datapath | gtwiz_reset_rx_datapath | core_tx_reset | core_rx_reset | tx_axis_tuser
+    wire wrong = gtwiz_reset_tx_datapath | core_tx_reset | core_rx_reset | tx_axis_tuser
         | (|tx_preamblein) | ctl_tx_send_idle | ctl_tx_send_lfi | ctl_tx_test_pattern | ctl_rx_force_resync
         | ctl_rx_test_pattern | ctl_rsfec_ieee_error_indication_mode | core_drp_reset | drp_clk | (|drp_addr)
         | (|drp_di) | drp_en | drp_we | (rx_clk != gt_txusrclk2) | (ctl_tx_rsfec_enable != ctl_rx_rsfec_enable)

@@ -36,6 +36,10 @@ class Mac:
         self.dut = dut
         self.clock = dut.mac__clk
         self.sent = []
+        self.noise = 0.0
+        """Chance in each cycle of each of the events of ``events``, while the link is up."""
+        self.events = {"RX_BAD_FCS": 0, "FEC_CORRECTED": 0, "FEC_UNCORRECTED": 0}
+        """How often the MAC has reported them, by the counters' names."""
         self.received = []
         """Frames put on ``rx``, and whether each was good."""
         self.cable = True
@@ -49,7 +53,10 @@ class Mac:
         self._locked = 0  # cycles since lanes are received
         self._stall = stall
         self._queue = []
-        for name in ("tx__ready", "rx__valid", "tx_fault", "aligned", "local_fault", "remote_fault", "power_good"):
+        for name in (
+            *("tx__ready", "rx__valid", "tx_fault", "aligned", "local_fault", "remote_fault", "power_good", "hi_ber"),
+            *("block_lock", "fec_lock", "fec_aligned", "fec_corrected", "fec_uncorrected", "bad_fcs"),
+        ):
             getattr(dut, f"mac__{name}").value = 0
         dut.mac__tx_reset.value = dut.mac__rx_reset.value = 1
         self.clock.value = 0
@@ -76,10 +83,16 @@ class Mac:
             await RisingEdge(self.clock)
             self._cycles += 1
             in_reset = self._cycles < 30
-            self._locked = self._locked + 1 if self.cable and not in_reset else 0
+            no_receiver = in_reset or bool(dut.mac__rx_datapath_reset.value)
+            self._locked = self._locked + 1 if self.cable and not no_receiver else 0
             aligned = self._locked > 40
             dut.mac__tx_reset.value = int(in_reset)
-            dut.mac__rx_reset.value = int(in_reset or self._cutting)
+            dut.mac__rx_reset.value = int(no_receiver or self._cutting)
+            dut.mac__block_lock.value = (1 << min(20, self._locked)) - 1
+            for name in self.events:
+                happens = aligned and random.random() < self.noise
+                getattr(dut, f"mac__{name.removeprefix('RX_').lower()}").value = int(happens)
+                self.events[name] += happens
             dut.mac__power_good.value = 0 if in_reset else 0xF
             dut.mac__aligned.value = int(aligned)
             dut.mac__local_fault.value = int(not aligned)
@@ -185,15 +198,18 @@ async def frames_pass_both_ways(dut, stall):
     host, mac, source = await begin(dut, stall)
     sink = receive(dut, stall)
     for register in cmac.after_reset(BUILD_ID):
-        if register.name != cmac.STATUS.name:
+        if register not in (cmac.STATUS, cmac.LANES):
             assert await host.read(register) == register.decode(register.reset), register.name
     await host.until(up=1, aligned=1, local_fault=0, remote_fault=0, tx_reset=0, rx_reset=0, power_good=0xF)
+    mac.noise = 0.1
     out, back = random_frames(200), random_frames(200)
     send(source, out)
     mac.give(back, bad=0.2)
     await source.drained()
     await mac.given()
+    mac.noise = 0.0
     await ClockCycles(dut.ap_clk, 3000 if stall else 300)
+    assert min(mac.events.values()) > 0
     assert mac.sent == out
     good = [frame for frame, is_good in mac.received if is_good]
     assert frames_of(sink.items) == good
@@ -205,6 +221,7 @@ async def frames_pass_both_ways(dut, stall):
         "RX_OVERFLOWS": 0,
         "LINK_LOSSES": 0,
         "TX_FAULTS": 0,
+        **mac.events,
     }
 
 
@@ -241,7 +258,7 @@ async def the_link_goes_away_and_comes_back(dut, stall):
     sink = receive(dut, stall)
     await host.until(up=1)
     given, losses = [], 0
-    for way in ("cable", "remote_fault", "reset", "cut", "cable"):
+    for way in ("cable", "remote_fault", "receiver", "reset", "cut", "cable"):
         frames = random_frames(60)
         given += frames
         send(source, frames)
@@ -256,6 +273,12 @@ async def the_link_goes_away_and_comes_back(dut, stall):
                 mac.remote_fault = True
                 await host.until(up=0, remote_fault=1, aligned=1)
                 assert dut.mac__send_remote_fault.value == 0
+            case "receiver":
+                assert await host.read(cmac.LANES) == {"block_lock": 0xFFFFF, "fec_lock": 0}
+                await host.write(cmac.CONTROL, rx_reset=1)
+                await host.until(up=0, aligned=0, rx_reset=1, tx_reset=0)
+                assert await host.read(cmac.LANES) == {"block_lock": 0, "fec_lock": 0}
+                await host.write(cmac.CONTROL)
             case "reset":
                 await host.write(cmac.CONTROL, reset=1, rs_fec=0, loopback=1)
                 await ClockCycles(dut.ap_clk, 50)
@@ -269,9 +292,9 @@ async def the_link_goes_away_and_comes_back(dut, stall):
         mac.cable, mac.remote_fault = True, False
         if way == "reset":
             await host.write(cmac.CONTROL, rs_fec=0)
-        losses += way in ("cable", "remote_fault", "reset")
+        losses += way != "cut"
         await host.until(up=1)
-        assert dut.mac__rs_fec.value == int(way in ("cable", "remote_fault") and losses < 3)
+        assert dut.mac__rs_fec.value == int(losses < 4)
         await source.drained()
         await mac.given()
     await ClockCycles(dut.ap_clk, 1500)

@@ -17,6 +17,7 @@ from p4sgd.hw.spec import cmac
 
 MODEL = Path(__file__).with_name(f"{CMAC_IP}.sv")
 BAD_BYTE = 0xBD
+CORRECTED_BYTE = 0xC0
 
 
 @cocotb.test()
@@ -32,13 +33,20 @@ async def frames_come_back(dut, stall):
     assert not (await host.read(cmac.STATUS))["up"], "there is no cable"
     source.send_nowait(axi.AxiStreamFrame(bytes(64)))  # goes nowhere, and stops nothing
     await source.wait()
-    await host.write(cmac.CONTROL, reset=1, loopback=1)
+    for rs_fec in (0, 1):
+        await host.write(cmac.CONTROL, reset=1, loopback=1, rs_fec=rs_fec)
+        await host.write(cmac.CONTROL, loopback=1, rs_fec=rs_fec)
+        await host.until(up=1, aligned=1, fec_aligned=rs_fec, hi_ber=0)
+        assert await host.read(cmac.LANES) == {"block_lock": 0xFFFFF, "fec_lock": 0xF * rs_fec}
+    await host.write(cmac.CONTROL, loopback=1, rx_reset=1)
+    await host.until(up=0, aligned=0, fec_aligned=0, rx_reset=1, tx_reset=0)
+    assert await host.read(cmac.LANES) == {"block_lock": 0, "fec_lock": 0}
     await host.write(cmac.CONTROL, loopback=1)
-    await host.until(up=1)
+    await host.until(up=1, rx_reset=0)
     lengths = [random.choice([60, 64, 106, random.randint(60, 1514)]) for _ in range(100)]
     frames = [random.randbytes(length) for length in lengths]
-    for at in random.sample(range(100), 20):
-        frames[at] = bytes([BAD_BYTE]) + frames[at][1:]
+    for at, byte in zip(random.sample(range(100), 35), [BAD_BYTE] * 20 + [CORRECTED_BYTE] * 15, strict=True):
+        frames[at] = bytes([byte]) + frames[at][1:]
     good = [frame for frame in frames if frame[0] != BAD_BYTE]
     for frame in frames:
         source.send_nowait(axi.AxiStreamFrame(frame))
@@ -52,8 +60,11 @@ async def frames_come_back(dut, stall):
         "RX_FRAMES": len(good),
         "RX_BAD": 100 - len(good),
         "RX_OVERFLOWS": 0,
-        "LINK_LOSSES": 0,
+        "LINK_LOSSES": 2,  # by resets of the MAC and of its receivers
         "TX_FAULTS": 0,
+        "RX_BAD_FCS": 100 - len(good),
+        "FEC_CORRECTED": sum(frame[0] == CORRECTED_BYTE for frame in frames),
+        "FEC_UNCORRECTED": 100 - len(good),
     }
 
 

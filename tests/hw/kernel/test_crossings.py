@@ -81,7 +81,7 @@ def netlist(text, tmp_path_factory):
 
 
 def test_no_logic_before_a_synchronizer(netlist):
-    assert len(synchronizers(netlist)) == 19, "of two FIFOs three each, of counters two, of resets, settings and status"
+    assert len(synchronizers(netlist)) == 23, "of two FIFOs three each, of counters two, of resets, settings and status"
     assert with_logic(netlist) == set()
 
 
