@@ -173,7 +173,7 @@ class SoftwareAggregatorServer:
         token: bytes | None = None,
         tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
-        most = min(most_micro_batches(link.most_bytes) for link in links.values())
+        most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
         self.aggregator.warm_up()
         self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)

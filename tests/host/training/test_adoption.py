@@ -76,6 +76,8 @@ class LosingDevice:
         self.dropped.append(set(lost))
         if self.back:
             self.away += [worker for worker in self.workers if worker.index in lost]
+        if self.names:
+            self.names = [name for index, name in enumerate(self.names) if index not in lost]
         self.device.drop(lost)
 
     def close(self):
@@ -186,7 +188,7 @@ def test_a_worker_that_does_not_suit_is_told_once():
 
 def test_the_result_names_workers_as_the_cluster_file_does():
     device = LosingDevice({2: {1}})
-    device.names = [WorkerName(number) for number in (0, 2, 5)]  # once worker 1 is lost
+    device.names = [WorkerName(number) for number in (0, 1, 2, 5)]
     assert run(device).summary["workers"] == [0, 2, 5]
 
 
