@@ -40,7 +40,7 @@ def read_token(path: Path) -> bytes:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISCHR(mode):
-                raise UserError(f"{path}: is a device, not a file with a token: make one: {make.replace(str(path), 'FILE')}")
+                raise UserError(f"{path}: is a device: a token is in a file that only its owner may read")
             token = file.read(_MOST + 1).strip()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file with a token: copy it there, or make one: {make}") from None

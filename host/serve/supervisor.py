@@ -169,7 +169,8 @@ class _Supervisor:
     def _look_around(self) -> None:
         """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
 
-        The socket is gone if somebody has removed or replaced it, or with $XDG_RUNTIME_DIR when its user has logged out.
+        Its socket is gone if somebody has removed or replaced it, or when its user has logged out, with
+        $XDG_RUNTIME_DIR.
         """
         self._is_over |= not self._listener.can_be_found
         if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
