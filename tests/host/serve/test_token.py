@@ -299,6 +299,13 @@ def test_remarks_on_refused_clients_are_few(address, told):
     assert len(told) == 1
 
 
+def test_one_that_is_not_there_is_started_with_it():
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --token FILE$"):
+        write(free_address(), AFTER)
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+$"):
+        write(free_address(), AFTER, None)
+
+
 def test_an_aggregator_demands_it_too():
     address = ControlAddress.parse(free_address())
     server = SoftwareAggregatorServer({}, address, slots=4, jobs=2, token=TOKEN)
