@@ -5,6 +5,7 @@ until the process that uses it ends, which shows others that it is in use; renam
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -25,11 +26,21 @@ def cache_directory() -> Path:
     """Folder of the cache, as an absolute path.
 
     ``$P4SGD_CACHE``, else ``p4sgd`` in ``$XDG_CACHE_HOME`` (which counts only if absolute), else in ``~/.cache``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If none of these is set and the user has no home, as in some containers.
     """
     if chosen := os.environ.get("P4SGD_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "p4sgd"
+    if base.is_absolute():
+        return base / "p4sgd"
+    try:
+        return Path.home() / ".cache" / "p4sgd"
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "this user has no home: set HOME or P4SGD_CACHE to a folder") from None
 
 
 def hold(path: Path) -> bool:

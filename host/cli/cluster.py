@@ -61,7 +61,8 @@ def up(
         path = None if file is None else str(file.absolute())
         state = start_local_cluster(ClusterRequest(path, workers, sparse, config, slots, faults, seed))
     output.document(state)
-    output.say(f"a cluster of {len(state['members']) - 1} workers is running; next:")
+    count = len(state["members"]) - 1
+    output.say(f"a cluster of {count} worker{'s' if count > 1 else ''} is running; next:")
     output.say("  p4sgd train breast_cancer --device cluster")
     output.say("  p4sgd cluster down")
 

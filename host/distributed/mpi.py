@@ -165,6 +165,8 @@ class MpiCommunicator:
     def _end_if(self, interrupted: bool) -> None:
         if interrupted:
             self._interrupted = False
+            for each in self._under_way:  # which all ranks have started, and MPI complains if nobody waits for them
+                each.request.Wait()
             raise KeyboardInterrupt
 
 

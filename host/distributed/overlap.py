@@ -211,9 +211,6 @@ class MergedSums:
             lengths = [sum(itertools.islice(sizes, length)) for length in items.best()]
         else:
             lengths = _cut(count, self._merge)
-        if len(lengths) > 1:
-            piece_s = max(_PIECE_S, _PIECE * max(start_s, take_s))
-            self._piece = min(count, math.ceil(piece_s / max(min(forward, backward), piece_s / count)))
         exact = passes(1)
         times = MessageTimes(
             messages=tuple(lengths),
@@ -222,7 +219,11 @@ class MergedSums:
             measured_s=None,
             planning_s=time.perf_counter() - begin,
         )
-        return broadcast(self._ranks, times)
+        times = broadcast(self._ranks, times)
+        if len(times.messages) > 1 or self._ahead:
+            piece_s = max(_PIECE_S, _PIECE * max(start_s, take_s))
+            self._piece = min(count, math.ceil(piece_s / max(min(forward, backward), piece_s / count)))
+        return times
 
     def _measure_messages(self) -> tuple[CostTable, float]:
         """How long a message of so many micro-batches keeps the channel busy, and its latency."""

@@ -161,12 +161,22 @@ class ControlListener:
             status = self._path.lstat()
             self._file = status.st_dev, status.st_ino
 
+    @property
+    def can_be_found(self) -> bool:
+        """Whether clients come here: the file of a Unix socket may have been removed or replaced."""
+        if self._path is None:
+            return True
+        try:
+            status = self._path.lstat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file
+
     def close(self) -> None:
         """Stop listening. Remove the socket's file, unless it was replaced or this process may not remove it."""
         if self._path is not None:
-            with contextlib.suppress(OSError):
-                status = self._path.lstat()
-                if (status.st_dev, status.st_ino) == self._file:
+            if self.can_be_found:
+                with contextlib.suppress(OSError):
                     self._path.unlink()
             self._path = None  # closed again, it must not remove another program's socket
         self.socket.close()

@@ -36,7 +36,7 @@ class ControlClient:
     name
         What errors call it.
     command
-        The command that starts it, for errors; an attribute, as more of it may be known later.
+        The command that starts it, without its token, for errors; an attribute, as more of it may be known later.
     timeout_s
         Longest time without an answer, in seconds.
     connect_s
@@ -115,6 +115,10 @@ class ControlClient:
             self._channel.close()
             self._channel = None
 
+    @property
+    def _whole_command(self) -> str:
+        return self.command if self._token is None else f"{self.command} --token FILE"
+
     def _connect(self) -> Channel:
         again = self._process is not None
         try:
@@ -123,7 +127,7 @@ class ControlClient:
             if again:
                 raise self._fail(error) from error
             reason = error.strerror or error
-            raise UserError(f"{self._name} is not there ({reason}): start it: {self.command}") from None
+            raise UserError(f"{self._name} is not there ({reason}): start it: {self._whole_command}") from None
         self._channel = Channel(connection)
         try:
             if connection.family != socket.AF_UNIX:
@@ -173,7 +177,7 @@ class ControlClient:
             return GoneError(f"{self._name} {why}")
         if isinstance(reason, OSError):
             self._failure = (
-                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self.command}"
+                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._whole_command}"
             )
             return GoneError(f"{self._name} {self._failure}")
         if isinstance(reason, ValueError):

@@ -98,7 +98,7 @@ _Steps = Generator[int, None, None]
 
 
 _PROOF_S = 10.0
-"""Longest time to wait for the proof that a client has the token."""
+"""Longest time until a client has proved to have the token, however it sends the proof."""
 
 _PROOF_LIMIT = 4096
 """Most bytes of the request with the proof."""
@@ -138,6 +138,7 @@ class _Connection:
         self.events = 0
         self.deadline: float | None = None
         self._server = server
+        self._end = None if nonce is None else time.monotonic() + _PROOF_S
         self._unread = 0
         self._steps = self._talk(nonce)
 
@@ -186,13 +187,12 @@ class _Connection:
 
     def _ask_for_proof(self, nonce: str) -> _Steps:
         """Go on only with a client that has the token. Nothing else that it sends has an effect."""
-        yield from self._wait(selectors.EVENT_READ, _PROOF_S)
         header = yield from self._receive_header(_PROOF_LIMIT)
         answer, refusal = self._server.judge(nonce, header if not self._unread else b"")
         if refusal is not None:
             yield from self._send(encode({"error": refusal}))
             raise ConnectionAbortedError("no client")
-        self.is_client = True
+        self.is_client, self._end = True, None
         yield from self._send(encode({"ok": answer}))
 
     def _receive_header(self, most: int) -> Generator[int, None, bytearray]:
@@ -248,7 +248,10 @@ class _Connection:
                 yield from self._wait(selectors.EVENT_WRITE, _STALL_S)
 
     def _wait(self, events: int, seconds: float | None) -> _Steps:
-        self.deadline = None if seconds is None else time.monotonic() + seconds
+        limits = [] if seconds is None else [time.monotonic() + seconds]
+        if self._end is not None:
+            limits.append(self._end)
+        self.deadline = min(limits, default=None)
         yield events
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise TimeoutError("the client does not go on")

@@ -3,7 +3,8 @@
 The server sends a nonce, the client another one and its proof, then the server its own proof: HMAC-SHA256 (RFC 2104) of
 the side, the kind of server and both nonces. The token is never sent, and what was recorded proves nothing later, as
 nonces are new each time. What follows on the connection is neither signed nor encrypted: that keeps out those who
-reach the address, not those who can change what is on its way, and these could change the packets of the training too.
+reach the address, not those who can change what is on its way or pass it on from the address of a server that has
+ended, and the former could change the packets of the training too.
 
 TLS would do more, but the standard library neither makes certificates nor, before Python 3.13, does without them.
 """
@@ -32,12 +33,14 @@ def read_token(path: Path) -> bytes:
     Raises
     ------
     UserError
-        If there is no such file, others than its owner may access it, or its content is no token.
+        If there is no such file, it is a device, others than its owner may access it, or its content is no token.
     """
     make = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISCHR(mode):
+                raise UserError(f"{path}: is a device: a token is in a file that only its owner may read")
             token = file.read(_MOST + 1).strip()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file with a token: copy it there, or make one: {make}") from None

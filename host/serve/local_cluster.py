@@ -23,6 +23,7 @@ from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.sim.cache import cache_directory
 
 __all__ = [
+    "SOCKET",
     "STAY",
     "ClusterRequest",
     "end_local_cluster",
@@ -76,6 +77,9 @@ _LOOK_S = 0.1
 
 STAY = b"s"
 """What the starter sends when it has heard that all processes answer. If it hangs up before, it was killed."""
+
+SOCKET = "control"
+"""Name of the supervisor's socket in the folder."""
 
 _END_S = 60.0
 """Longest time to wait for the end of all processes."""
@@ -191,9 +195,13 @@ def make_folder() -> Path:
     Raises
     ------
     UserError
-        If there is something else.
+        If there is something else, or its path is too long for sockets.
     """
     folder = _folder()
+    try:
+        ControlAddress.parse(f"unix:{folder / SOCKET}")
+    except UserError as error:
+        raise UserError(f"{error}, by another $XDG_RUNTIME_DIR") from None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -206,12 +214,22 @@ def make_folder() -> Path:
 
 
 def _connect() -> ControlClient | None:
-    """A connection to the supervisor; None if there is none."""
-    address = ControlAddress(path=_folder() / "control")
+    """A connection to the supervisor; None if there is none.
+
+    Raises
+    ------
+    P4sgdError
+        If it is there and does not answer.
+    """
+    address = ControlAddress(path=_folder() / SOCKET)
     try:
         return ControlClient(address, "cluster", "the local cluster", "p4sgd cluster up", timeout_s=_TIMEOUT_S)
-    except (UserError, GoneError):
+    except UserError:
         return None
+    except GoneError as error:
+        if isinstance(error.__cause__, TimeoutError):
+            raise
+        return None  # it has just ended
 
 
 def python_command(program: str, *words: str) -> list[str]:

@@ -23,13 +23,13 @@ from typing import Any
 
 from p4sgd.host.aggregators.cluster_file import Cluster, read_cluster
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.files import new_file
+from p4sgd.host.files import new_file, write_error
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.host.rpc.server import ControlServer, Methods
-from p4sgd.host.serve.local_cluster import STAY, ClusterRequest, make_folder, python_command
+from p4sgd.host.serve.local_cluster import SOCKET, STAY, ClusterRequest, make_folder, python_command
 from p4sgd.hw.spec.config import CONFIGURATIONS
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
 
@@ -62,7 +62,11 @@ class _Member:
     answers: bool = False
 
     def start(self) -> None:
-        with self.log.open("wb") as log:
+        try:
+            log = self.log.open("wb")
+        except OSError as error:
+            raise write_error(self.log, error) from None
+        with log:
             self.process = subprocess.Popen(
                 python_command("from p4sgd.host.cli import main; main()", *self.words),
                 stdin=subprocess.DEVNULL,
@@ -117,9 +121,9 @@ class _Supervisor:
         methods = Methods(status=self._status, end=self._end)
         with contextlib.ExitStack() as opened:
             # First of all, as it is the lock.
-            listener = ControlListener(ControlAddress(path=self._folder / "control"))
+            self._listener = ControlListener(ControlAddress(path=self._folder / SOCKET))
             self._server = ControlServer(
-                listener, "cluster", methods, most_clients=8, busy="is in use by many programs: try again"
+                self._listener, "cluster", methods, most_clients=8, busy="is in use by many programs: try again"
             )
             opened.callback(self._server.close)
             self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)
@@ -165,9 +169,10 @@ class _Supervisor:
     def _look_around(self) -> None:
         """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
 
-        The socket is gone if somebody has removed it, or with $XDG_RUNTIME_DIR when its user has logged out.
+        Its socket is gone if somebody has removed or replaced it, or when its user has logged out, with
+        $XDG_RUNTIME_DIR.
         """
-        self._is_over |= not (self._folder / "control").is_socket()
+        self._is_over |= not self._listener.can_be_found
         if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
             self._may_stay = os.read(sys.stdin.fileno(), 1) == STAY
             self._is_over |= not self._may_stay
@@ -212,7 +217,7 @@ def supervise() -> None:
     """The program of the supervisor: takes a request from standard input, and prints the state once all answer."""
     try:
         _Supervisor(ClusterRequest(**json.loads(sys.stdin.readline()))).run()
-    except (UserError, P4sgdError) as error:
+    except (UserError, P4sgdError, OSError) as error:
         print(json.dumps({"error": str(error), "is_users": isinstance(error, UserError)}), flush=True)
 
 

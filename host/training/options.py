@@ -319,6 +319,8 @@ class TrainingOptions:
         _one_of("filling of missing values", self.missing, FILLINGS)
         _one_of("precondition", self.precondition, PRECONDITIONS)
         _one_of("shares", self.shares, SHARES)
+        for name in ("split", "merge"):  # a number may be given as one
+            object.__setattr__(self, name, str(getattr(self, name)))
         if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
             raise UserError(f"split must be auto, none or a number of columns, not {self.split}")
         _one_of("on-loss", self.on_loss, ON_LOSS)

@@ -1,6 +1,7 @@
 """Simulators are kept where the user says, and apart where anything that made them differs."""
 
 import os
+import pwd
 import subprocess
 import sys
 import threading
@@ -34,6 +35,19 @@ def test_the_home_folder_otherwise(monkeypatch):
     for useless in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", useless)
         assert cache_directory() == Path.home() / ".cache" / "p4sgd"
+
+
+def test_a_user_without_a_home(monkeypatch):
+    """As in containers that run with any user."""
+    for name in ("P4SGD_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(user):
+        raise KeyError(f"uid not found: {user}")
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(FileNotFoundError, match="this user has no home: set HOME or P4SGD_CACHE to a folder"):
+        cache_directory()
 
 
 def entry(cache, name, age, bytes_=100):

@@ -16,7 +16,9 @@ import pytest
 from support.bench import default_seed
 from support.loopback import loopback
 
-from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.serve import local_cluster
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _LIMIT_S = 120
@@ -263,6 +265,33 @@ def test_control_over_tcp_with_a_token(user):
             process.terminate()
         said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
     assert "a client was refused: this worker has another token" in said[1]
+
+
+def test_a_log_that_cannot_be_written(user):
+    (user.folder / "p4sgd").mkdir(mode=0o700)
+    log = user.folder / "p4sgd" / "worker0.log"
+    log.mkdir()
+    assert f"{log}: cannot write: Is a directory" in user.run("cluster", "up", "--config", "tiny", status=2)
+    assert user.processes() == []
+
+
+def test_a_folder_too_deep_for_sockets(user):
+    folder = user.folder / ("x" * 100)
+    folder.mkdir()
+    user.environment |= {"XDG_RUNTIME_DIR": str(folder)}
+    said = user.run("cluster", "up", status=2)
+    assert f"unix:{folder}/p4sgd/control: a socket's path has at most 107 bytes: choose a shorter one" in said
+    assert "no local cluster is running" in user.run("cluster", "status")
+
+
+def test_one_that_does_not_answer_is_not_taken_for_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(local_cluster, "_TIMEOUT_S", 0.1)
+    with contextlib.closing(ControlListener(ControlAddress(path=local_cluster.make_folder() / local_cluster.SOCKET))):
+        for does in (local_cluster.find_local_cluster, local_cluster.end_local_cluster):
+            with pytest.raises(P4sgdError, match=r"^the local cluster has not answered for 0\.1 s$"):
+                does()
+    assert local_cluster.find_local_cluster() is None
 
 
 def test_a_folder_that_others_may_look_into(user):

@@ -228,6 +228,12 @@ def test_parameters_of_losses(loss, option, value, tmp_path):
     assert load_model(model).loss_parameters == {option: pytest.approx(value / unit, rel=0.008)}
 
 
+def test_a_process_alone_has_nothing_to_merge():
+    words = ["breast_cancer", "--epochs", 1, "--lr", 0.1]
+    assert "--merge 4 had no effect: only processes that divide" in " ".join(run(*words, "--merge", 4).stderr.split())
+    assert "--merge" not in run(*words, "--merge", "auto").output
+
+
 def test_preconditioning():
     """Which the options above contradict."""
     words = ["diabetes", "--loss", "squared", "--epochs", 1, "--json"]

@@ -14,7 +14,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.distributed import SINGLE_PROCESS, overlap
 from p4sgd.host.distributed.merging import CostTable, Passes
-from p4sgd.host.distributed.overlap import MergedSums
+from p4sgd.host.distributed.overlap import MergedSums, MessageTimes
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec import registers
@@ -222,6 +222,43 @@ def test_messages_are_moved_on_between_pieces(monkeypatch):
     ]
 
 
+def test_a_single_message_is_moved_on_with_staleness(monkeypatch):
+    """By the forward passes of the next mini-batch."""
+    rank = Modelled(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
+    monkeypatch.setattr(overlap, "time", rank)
+    sums = MergedSums(rank, "24", ahead=True)
+    finish = sums.start(24, rank.forward)
+    for _ in range(2 * overlap._TRIALS + 2):
+        rank.done.clear()
+        following = sums.start(24, rank.forward)
+        finish(rank.backward)
+        finish = following
+    assert sums.times.messages == (24,)
+    pieces = [range(first, first + 6) for first in range(0, 24, 6)]
+    forward = [each for piece in pieces for each in (("forward", piece), "moved on")][:-1]
+    assert rank.done[: len(forward)] == forward
+
+
+def test_messages_are_moved_on_on_all_ranks(monkeypatch):
+    """The plan of rank 0 counts, whatever this rank would have planned."""
+
+    class Second(Modelled):
+        rank = 1
+
+        def all_gather(self, value):
+            planned = MessageTimes((10, 10, 4), 1.0, 1.0, None, 1.0)
+            return [planned if isinstance(value, MessageTimes) else value, *super().all_gather(value)[1:]]
+
+    rank = Second(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
+    monkeypatch.setattr(overlap, "time", rank)
+    sums = MergedSums(rank, "24")
+    for _ in range(2 * overlap._TRIALS + 1):
+        rank.done.clear()
+        sums.start(24, rank.forward)(rank.backward)
+    assert sums.times.messages == (10, 10, 4)
+    assert rank.done.count("moved on") == 3
+
+
 def test_nothing_is_planned_for_a_single_micro_batch():
     sums, done = MergedSums(SINGLE_PROCESS), []
     for _ in range(30):
@@ -230,7 +267,11 @@ def test_nothing_is_planned_for_a_single_micro_batch():
     assert sums.times is None
 
 
-@pytest.mark.parametrize("merge", ["0", "-1", "1.5", "all", ""])
+def test_a_number_may_be_given_as_one():
+    assert TrainingOptions(merge=4, split=100) == TrainingOptions(merge="4", split="100")
+
+
+@pytest.mark.parametrize("merge", ["0", "-1", "1.5", "all", "", 0, 1.5, None])
 def test_bad_numbers_of_micro_batches(merge):
     with pytest.raises(UserError, match=r"^merge must be auto or a number"):
         TrainingOptions(merge=merge)

@@ -64,8 +64,10 @@ def check_interruptible(ranks):
         total = sum(values(rank, 3) for rank in range(ranks.size))
         np.testing.assert_array_equal(started[0].wait(), total)
         if interrupted:
+            started.append(ranks.start_sum(values(ranks.rank, 3)))  # for which nobody is going to wait
             with pytest.raises(KeyboardInterrupt):
                 started[1].wait()
+            assert not started[2].request, "nothing is under way when MPI ends"
         else:
             np.testing.assert_array_equal(started[1].wait(), total, strict=True)
     check_sums(ranks)

@@ -448,6 +448,17 @@ def test_the_file_of_another_server_stays(address, tmp_path):
     other.close()
 
 
+def test_a_listener_knows_whether_clients_find_it(address, tmp_path):
+    with contextlib.closing(ControlListener(address)) as listener:
+        assert listener.can_be_found
+        address.path.rename(tmp_path / "moved")
+        assert not listener.can_be_found
+        with contextlib.closing(ControlListener(address)):
+            assert not listener.can_be_found, "another one is there"
+        (tmp_path / "moved").rename(address.path)
+        assert listener.can_be_found
+
+
 def test_nobody_there(address):
     with pytest.raises(UserError, match=r"is not there \(No such file or directory\): start it: p4sgd switch serve"):
         SoftwareAggregator(address)

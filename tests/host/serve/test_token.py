@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -273,11 +274,36 @@ def test_strangers_are_no_clients_and_do_not_stay(monkeypatch):
         assert stranger.recv(1000) == b"", "hung up"
 
 
+def test_a_proof_that_comes_byte_by_byte_takes_no_longer(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    address = ControlAddress.parse(free_address())
+    listener = ControlListener(address, token=TOKEN)
+    server = ControlServer(listener, "test", Methods(), most_clients=1, busy="is busy")
+    with contextlib.closing(server), address.connect(10) as stranger:
+        server.turn(10.0)
+        assert stranger.recv(1000)
+        for byte in PREFIX.pack(100, 0)[:10]:
+            stranger.sendall(bytes([byte]))
+            server.turn(0.1)
+            now[0] += 1
+        server.turn(0.0)
+        stranger.settimeout(1)
+        assert stranger.recv(1000) == b"", "hung up"
+
+
 def test_remarks_on_refused_clients_are_few(address, told):
     for _ in range(20):
         with pytest.raises(UserError):
             write(address, AFTER, OTHER)
     assert len(told) == 1
+
+
+def test_one_that_is_not_there_is_started_with_it():
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --token FILE$"):
+        write(free_address(), AFTER)
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+$"):
+        write(free_address(), AFTER, None)
 
 
 def test_an_aggregator_demands_it_too():
@@ -352,6 +378,8 @@ def test_the_file_of_a_token(file):
         read_token(file)
     with pytest.raises(UserError, match=f"{file.parent}: cannot read the token: Is a directory"):
         read_token(file.parent)
+    with pytest.raises(UserError, match=r"^/dev/null: is a device: a token is in a file"):
+        read_token(Path("/dev/null"))  # chmod 600 would be bad advice
 
 
 def test_the_cluster_file_names_it(file, tmp_path):
