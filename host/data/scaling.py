@@ -212,16 +212,10 @@ class Scaling:
         UserError
             If a value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
         """
-        extremes = _finite_extremes(features)
-        low, high = extremes.range()
-        low, negated = np.split(communicator.all_min(np.concatenate((low, -high))), 2)
-        stored = features.size if isinstance(features, np.ndarray) else features.nnz
-        counts = communicator.all_sum(np.append(extremes.nonzero, (extremes.samples, stored)))
-        samples, stored = map(int, counts[-2:])
-        centrable = not is_sparse(stored, samples * low.size)
-        statistics = Statistics.of_range(low, -negated, counts[:-2], samples, centrable=centrable, whitened=whitened)
+        statistics = _statistics(features, communicator, whitened=whitened)
         if needs_sums(statistics, kind):
             statistics.add(features)
+            assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
         if kind in CENTRED or not statistics.keeps_zeros:
             statistics.order = order_statistics(features if sample is None else sample, communicator)
@@ -257,8 +251,8 @@ class Scaling:
         UserError
             If a value is NaN or infinite.
         """
-        extremes = _finite_extremes(features)
-        return self if self.heat is None else replace(self, heat=communicator.all_sum(extremes.nonzero))
+        _, _, nonzero = _finite_range(features)
+        return self if self.heat is None else replace(self, heat=communicator.all_sum(nonzero))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.
@@ -307,8 +301,22 @@ class Scaling:
         return scaled(zeros, self.offset, self.scale) if self.offset.any() else zeros
 
 
-def _finite_extremes(features: Features) -> Extremes:
-    """The ranges of features in this process.
+def _statistics(features: Features, communicator: Communicator, *, whitened: bool) -> Statistics:
+    """Statistics of a training set of which only the ranges are known so far."""
+    low, high, nonzero = _finite_range(features)
+    # One after the other, because there may be millions of columns.
+    low = communicator.all_min(low)
+    np.negative(high, out=high)
+    high = -communicator.all_min(high)
+    stored = features.size if isinstance(features, np.ndarray) else features.nnz
+    samples, stored = map(int, communicator.all_sum(np.array((features.shape[0], stored), np.int64)))
+    nonzero = communicator.all_sum(nonzero)
+    centrable = not is_sparse(stored, samples * low.size)
+    return Statistics.of_range(low, high, nonzero, samples, centrable=centrable, whitened=whitened)
+
+
+def _finite_range(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], IntArray]:
+    """Smallest and largest values of features in this process, and how many of each are not 0.
 
     Raises
     ------
@@ -326,7 +334,7 @@ def _finite_extremes(features: Features) -> Extremes:
             f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
             f"features must be finite numbers; fill it in or leave the sample out"
         )
-    return extremes
+    return low, high, extremes.nonzero
 
 
 _Map = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]
@@ -423,7 +431,7 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
         fine = scale * statistics.magnitude * steps(planes, signed) >= _KEPT_LEVELS
-        part = float(statistics.nonzero[fine].sum() / max(1, statistics.nonzero.sum()))
+        part = float(statistics.nonzero.sum(where=fine) / max(1, statistics.nonzero.sum()))
         if part >= _KEPT_PART:
             return "none", "the data are sparse, with values of comparable size"
         return "maxabs", "the data are sparse, with values of different sizes"

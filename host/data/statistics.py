@@ -75,8 +75,8 @@ class Extremes:
         """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
         holes = self.nonzero < self.samples
         low, high = self.low.copy(), self.high.copy()
-        low[holes] = np.minimum(low[holes], 0.0)
-        high[holes] = np.maximum(high[holes], 0.0)
+        np.minimum(low, 0.0, out=low, where=holes)
+        np.maximum(high, 0.0, out=high, where=holes)
         return low, high
 
 
@@ -132,7 +132,7 @@ class Statistics:
         Whether the features are whitened next, for which they have to be centred.
     sums
         int64 (3, features), exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u, Σ ⌊u² / 2^31⌋ and
-        Σ (u² mod 2^31). Zeros until `add` has seen samples.
+        Σ (u² mod 2^31); ``None`` before `add`.
     order
         float64 (2 + 2 · 4, features): result of `order_statistics`; ``None`` if it is not known.
     """
@@ -143,7 +143,7 @@ class Statistics:
     samples: int
     centrable: bool
     whitened: bool
-    sums: IntArray
+    sums: IntArray | None = None
     order: npt.NDArray[np.float64] | None = None
 
     @classmethod
@@ -159,7 +159,7 @@ class Statistics:
     ) -> Self:
         """Statistics of which only the ranges are known so far."""
         low = low + 0.0  # −0, which a minimum may return for 0, becomes 0
-        return cls(low, high, nonzero, samples, centrable, whitened, np.zeros((3, low.size), np.int64))
+        return cls(low, high, nonzero, samples, centrable, whitened)
 
     @property
     def keeps_zeros(self) -> bool:
@@ -169,6 +169,8 @@ class Statistics:
 
     def add(self, features: Features) -> None:
         """Add some samples to the sums."""
+        if self.sums is None:
+            self.sums = np.zeros((3, self.low.size), np.int64)
         step = max(1, _BLOCK_VALUES // features.shape[1])
         scale = reciprocal(self.half_span, self.constant)
         compiled = isinstance(features, np.ndarray) and features.size >= COMPILED_VALUES
@@ -191,7 +193,7 @@ class Statistics:
     @cached_property
     def magnitude(self) -> npt.NDArray[np.float64]:
         """float64 (features,): largest magnitude."""
-        return np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.maximum(-self.low, self.high)
 
     @property
     def half_span(self) -> npt.NDArray[np.float64]:
@@ -210,6 +212,7 @@ class Statistics:
         values are its smallest or its largest, and its order statistics are so exactly.
         """
         assert self.order is not None
+        assert self.sums is not None
         count, total = self.samples, self.sums[0].astype(object)
         squares = self.sums[1].astype(object) * (1 << _UNIT) + self.sums[2].astype(object)
         mean = self.sums[0] / (count * 2.0**_UNIT)

@@ -133,7 +133,7 @@ def prepare_images(
     labels
         `LABEL` integers, (samples,).
     scaling
-        Scaling of the features.
+        Scaling of the features; its heat, if any, is that of these samples.
     shards
         The workers, as `partition` gives them. If they have a bias, it is always `bias_integer`.
     stored
@@ -163,7 +163,8 @@ def prepare_images(
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     counts = None
     if any(shard.config.sparse for shard in shards):
-        counts = _count_values(data)
+        counts = scaling.heat if isinstance(scaling, Scaling) else None
+        counts = _count_values(data) if counts is None else counts
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
     own = planned[data.communicator.rank :: data.communicator.size]
     if sample_ranks is not None:
@@ -208,7 +209,8 @@ def plan_images(
     padded_importances = None if importances is None else pad_samples(importances, padded_samples)
     # The bias is not a feature of the data and is not scaled.
     bias = shards[0].total > scaling.scale.size
-    offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
+    scale = np.append(scaling.scale, np.zeros(int(bias)))
+    offset = np.append(scaling.offset, np.zeros(int(bias))) if scaling.offset.any() else None
     room = np.zeros(shards[0].total, np.int64)
     if any(shard.config.sparse for shard in shards):
         assert counts is not None
@@ -224,7 +226,8 @@ def plan_images(
             bias=bias,
             labels=padded_labels,
             importances=padded_importances,
-            offset=offset[shard.columns],
+            # Of sparse data, which may have millions of columns, it takes no memory.
+            offset=np.broadcast_to(0.0, shard.features) if offset is None else offset[shard.columns],
             scale=scale[shard.columns],
             port_lines=(),
             room=int(room[shard.columns].sum()) if shard.config.sparse else 0,
@@ -438,10 +441,10 @@ class PackedBlocks:
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         ranks, sparse = self.data.communicator, [image.shard.config.sparse for image in self.images]
         own = self._own
-        width = self.data.feature_count + 1
-        if all(sparse):
-            width = 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
-        step = max(1, _BLOCK_VALUES // (BANKS * width)) * BANKS * ranks.size
+        values, width = _BLOCK_VALUES, self.data.feature_count + 1
+        if all(sparse):  # temporaries take some 80 bytes an entry
+            values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
+        step = max(1, values // (BANKS * width)) * BANKS * ranks.size
         places = [entry_places(image) for image in self.images] if any(sparse) else []
         # A quantised sample without stored features.
         blank = np.zeros(self.images[0].shard.total, np.uint8)

@@ -583,10 +583,20 @@ def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray
     step = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, squares.size, step):
         # The order of a sum depends on that of the values in memory.
-        scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))
+        scaled = np.ascontiguousarray(_scaled(features[first : first + step], scaling))
         np.clip(scaled, -float(scaling.signed), 1.0, out=scaled)
         squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
     return squares
+
+
+def _scaled(rows: Features, scaling: Scaling | Whitening) -> npt.NDArray[np.float64]:
+    """Scaled samples, (rows, features); of sparse ones only stored values are scaled."""
+    if isinstance(rows, np.ndarray) or isinstance(scaling, Whitening):
+        return scaling.apply(rows)
+    found = np.empty(rows.shape)
+    found[:] = scaling.zero
+    found[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = scaling.apply_stored(rows)
+    return found
 
 
 def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:

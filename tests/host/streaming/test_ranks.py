@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse
 from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
 
@@ -157,6 +158,15 @@ def test_norms_do_not_depend_on_the_samples_beside(kind):
     for size in (1, 7, 128):
         parts = [square_norms(features[first : first + size], scaling) for first in range(0, 300, size)]
         assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("scaling", ["none", "maxabs", "minmax", "standard"])
+def test_norms_do_not_depend_on_the_format(kind, scaling):
+    """Of sparse samples only stored values are scaled; zeros may become other numbers."""
+    features = scipy.sparse.random_array((60, 999), density=0.1, rng=np.random.default_rng(5), dtype=kind, format="csr")
+    fitted = Scaling.fit(features.toarray(), scaling)
+    assert square_norms(features, fitted).tobytes() == square_norms(features.toarray(), fitted).tobytes()
 
 
 @pytest.mark.parametrize(
