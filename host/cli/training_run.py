@@ -559,10 +559,10 @@ def finish(
         from p4sgd.host.distributed.overlap import MessageTimes
 
         output.say(str(MessageTimes(**last.summary["message_times"])))
-    elif plan.options.merge != "auto" and not last.summary["message_times"]:
+    elif plan.options.merge != "auto" and not last.summary["message_times"] and "packets" not in last.summary:
         output.remark(
-            f"--merge {plan.options.merge} had no effect: only processes that divide the features (--launcher mpi) "
-            "send messages of several micro-batches, after the first 10 mini-batches"
+            f"--merge {plan.options.merge} had no effect: only the programs of a cluster and, after the first 10 "
+            "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
         )
     output.say(f"{early}best model: {best}; {kept}")
     known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")

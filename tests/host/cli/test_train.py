@@ -230,7 +230,9 @@ def test_parameters_of_losses(loss, option, value, tmp_path):
 
 def test_a_process_alone_has_nothing_to_merge():
     words = ["breast_cancer", "--epochs", 1, "--lr", 0.1]
-    assert "--merge 4 had no effect: only processes that divide" in " ".join(run(*words, "--merge", 4).stderr.split())
+    assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(
+        run(*words, "--merge", 4).stderr.split()
+    )
     assert "--merge" not in run(*words, "--merge", "auto").output
 
 
