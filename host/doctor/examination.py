@@ -56,6 +56,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index, name) for index, name in enumerate(names)]
+    findings += _examine_boards(device.sensors or {})
     findings += _examine_ethernet(device.links or {})
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -262,6 +263,25 @@ def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerC
     )
 
 
+def _examine_boards(sensors: Mapping[int, Mapping[str, int | None]]) -> list[Finding]:
+    """Report what boards measure: power in W, temperatures in °C. There is no limit: cards throttle themselves.
+
+    Parameters
+    ----------
+    sensors
+        Readings by worker.
+    """
+    return [
+        Finding(
+            worker,
+            "board",
+            Result.PASSED,
+            {name: "unknown" if value is None else value for name, value in readings.items()},
+        )
+        for worker, readings in sorted(sensors.items())
+    ]
+
+
 _LANES = 0xF
 """Bitmap of the transceivers of a link, all of which need power."""
 
@@ -301,7 +321,7 @@ def _why_down(link: LinkState) -> tuple[str, str]:
     if status["tx_reset"] or status["rx_reset"]:
         return (
             "its MAC does not come out of reset",
-            "check the transceivers' reference clock (156.25 MHz), then reset the board (xbutil reset)",
+            "check the transceivers' reference clock (156.25 MHz on a U280, else 161.13), then xbutil reset",
         )
     if not status["aligned"]:
         return (

@@ -29,7 +29,7 @@ class Finding:
         Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
         together.
     check
-        Name of the check: ``worker``, ``ethernet``, ``link``, ``settings``, ``allreduce`` or ``weights``.
+        Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``allreduce`` or ``weights``.
     result
         Outcome of the check.
     evidence

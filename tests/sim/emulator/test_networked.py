@@ -345,7 +345,7 @@ def test_the_doctor_finds_a_healthy_cluster_healthy():
 class Readless:
     """A cluster of which the aggregator cannot be read."""
 
-    aggregator = network_settings = links = shares = names = None
+    aggregator = network_settings = links = sensors = shares = names = None
     absent = ()
     message_times = None
 
