@@ -264,7 +264,7 @@ def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerC
 
 
 def _examine_boards(sensors: Mapping[int, Mapping[str, int | None]]) -> list[Finding]:
-    """Report what boards measure: power in W, temperatures in °C. There is no limit: cards throttle themselves.
+    """Report what boards measure: power in W, temperatures in °C. No value is a failure.
 
     Parameters
     ----------
