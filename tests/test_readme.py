@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from p4sgd.build.fpga.link import SHELLS
+from p4sgd.build.generate.devices import DEVICES
 from p4sgd.host.xrt import library
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.net.endpoint import Endpoint
@@ -124,9 +124,18 @@ def test_releases_of_amd_s_tools_are_stated_once():
     for name in READMES:
         if stated := re.findall(r"(\w+)\s+(20\d\d\.\d)\s+to\s+(20\d\d\.\d)", (ROOT / name).read_text()):
             found[name] = stated
-    releases, xrt = SHELLS["u280"].releases, tuple(library.RELEASES.split(" to "))
+    (releases,) = {device.shell.releases for device in DEVICES.values()}
+    xrt = tuple(library.RELEASES.split(" to "))
     assert found == {"README.md": [("Vitis", releases[0], releases[-1])], "host/xrt/README.md": [("XRT", *xrt)]}
-    assert SHELLS["u280"].platform in (ROOT / "README.md").read_text()
+
+
+def test_the_boards_of_readme_are_those_of_the_code():
+    text = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(xilinx_\w+)` \| (\d) \| (\d+) GB \|", text, re.MULTILINE)
+    assert rows == [
+        (name, device.shell.platform, str(len(device.cages)), str(device.hbm.channels * device.hbm.channel_bytes >> 30))
+        for name, device in DEVICES.items()
+    ]
 
 
 def test_the_packet_of_the_protocol_page_is_that_of_the_specification():

@@ -1,44 +1,19 @@
-"""The vendor's 100G Ethernet MAC (PG203): its place on a board, the script that makes it, and its constraints."""
-
-from dataclasses import dataclass
+"""The vendor's 100G Ethernet MAC (PG203): the script that makes it, and its constraints."""
 
 from p4sgd.build.generate.artifacts import header_comment
+from p4sgd.build.generate.devices import Cage
 
-__all__ = ["CABLES", "CMACS_U280", "REFERENCE_MHZ", "CmacPlace", "crossing_constraints", "ip_script"]
+__all__ = ["CABLES", "crossing_constraints", "ip_script"]
 
-
-REFERENCE_MHZ = "156.25"
-"""Reference clock of the transceivers."""
 
 _CLOCK_NS = "3.1"
 """Period of the clock that the MAC gives its user, 322.265625 MHz, rounded down."""
 
 
-@dataclass(frozen=True)
-class CmacPlace:
-    """Place of a MAC on an FPGA.
-
-    Attributes
-    ----------
-    core
-        Site of the MAC.
-    lanes
-        Sites of its four transceivers.
-    """
-
-    core: str
-    lanes: str
-
-
-CMACS_U280 = (CmacPlace("CMACE4_X0Y5", "X0Y40~X0Y43"), CmacPlace("CMACE4_X0Y6", "X0Y44~X0Y47"))
-"""Place for each QSFP28 port of an Alveo U280: quads 134 and 135, and MACs that reach them, as in the vendor's 100G
-example (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl)."""
-
 _PARAMETERS = {
     "CMAC_CAUI4_MODE": "1",
     "NUM_LANES": "4x25",
     "USER_INTERFACE": "AXIS",
-    "GT_REF_CLK_FREQ": REFERENCE_MHZ,
     "TX_FLOW_CONTROL": "0",
     "RX_FLOW_CONTROL": "0",
     "INCLUDE_RS_FEC": "1",
@@ -62,15 +37,15 @@ channels of little loss, DFE for others (UG578); corundum has LPM for QSFP28, to
 (fpga/common/rtl/cmac_gty_wrapper.v)."""
 
 
-def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str, cable: str | None = None) -> str:
+def ip_script(module: str, cage: Cage, free_megahertz: int, command: str, cable: str | None = None) -> str:
     """Tcl that adds the MAC to the open project.
 
     Parameters
     ----------
     module
         Name of the IP's module.
-    place
-        Place of the MAC.
+    cage
+        The cage that the MAC is for.
     free_megahertz
         Frequency of the clock at its ``init_clk``.
     command
@@ -79,9 +54,10 @@ def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str, 
         What is plugged in, one of `CABLES`; None for the IP's defaults.
     """
     parameters = _PARAMETERS | {
+        "GT_REF_CLK_FREQ": cage.reference_megahertz,
         "GT_DRP_CLK": str(free_megahertz),
-        "CMAC_CORE_SELECT": place.core,
-        "GT_GROUP_SELECT": place.lanes,
+        "CMAC_CORE_SELECT": cage.mac,
+        "GT_GROUP_SELECT": cage.lanes,
     }
     if cable:
         parameters |= CABLES[cable]

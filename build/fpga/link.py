@@ -8,76 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.cmac import CMACS_U280, CmacPlace
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.devices import DEVICES, HBM_U280, Hbm, HbmMap, map_memories
+from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["SHELLS", "Design", "Shell", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "worker_xclbin"]
-
-
-@dataclass(frozen=True)
-class Shell:
-    """A Vitis platform. Its board must have HBM: a worker's memories are mapped to nothing else yet.
-
-    Attributes
-    ----------
-    platform
-        Name of the platform.
-    part
-        The FPGA.
-    releases
-        Releases of the tools that support the platform, oldest first.
-    hbm
-        The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
-    other_memory
-        Memory for the labels if the banks take all ports of HBM.
-    transceivers, reference_clocks
-        Names of the platform's interfaces for each QSFP28 port.
-    free_clock, free_megahertz
-        Pin of the platform's free-running clock, and its frequency.
-    macs
-        Place of the MAC of each QSFP28 port.
-    """
-
-    platform: str
-    part: str
-    releases: tuple[str, ...]
-    hbm: Hbm
-    other_memory: str
-    transceivers: tuple[str, ...]
-    reference_clocks: tuple[str, ...]
-    free_clock: str
-    free_megahertz: int
-    macs: tuple[CmacPlace, ...]
-
-
-SHELLS = {
-    "u280": Shell(
-        "xilinx_u280_gen3x16_xdma_1_202211_1",
-        "xcu280-fsvh2892-2L-e",
-        ("2022.1", "2022.2", "2023.1"),
-        HBM_U280,
-        "DDR[0]",
-        ("io_gt_qsfp0_00", "io_gt_qsfp1_00"),
-        ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00"),
-        "ii_level0_wire/ulp_m_aclk_freerun_ref_00",
-        100,
-        CMACS_U280,
-    )
-}
-"""Shells, by the name of the board in `p4sgd.build.generate.devices.DEVICES`.
-
-Names of transceivers and clocks are taken from public designs for this shell: the post-link script of the vendor's
-100G example (github.com/Xilinx/xup_vitis_network_example, Ethernet/post_sys_link.tcl) and the link configuration of
-github.com/pc2/AuroraFlow (test/cfg/aurora_flow_test_hw.cfg). Reference clock ``a`` is the board's Si570, 156.25 MHz
-after power-up; ``b`` is another oscillator, which can be set to 161.13 MHz (UG1314).
-
-The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
-vendor's script has 100 MHz for boards whose shells have a pin of this name. The 50 MHz that it has for the U280 are
-those of another pin, ``clk_gt_freerun``, of an older shell (xilinx_u280_xdma_201920_3)."""
+__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "worker_xclbin"]
 
 
 _FIFO_DEPTH = 16
@@ -116,15 +53,15 @@ def bank(channels: range, other: str) -> str:
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
 
 
-def link_configuration(design: Design, shell: Shell, summary: str, command: str) -> str:
+def link_configuration(design: Design, board: Device, summary: str, command: str) -> str:
     """A file for ``v++ --link --config``.
 
     Parameters
     ----------
     design
         The design to link.
-    shell
-        The shell of the board.
+    board
+        The board.
     summary
         Description of the design, for a comment.
     command
@@ -134,7 +71,7 @@ def link_configuration(design: Design, shell: Shell, summary: str, command: str)
         header_comment("# {}", command),
         f"# What v++ links: {summary}.",
         "",
-        f"platform={shell.platform}",
+        f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
         "save-temps=1",
         "",
@@ -157,7 +94,7 @@ class Xclbin:
     name
         Its name, that of its main kernel.
     board
-        The board, one of `SHELLS`.
+        The board, one of `DEVICES`.
     designs
         Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
     summaries
@@ -192,7 +129,7 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     config
         Size of the worker.
     board
-        One of `SHELLS`.
+        One of `DEVICES`.
     build_id
         Number that the BUILD_ID registers give.
 
@@ -201,16 +138,21 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     KeyError
         If there is no such board.
     ValueError
-        If the worker has more memory ports than the board.
+        If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
-    shell = SHELLS[board]
-    memory = map_memories(config, shell.hbm)
-    worker = kernels.worker(config, DEVICES[board], build_id)
+    device = DEVICES[board]
+    memory = map_memories(config, device.hbm)
+    if not memory.channels[-1] and not device.shell.other_memory:
+        raise ValueError(
+            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
+            "for the labels: choose a configuration with fewer engines"
+        )
+    worker = kernels.worker(config, device, build_id)
     mac = kernels.cmac(0, build_id)
-    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(shell.macs), udp=config.udp)
+    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(device.cages), udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
     memories = {
-        f"{worker.unit}.{memory_bus(number)}": bank(channels, shell.other_memory)
+        f"{worker.unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
         for number, channels in enumerate(memory.channels)
     }
     return Xclbin(
@@ -221,8 +163,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
                 (worker, mac),
                 memories,
                 (_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-                tuple(_wires(mac, shell, 0)),
-                {mac.unit: DEVICES[board].network_die},
+                tuple(_wires(mac, device, 0)),
+                {mac.unit: device.network_die},
             ),
             "hw_emu": Design(
                 (worker, aggregator),
@@ -259,12 +201,11 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
     KeyError
         If there is no such board.
     """
-    shell = SHELLS[board]
-    config = AggregatorConfig(ports=len(shell.macs), udp=udp)
+    device = DEVICES[board]
+    config = AggregatorConfig(ports=len(device.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
     macs = [kernels.cmac(port, build_id) for port in ports]
-    die = DEVICES[board].network_die
     return Xclbin(
         aggregator.name,
         board,
@@ -276,8 +217,8 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
                     *(_stream(aggregator, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], aggregator, "rx", f"rx{port}") for port in ports),
                 ),
-                tuple(wire for port in ports for wire in _wires(macs[port], shell, port)),
-                {kernel.unit: die for kernel in (aggregator, *macs)},
+                tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                {kernel.unit: device.network_die for kernel in (aggregator, *macs)},
             ),
             "hw_emu": Design(
                 (aggregator,), {}, tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports)
@@ -295,7 +236,8 @@ def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> 
     return f"{source.unit}.axis_{out}", f"{sink.unit}.axis_{into}"
 
 
-def _wires(mac: Kernel, shell: Shell, port: int) -> Iterator[tuple[str, str]]:
-    yield shell.reference_clocks[port], f"{mac.unit}/{REFERENCE_CLOCK}"
-    yield f"{mac.unit}/{TRANSCEIVERS}", shell.transceivers[port]
-    yield f"{mac.unit}/{FREE_CLOCK}", shell.free_clock
+def _wires(mac: Kernel, device: Device, port: int) -> Iterator[tuple[str, str]]:
+    cage = device.cages[port]
+    yield cage.reference_clock, f"{mac.unit}/{REFERENCE_CLOCK}"
+    yield f"{mac.unit}/{TRANSCEIVERS}", cage.transceivers
+    yield f"{mac.unit}/{FREE_CLOCK}", device.shell.free_clock

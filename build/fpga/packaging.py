@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from p4sgd.build.fpga.cmac import CmacPlace, crossing_constraints, ip_script
+from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
     FREE_CLOCK,
     LIBRARY,
@@ -15,6 +15,7 @@ from p4sgd.build.fpga.kernel import (
     kernel_xml,
 )
 from p4sgd.build.generate.artifacts import header_comment
+from p4sgd.build.generate.devices import Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
@@ -60,7 +61,7 @@ _MAC_INTERFACES = (
 def kernel_files(
     kernel: Kernel,
     part: str,
-    mac: CmacPlace | None,
+    cage: Cage | None,
     free_megahertz: int,
     command: str,
     *,
@@ -75,8 +76,8 @@ def kernel_files(
         The kernel.
     part
         The FPGA.
-    mac
-        Place of its MAC, if it has one.
+    cage
+        The cage of its MAC, if it has one.
     free_megahertz
         Frequency of the free-running clock that its MAC gets.
     command
@@ -93,8 +94,8 @@ def kernel_files(
     found |= kernel.documents.files(command, kernel.prefix)
     if kernel.pointers:
         found[f"{kernel.name}.xdc"] = _setting_constraints(command)
-    if kernel.ip and mac:
-        found[_ip_file(kernel)] = ip_script(kernel.ip, mac, free_megahertz, command, cable)
+    if kernel.ip and cage:
+        found[_ip_file(kernel)] = ip_script(kernel.ip, cage, free_megahertz, command, cable)
         found[_CROSSINGS] = crossing_constraints(command)
     return found
 

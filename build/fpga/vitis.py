@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.fpga.link import SHELLS, Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
+from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
 from p4sgd.build.generate.devices import DEVICES, Device
@@ -84,7 +84,7 @@ All that the tools write goes to `out`; after `make clean`, which removes it, th
 
 
 def _readme(xclbin: Xclbin, command: str) -> str:
-    shell = SHELLS[xclbin.board]
+    shell = DEVICES[xclbin.board].shell
     more = []
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
@@ -124,7 +124,7 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
     cable
         As in `build`.
     """
-    shell = SHELLS[xclbin.board]
+    device = DEVICES[xclbin.board]
     found = {
         "README.md": _readme(xclbin, command),
         "Makefile": _makefile(xclbin, command),
@@ -132,18 +132,18 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
         PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
     }
     for target, design in xclbin.designs.items():
-        found[f"link_{target}.cfg"] = link_configuration(design, shell, xclbin.summaries[target], command)
-    macs = iter(shell.macs)
+        found[f"link_{target}.cfg"] = link_configuration(design, device, xclbin.summaries[target], command)
+    cages = iter(device.cages)
     for kernel in xclbin.kernels.values():
-        mac = next(macs) if kernel.ip else None
-        found |= kernel_files(kernel, shell.part, mac, shell.free_megahertz, command, cable=cable)
+        cage = next(cages) if kernel.ip else None
+        found |= kernel_files(kernel, device.part, cage, device.shell.free_megahertz, command, cable=cable)
     if xclbin.worker:
-        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, DEVICES[xclbin.board], command)
+        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, device, command)
     return found
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:
-    shell = SHELLS[xclbin.board]
+    shell = DEVICES[xclbin.board].shell
     lines = [
         header_comment("# {}", command),
         f"NAME := {xclbin.name}",
@@ -173,7 +173,7 @@ def build(
     folder
         The folder.
     board
-        One of `SHELLS`.
+        One of `DEVICES`.
     udp
         Whether packets travel in UDP.
     build_id
@@ -190,7 +190,7 @@ def build(
     KeyError
         If there is no such configuration or board.
     ValueError
-        If the worker has more memory ports than the board.
+        If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work

@@ -9,10 +9,9 @@ from amaranth.vendor import XilinxPlatform
 
 from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
-from p4sgd.build.fpga.link import SHELLS, Shell
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.devices import DEVICES, map_memories
+from p4sgd.build.generate.devices import DEVICES, Device, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
@@ -119,7 +118,7 @@ def vivado_files(
     config
         Size of the worker.
     board
-        One of `PINS` and of `SHELLS`; of the shell only FPGA, memory, MACs and releases of the tools matter.
+        One of `PINS`; of the shell only the releases of the tools matter.
     command
         Command that makes the files, for their first lines.
     megahertz
@@ -132,23 +131,24 @@ def vivado_files(
     Raises
     ------
     KeyError
-        If the board's pins or its shell are not known.
+        If the board's pins are not known.
     ValueError
         If the worker leaves no channel of memory to the host.
     """
-    pins, shell, device = PINS[board], SHELLS[board], DEVICES[board]
-    channels = _channels(config, shell)  # before the work
+    pins, device = PINS[board], DEVICES[board]
+    channels = _channels(config, device)  # before the work
     kernels = (worker(config, device, build_id), cmac(0, build_id))
     found = {
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
         _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
         **{name: with_header_comment(_HERE / name, command) for name in (_OUT_OF_CONTEXT, _BLOCK_DESIGN, PROCEDURES)},
-        "project.tcl": _project(channels, kernels, shell, pins, command),
+        "project.tcl": _project(channels, kernels, device, pins, command),
         "board.xdc": board_constraints(board, command),
     }
     for kernel in kernels:
-        found |= kernel_files(kernel, shell.part, shell.macs[0], _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
+        cage = device.cages[0]
+        found |= kernel_files(kernel, device.part, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
     top = kernels[0].verilog.top
     for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
@@ -156,7 +156,7 @@ def vivado_files(
             [
                 header_comment("# {}", command),
                 *_source(_OUT_OF_CONTEXT),
-                f"p4sgd::out_of_context {name} {module} {shell.part} {kernels[0].name}.v {name}_clock.xdc",
+                f"p4sgd::out_of_context {name} {module} {device.part} {kernels[0].name}.v {name}_clock.xdc",
                 "",
             ]
         )
@@ -169,25 +169,25 @@ def _source(name: str) -> tuple[str, str]:
     return f"source [file join [file dirname [file normalize [info script]]] {name}]", ""
 
 
-def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
+def _channels(config: WorkerConfig, device: Device) -> tuple[range, ...]:
     """Channels of the worker's memories; at least one channel is left to the host."""
-    found = map_memories(config, shell.hbm).channels
-    if not found[-1] or len(found) == shell.hbm.channels:
-        raise ValueError(f"the worker takes all {shell.hbm.channels} channels of memory, and the host needs one")
+    found = map_memories(config, device.hbm).channels
+    if not found[-1] or len(found) == device.hbm.channels:
+        raise ValueError(f"the worker takes all {device.hbm.channels} channels of memory, and the host needs one")
     return found
 
 
 def _project(
-    channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, pins: BoardPins, command: str
+    channels: tuple[range, ...], kernels: tuple[Kernel, ...], device: Device, pins: BoardPins, command: str
 ) -> str:
     engine, mac = kernels
     ports = [each[0] for each in channels]
-    free = next(channel for channel in range(shell.hbm.channels) if channel not in ports)
-    every = " ".join(map(str, range(shell.hbm.channels)))
+    free = next(channel for channel in range(device.hbm.channels) if channel not in ports)
+    every = " ".join(map(str, range(device.hbm.channels)))
     lines = [
         header_comment("# {}", command),
         *_source(_BLOCK_DESIGN),
-        f"p4sgd::open_project {_PROJECT} {shell.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
+        f"p4sgd::open_project {_PROJECT} {device.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
         f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
@@ -207,7 +207,7 @@ def _project(
 def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:
     lines = [
         header_comment("# {}", command),
-        f"RELEASES := {' '.join(SHELLS[board].releases)}",
+        f"RELEASES := {' '.join(DEVICES[board].shell.releases)}",
         f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
         f"BITSTREAM := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
         "",

@@ -1,59 +1,10 @@
-"""FPGA boards: resources, dies and high-bandwidth memory, and the map of a worker's memories to its channels."""
+"""FPGA boards: resources, dies, memory, cages and shells, and the map of a worker's memories to channels of HBM."""
 
 from dataclasses import dataclass
 
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["BOARDS", "DEVICES", "HBM_U280", "Device", "Hbm", "HbmMap", "map_memories"]
-
-
-@dataclass(frozen=True)
-class Device:
-    """A board and all resources of its FPGA, including those that the vendor's shell takes.
-
-    Attributes
-    ----------
-    name
-        Name of the board.
-    lut, ff, bram, uram, dsp
-        Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
-    dies
-        Number of dies (SLRs), all of the same size; die 0 is the lowest.
-    memory_die, network_die
-        The die beside the high-bandwidth memory, and the die with the transceivers of QSFP 0.
-    source
-        Documents that the numbers are taken from.
-    """
-
-    name: str
-    lut: int
-    ff: int
-    bram: int
-    uram: int
-    dsp: int
-    dies: int
-    memory_die: int
-    network_die: int
-    source: str
-
-    @property
-    def carry(self) -> int:
-        """Number of CARRY8, one for every eight LUTs (UG574)."""
-        return self.lut // 8
-
-
-DEVICES = {
-    "u280": Device("Alveo U280", 1_303_680, 2_607_360, 2_016, 960, 9_024, 3, 0, 2, "DS963, XCU280; UG1120; quad 134"),
-    "u50": Device("Alveo U50", 872_000, 1_743_000, 1_344, 640, 5_952, 2, 0, 1, "DS965, XCU50; UG1120; quad 131"),
-    "u55c": Device("Alveo U55C", 1_304_000, 2_607_000, 2_016, 960, 9_024, 3, 0, 1, "DS978, XCU55C; UG1120; quad 130"),
-}
-"""Boards, by the name on the command line.
-
-Resources are taken from the data sheet, dies from UG1120. The die of the transceivers follows from the quad of QSFP 0
-in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578)."""
-
-BOARDS = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
-"""Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
+__all__ = ["BOARDS", "DEVICES", "Cage", "Device", "Hbm", "HbmMap", "Shell", "map_memories"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +23,182 @@ class Hbm:
     channel_bytes: int
 
 
-HBM_U280 = Hbm(32, 256 << 20)
-"""HBM of an Alveo U280: two stacks of 4 GiB (DS963; PG276)."""
+@dataclass(frozen=True)
+class Cage:
+    """A QSFP28 cage, the MAC that reaches it, and their names in the shell.
+
+    Attributes
+    ----------
+    mac
+        Site of the MAC (PG203).
+    lanes
+        Sites of its four transceivers. The first quad of the column is 124, and a quad has four of them (UG578).
+    reference_megahertz
+        Reference clock of the transceivers.
+    transceivers, reference_clock
+        Names of the shell's interfaces.
+    """
+
+    mac: str
+    lanes: str
+    reference_megahertz: str
+    transceivers: str
+    reference_clock: str
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A Vitis platform.
+
+    Attributes
+    ----------
+    platform
+        Name of the platform.
+    releases
+        Releases of the tools that support the platform and were looked at, oldest first.
+    other_memory
+        Memory for the labels if the banks take all ports of HBM; empty if there is none.
+    free_clock, free_megahertz
+        Pin of the platform's free-running clock, and its frequency.
+    """
+
+    platform: str
+    releases: tuple[str, ...] = ("2022.1", "2022.2", "2023.1")
+    other_memory: str = ""
+    free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
+    free_megahertz: int = 100
+
+
+@dataclass(frozen=True)
+class Device:
+    """A board and all resources of its FPGA, including those that the vendor's shell takes.
+
+    Attributes
+    ----------
+    name
+        Name of the board.
+    part
+        The FPGA.
+    lut, ff, bram, uram, dsp
+        Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
+    dies
+        Number of dies (SLRs), all of the same size; die 0 is the lowest.
+    memory_die, network_die
+        The die beside the high-bandwidth memory, and the die with the transceivers of the cages.
+    hbm
+        The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
+    cages
+        The QSFP28 cages.
+    shell
+        The shell for which Vitis links.
+    source
+        Documents that the numbers are taken from.
+    """
+
+    name: str
+    part: str
+    lut: int
+    ff: int
+    bram: int
+    uram: int
+    dsp: int
+    dies: int
+    memory_die: int
+    network_die: int
+    hbm: Hbm
+    cages: tuple[Cage, ...]
+    shell: Shell
+    source: str
+
+    @property
+    def carry(self) -> int:
+        """Number of CARRY8, one for every eight LUTs (UG574)."""
+        return self.lut // 8
+
+
+_SI570, _OSCILLATOR = "156.25", "161.1328125"
+"""Reference clocks in MHz: the Si570 of a U280 after power-up (UG1314), and the oscillator of the other boards."""
+
+DEVICES = {
+    "u280": Device(
+        "Alveo U280",
+        "xcu280-fsvh2892-2L-e",
+        lut=1_303_680,
+        ff=2_607_360,
+        bram=2_016,
+        uram=960,
+        dsp=9_024,
+        dies=3,
+        memory_die=0,
+        network_die=2,
+        hbm=Hbm(32, 256 << 20),
+        cages=(
+            Cage("CMACE4_X0Y5", "X0Y40~X0Y43", _SI570, "io_gt_qsfp0_00", "io_clk_qsfp0_refclka_00"),
+            Cage("CMACE4_X0Y6", "X0Y44~X0Y47", _SI570, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
+        ),
+        shell=Shell("xilinx_u280_gen3x16_xdma_1_202211_1", other_memory="DDR[0]"),
+        source="DS963, XCU280; UG1120; quad 134",
+    ),
+    "u50": Device(
+        "Alveo U50",
+        "xcu50-fsvh2104-2L-e",
+        lut=872_000,
+        ff=1_743_000,
+        bram=1_344,
+        uram=640,
+        dsp=5_952,
+        dies=2,
+        memory_die=0,
+        network_die=1,
+        hbm=Hbm(32, 256 << 20),
+        cages=(Cage("CMACE4_X0Y3", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp_00", "io_clk_qsfp_refclka_00"),),
+        shell=Shell("xilinx_u50_gen3x16_xdma_5_202210_1"),
+        source="DS965, XCU50; UG1120; quad 131",
+    ),
+    "u55c": Device(
+        "Alveo U55C",
+        "xcu55c-fsvh2892-2L-e",
+        lut=1_304_000,
+        ff=2_607_000,
+        bram=2_016,
+        uram=960,
+        dsp=9_024,
+        dies=3,
+        memory_die=0,
+        network_die=1,
+        hbm=Hbm(32, 512 << 20),
+        cages=(
+            Cage("CMACE4_X0Y2", "X0Y24~X0Y27", _OSCILLATOR, "io_gt_qsfp0_00", "io_clk_qsfp0_refclka_00"),
+            Cage("CMACE4_X0Y4", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
+        ),
+        shell=Shell("xilinx_u55c_gen3x16_xdma_3_202210_1"),
+        source="DS978, XCU55C; UG1120; quad 130",
+    ),
+}
+"""Boards, by the name on the command line. All that is known of a board is in its entry, but for the pins that a design
+without a shell needs (`p4sgd.build.fpga.vivado.PINS`).
+
+Resources and cages are taken from the data sheet, dies from UG1120. HBM is two stacks of 16 pseudo channels (PG276), of
+256 MB, and of 512 on a U55C (UG1393, HBM Configuration and Use). The die of the transceivers follows from the quad of
+QSFP 0 in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578).
+
+MACs, transceivers and their reference clocks are those of the vendor's 100G example for Vitis
+(github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl), and quads and clocks also those of
+github.com/Xilinx/open-nic-shell (src/cmac_subsystem/vivado_ip/cmac_usplus_*.tcl), which has other MACs on two cages:
+CMACE4_X0Y3 at the first of a U55C, CMACE4_X0Y4 on a U50.
+
+Names in the shells are those of that example's Ethernet/post_sys_link.tcl, which looks for them by the names that a
+shell has: ``io_gt_qsfp0_00`` or ``io_gt_qsfp_00``. For the U280 github.com/pc2/AuroraFlow connects the former by v++'s
+option ``connect`` (test/cfg/aurora_flow_test_hw.cfg), and for a U200 the vendor's tutorials the latter (XD099, Kernel
+Integration of Aurora). Reference clock ``a`` of a U280 is the Si570, and ``b`` an oscillator that can be set to 161.13
+MHz (UG1314). ``platforminfo --verbose`` lists the names of a shell.
+
+The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
+vendor's scripts have it for U50 and U55C. The 50 MHz that they have for the U280 are those of another pin,
+``clk_gt_freerun``, of an older shell (xilinx_u280_xdma_201920_3)."""
+
+BOARDS = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
+"""Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
 
 
 @dataclass(frozen=True)

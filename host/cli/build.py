@@ -22,9 +22,9 @@ _NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
 
 def _with_shells() -> Iterable[str]:
     """Boards that `build vitis` makes folders for."""
-    from p4sgd.build.fpga.link import SHELLS
+    from p4sgd.build.generate.devices import DEVICES
 
-    return SHELLS
+    return DEVICES
 
 
 def _with_pins() -> Iterable[str]:

@@ -52,10 +52,10 @@ def doctor(
     """Find out what is wrong with a cluster's network.
 
     Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
-    every worker and check: worker (does it answer, and is it the right one?), ethernet (is the link of a board up?),
-    link (do probes come back?), settings (would the aggregator accept its packets?), allreduce (does it receive the
-    sums?) and weights (are they exact?). Problems follow, each with a remedy. After a check has failed, checks that
-    depend on it are left out.
+    every worker and check: worker (does it answer, and is it the right one?), board (what are its card's power and
+    temperatures?), ethernet (is the link of a board up?), link (do probes come back?), settings (would the aggregator
+    accept its packets?), allreduce (does it receive the sums?) and weights (are they exact?). Problems follow, each
+    with a remedy. After a check has failed, checks that depend on it are left out.
 
     Exit status: 0 if training works, 1 if not. The contents of the workers' memories are lost.
     """

@@ -225,12 +225,18 @@ class ClusterDevice:
     @property
     def links(self) -> Mapping[int, LinkState]:
         """Current state of the Ethernet links of this rank's boards, by shard index."""
-        boards = {
-            shard: connection
-            for shard, connection in zip(self._shards, self._connections.values(), strict=True)
-            if isinstance(connection, BoardWorker)
-        }
-        return {shard: link for shard, board in boards.items() if (link := board.link) is not None}
+        return {shard: link for shard, board in self._boards() if (link := board.link) is not None}
+
+    @property
+    def sensors(self) -> Mapping[int, Mapping[str, int | None]]:
+        """Readings of the sensors of this rank's boards, by shard index; those that Vitis emulates have none."""
+        return {shard: readings for shard, board in self._boards() if (readings := board.sensors)}
+
+    def _boards(self) -> Iterator[tuple[int, BoardWorker]]:
+        """Shard and connection of each worker of this rank that is on a board."""
+        for shard, connection in zip(self._shards, self._connections.values(), strict=True):
+            if isinstance(connection, BoardWorker):
+                yield shard, connection
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until all started workers are idle. An error in one rank is raised in all.

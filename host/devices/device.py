@@ -195,6 +195,11 @@ class Device(Protocol):
         ...
 
     @property
+    def sensors(self) -> Mapping[int, Mapping[str, int | None]] | None:
+        """Readings of the boards' sensors by shard index (`p4sgd.host.xrt.board.read_sensors`); None without boards."""
+        ...
+
+    @property
     def shares(self) -> Sequence[float] | None:
         """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
         ...

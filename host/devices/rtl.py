@@ -88,7 +88,7 @@ class RtlDevice:
 
     name = "rtl"
     network_settings = None
-    links = None
+    links = sensors = None
     shares = None
     names = None
     absent = ()

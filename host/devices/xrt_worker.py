@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.identification import read_configuration
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.host.xrt.board import BoardAddress, read_sensors
 from p4sgd.host.xrt.kernel import PAGE, BankMemory, BoardKernel
 from p4sgd.host.xrt.library import XrtError
 from p4sgd.host.xrt.mac import open_mac
@@ -104,6 +104,11 @@ class BoardWorker:
     def link(self) -> LinkState | None:
         """Current state of the Ethernet link; None if the xclbin has no MAC."""
         return None if self._mac is None else self._mac.link_state()
+
+    @property
+    def sensors(self) -> dict[str, int | None]:
+        """Power and temperatures of the board, as `read_sensors` has them."""
+        return read_sensors(self._address.device)
 
     def read_register(self, offset: int) -> int:
         """Read the word at a byte offset."""

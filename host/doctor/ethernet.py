@@ -63,7 +63,7 @@ def _why_down(link: LinkState) -> tuple[str, str]:
     if status["tx_reset"] or status["rx_reset"]:
         return (
             "its MAC does not come out of reset",
-            "check the transceivers' reference clock (156.25 MHz), then reset the board (xbutil reset)",
+            "check the transceivers' reference clock (156.25 MHz on a U280, else 161.13), then xbutil reset",
         )
     if not status["aligned"]:
         return _why_not_aligned(link, both_ends)

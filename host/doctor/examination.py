@@ -1,6 +1,6 @@
 """The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
@@ -57,6 +57,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index, name) for index, name in enumerate(names)]
+    findings += _examine_boards(device.sensors or {})
     findings += examine_ethernet(device)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -273,3 +274,22 @@ def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerC
         f"it is behind port {echo.port}, the aggregator expects shard {who['shard']} behind another",
         f"enter port {echo.port} for shard {who['shard']} in the aggregator's table, or move the cable",
     )
+
+
+def _examine_boards(sensors: Mapping[int, Mapping[str, int | None]]) -> list[Finding]:
+    """Report what boards measure: power in W, temperatures in °C. No value is a failure.
+
+    Parameters
+    ----------
+    sensors
+        Readings by worker.
+    """
+    return [
+        Finding(
+            worker,
+            "board",
+            Result.PASSED,
+            {name: "unknown" if value is None else value for name, value in readings.items()},
+        )
+        for worker, readings in sorted(sensors.items())
+    ]

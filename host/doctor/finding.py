@@ -29,7 +29,8 @@ class Finding:
         Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
         together.
     check
-        Name of the check: ``worker``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or ``weights``.
+        Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or
+        ``weights``.
     result
         Outcome of the check.
     evidence

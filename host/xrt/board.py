@@ -9,7 +9,17 @@ from pathlib import Path
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.library import XrtError, XrtLibrary, open_library
 
-__all__ = ["DRIVER", "PREFIX", "BoardAddress", "FoundBoard", "OpenBoard", "find_boards", "open_board", "parse_device"]
+__all__ = [
+    "DRIVER",
+    "PREFIX",
+    "BoardAddress",
+    "FoundBoard",
+    "OpenBoard",
+    "find_boards",
+    "open_board",
+    "parse_device",
+    "read_sensors",
+]
 
 
 PREFIX = "xrt:"
@@ -97,6 +107,41 @@ def find_boards() -> list[FoundBoard]:
         return []
     boards = sorted(entry for entry in DRIVER.iterdir() if _PCI_ADDRESS.fullmatch(entry.name))
     return [FoundBoard(board.name, _shell(board), _text(board / "ready") in ("1", "0x1")) for board in boards]
+
+
+_SENSORS = {
+    "watts": ("xmc_power", 1_000_000),
+    "fpga_celsius": ("xmc_fpga_temp", 1),
+    "hbm_celsius": ("xmc_hbm_temp", 1),
+    "cage_celsius": ("xmc_cage_temp0", 1),
+}
+"""File of each sensor, and what its number is divided by: power is in µW. They are those of XRT's own reports
+(github.com/Xilinx/XRT, src/runtime_src/core/pcie/linux/device_linux.cpp; driver/linux/xocl/subdev/xmc.c)."""
+
+
+def read_sensors(device: str) -> dict[str, int | None]:
+    """Read what the satellite controller of a board has measured last. XRT itself is not needed.
+
+    Parameters
+    ----------
+    device
+        XRT's name of the board.
+
+    Returns
+    -------
+    Power of the card in W, and temperatures in °C of the FPGA, its HBM and the module in cage 0, by name. None for a
+    sensor that the driver does not have, or that reads 0, as one does that the card has not. Empty if the driver has no
+    such board, as in Vitis' emulator.
+    """
+    board = DRIVER / device
+    if not board.is_dir():
+        return {}
+    readings: dict[str, int | None] = {}
+    for name, (file, unit) in _SENSORS.items():
+        texts = [_text(path) for path in sorted(board.glob(f"xmc.*/{file}"))]
+        number = next((int(text) for text in texts if text.isdecimal()), 0)
+        readings[name] = round(number / unit) or None
+    return readings
 
 
 def _shell(board: Path) -> str:

@@ -192,7 +192,7 @@ class FrameMerge(wiring.Component):
     ports
         Number of ports.
     port_bits
-        Width of a port's number.
+        Width of a port's number, at least 1: Verilog has no signals without bits.
     depth
         Beats of each FIFO.
 
@@ -206,6 +206,7 @@ class FrameMerge(wiring.Component):
 
     def __init__(self, ports: int, port_bits: int, *, depth: int = 16) -> None:
         self._ports = ports
+        self._port_bits = port_bits
         self._depth = depth
         self._payload = data.StructLayout({"beat": FrameBeat, "port": port_bits})
         super().__init__(
@@ -227,9 +228,9 @@ class FrameMerge(wiring.Component):
 
         # Whose turn it is: within a frame, that of its port; otherwise, of the next port that has a frame, counted
         # from the last one.
-        last = Signal(range(self._ports))
+        last = Signal(self._port_bits)
         inside = Signal()
-        turn = Signal(range(self._ports))
+        turn = Signal(self._port_bits)
         m.d.comb += turn.eq(last)
         with m.If(~inside):
             with m.Switch(last):

@@ -81,7 +81,7 @@ class EmulatedDevice:
     name = "emulator"
     aggregator = None
     network_settings = None
-    links = None
+    links = sensors = None
     shares = None
     names = None
     absent = ()

@@ -88,7 +88,7 @@ class NetworkedDevice:
 
     name = "networked"
     network_settings = None
-    links = None
+    links = sensors = None
     shares = None
     message_times = None
     names = None

@@ -47,7 +47,7 @@ class PacketCluster:
 
     name = "packets"
     network_settings = None
-    links = None
+    links = sensors = None
     shares = None
     message_times = None
     names = None

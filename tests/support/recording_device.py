@@ -73,7 +73,7 @@ class RecordingDevice:
     """Workers that all end as soon as they are waited for, after ``on_run(device)``."""
 
     name = "recording"
-    aggregator = network_settings = links = shares = names = message_times = None
+    aggregator = network_settings = links = sensors = shares = names = message_times = None
     absent = ()
 
     def __init__(self, config, workers, on_run: Callable[["RecordingDevice"], None] = lambda device: None):

@@ -46,6 +46,8 @@ from support.worker_process import PairLink
 TINY = WorkerConfig.tiny()
 PLATFORM = "xilinx_u280_gen3x16_xdma_1_202211_1"
 SHELL = "xilinx_u280_gen3x16_xdma_base_1"
+SENSORS = {"xmc_power": "41499999", "xmc_fpga_temp": "54", "xmc_hbm_temp": "51", "xmc_cage_temp0": "0"}
+"""Files of XRT's driver: µW and °C, as its show functions print them; 0 where there is no module in the cage."""
 PAGE = 4096
 REGISTER_BYTES = 4096
 RUN_LINGERS_S = 0.005
@@ -471,6 +473,9 @@ class Machine:
             (place / "rom.u.1").mkdir(parents=True)
             (place / "rom.u.1" / "VBNV").write_text(f"{SHELL}\n")
             (place / "ready").write_text("0x1\n")
+            (place / "xmc.u.2").mkdir()
+            for name, text in SENSORS.items():
+                (place / "xmc.u.2" / name).write_text(f"{text}\n")
         (self.folder / "xocl" / "bind").write_text("")
         monkeypatch.setattr(finding, "DRIVER", self.folder / "xocl")
 

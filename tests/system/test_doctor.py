@@ -211,7 +211,7 @@ def test_a_network_that_loses_nearly_all(device):
 class Unreadable:
     """A cluster with an aggregator that cannot be read."""
 
-    aggregator = network_settings = links = shares = names = None
+    aggregator = network_settings = links = sensors = shares = names = None
     absent = ()
 
     def __init__(self, device):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from xml.etree import ElementTree
 
@@ -11,11 +12,11 @@ from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
-from p4sgd.build.fpga.cmac import CABLES, CMACS_U280, ip_script
+from p4sgd.build.fpga.cmac import CABLES, ip_script
 from p4sgd.build.fpga.link import aggregator_xclbin, bank
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
-from p4sgd.build.generate.devices import HBM_U280, map_memories
+from p4sgd.build.generate.devices import BOARDS, DEVICES, map_memories
 from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
@@ -90,45 +91,104 @@ def test_every_file_says_how_it_was_made(vitis_folder):
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "u280_wide"])
 def test_banks_take_all_channels_and_labels_the_last_too(name):
     config = PRESETS[name]()
-    found = map_memories(config, HBM_U280)
+    hbm = DEVICES[BOARDS.get(name, "u280")].hbm
+    found = map_memories(config, hbm)
     *banks, labels = found.channels
     assert len(found.channels) == config.memories
     assert [channel for channels in banks for channel in channels] == list(range(32)), "neighbours, and no one else's"
     assert list(labels) == [31]
-    assert {len(channels) * 256 << 20 for channels in banks} == {found.bank_bytes}
-    assert found.image_bytes == found.bank_bytes * config.engines * config.ports == 8 << 30
+    assert {len(channels) * hbm.channel_bytes for channels in banks} == {found.bank_bytes}
+    assert found.image_bytes == found.bank_bytes * config.engines * config.ports == hbm.channels * hbm.channel_bytes
 
 
 def test_the_memory_of_a_u280():
     """16 banks of 512 MiB, the labels at the end of the last: PG276 has 32 pseudo channels of 256 MiB."""
-    found = map_memories(WorkerConfig.u280(), HBM_U280)
+    found = map_memories(WorkerConfig.u280(), DEVICES["u280"].hbm)
     wanted = [f"HBM[{low}:{low + 1}]" for low in range(0, 32, 2)] + ["HBM[31]"]
     assert [bank(channels, "DDR[0]") for channels in found.channels] == wanted
     assert found.bank_bytes == 512 << 20
 
 
 def test_labels_go_elsewhere_where_banks_take_all_ports():
-    found = map_memories(WorkerConfig.u280_wide(), HBM_U280)
+    found = map_memories(WorkerConfig.u280_wide(), DEVICES["u280"].hbm)
     assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
 
 
 def test_labels_have_the_last_channel_to_themselves_where_banks_leave_it():
-    found = map_memories(WorkerConfig(engines=5, ports=2), HBM_U280)
+    found = map_memories(WorkerConfig(engines=5, ports=2), DEVICES["u280"].hbm)
     assert [list(channels) for channels in found.channels[-2:]] == [[27, 28, 29], [31]]
 
 
 def test_more_banks_than_channels_are_refused():
     with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
-        map_memories(WorkerConfig(engines=32, ports=2), HBM_U280)
+        map_memories(WorkerConfig(engines=32, ports=2), DEVICES["u280"].hbm)
+
+
+def test_engines_that_leave_no_memory_to_the_labels_are_refused_in_a_line(tmp_path):
+    """A U280 has DDR4 for them, a U55C has not."""
+    done = p4sgd("build", "vitis", "--config", "u280_wide", "--board", "u55c", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert "take all 32 channels of memory, and an Alveo U55C has no other memory for the labels" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)
+def test_cages_are_quads_of_the_network_die(device):
+    """16 transceivers of a column are on a die, from X0Y0 (UG578); DS963, DS965 and DS978 have the cages."""
+    assert len(device.cages) == {"Alveo U280": 2, "Alveo U50": 1, "Alveo U55C": 2}[device.name]
+    for cage in device.cages:
+        first, last = (int(site.removeprefix("X0Y")) for site in cage.lanes.split("~"))
+        assert first % 4 == 0
+        assert last == first + 3
+        assert first // 16 == device.network_die
+    for name in ("mac", "lanes", "transceivers", "reference_clock"):
+        assert len({getattr(cage, name) for cage in device.cages}) == len(device.cages), name
+
+
+@pytest.mark.parametrize(
+    ("board", "platform", "part", "lanes", "names"),
+    [
+        (
+            "u50",
+            "xilinx_u50_gen3x16_xdma_5_202210_1",
+            "xcu50-fsvh2104-2L-e",
+            "X0Y28~X0Y31",
+            ("io_clk_qsfp_refclka_00", "io_gt_qsfp_00"),
+        ),
+        pytest.param(
+            "u55c",
+            "xilinx_u55c_gen3x16_xdma_3_202210_1",
+            "xcu55c-fsvh2892-2L-e",
+            "X0Y24~X0Y27",
+            ("io_clk_qsfp0_refclka_00", "io_gt_qsfp0_00"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_folders_of_other_boards(tmp_path, board, platform, part, lanes, names):
+    """Any configuration goes on any board with room for it; wanted are the facts of public designs, typed anew."""
+    out = tmp_path / "out"
+    build("tiny", out, board=board)
+    report = check_all(out)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    link = (out / "link_hw.cfg").read_text().splitlines()
+    assert f"platform={platform}" in link
+    assert [line for line in link if line.startswith("connect=")] == [
+        f"connect={names[0]}:p4sgd_cmac_1/gt_refclk",
+        f"connect=p4sgd_cmac_1/gt_serial:{names[1]}",
+        "connect=p4sgd_cmac_1/clk_gt_freerun:ii_level0_wire/ulp_m_aclk_freerun_ref_00",
+    ]
+    mac = (out / "p4sgd_cmac_ip.tcl").read_text()
+    for setting in (f"GT_GROUP_SELECT {{{lanes}}}", "GT_REF_CLK_FREQ {161.1328125}", "GT_DRP_CLK {100}"):
+        assert setting in mac
+    assert re.search(rf"^p4sgd::open_kernel .* {part}$", (out / "package_p4sgd_worker.tcl").read_text(), re.MULTILINE)
 
 
 def test_a_configuration_for_no_board_needs_one(tmp_path):
     done = p4sgd("build", "vitis", "--config", "tiny", "--out", tmp_path / "out")
     assert done.returncode == 2
-    assert "configuration tiny is for no board: name one with --board u280" in done.stderr
-    done = p4sgd("build", "vitis", "--config", "u50", "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert "u50 is for u50, for which there is no folder yet" in done.stderr
+    assert "configuration tiny is for no board: name one with --board u280|u50|u55c" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -145,7 +205,7 @@ def test_who_asks_for_udp_is_told_that_nothing_drives_it_yet(tmp_path, capsys):
     ("words", "says"),
     [
         ([], "Missing option '--config'"),
-        (["--aggregator"], "for which board? name it with --board u280"),
+        (["--aggregator"], "for which board? name it with --board u280|u50|u55c"),
         (["--aggregator", "--config", "u280"], "--config is for workers"),
     ],
 )
@@ -222,22 +282,29 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 
 
 @pytest.mark.slow
-def test_an_aggregator_with_all_ports(tmp_path):
-    build(None, tmp_path / "out", board="u280", cable="optics")
+@pytest.mark.parametrize(
+    ("board", "macs"),
+    [("u280", ["CMACE4_X0Y5", "CMACE4_X0Y6"]), ("u50", ["CMACE4_X0Y3"]), ("u55c", ["CMACE4_X0Y2", "CMACE4_X0Y4"])],
+)
+def test_an_aggregator_with_all_ports(tmp_path, board, macs):
+    """A U50 has one, which is enough for workers behind a switch."""
+    build(None, tmp_path / "out", board=board, cable="optics")
     report = check_all(tmp_path / "out")
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
-    assert "connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link
-    places = [(tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text() for port in ("", "1")]
-    assert "CMACE4_X0Y5" in places[0]
-    assert "CMACE4_X0Y6" in places[1]
-    for script in places:
+    assert ("connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link) == (len(macs) == 2)
+    assert len(list((tmp_path / "out").glob("p4sgd_cmac*_ip.tcl"))) == len(macs)
+    for port, mac in zip(("", "1"), macs, strict=False):
+        script = (tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text()
+        assert mac in script
         assert "--build-id 0 --cable optics --out DIR" in script.splitlines()[0]
         assert "CONFIG.RX_EQ_MODE {LPM}" in script
 
 
 def test_receivers_are_set_for_a_cable_only_if_it_is_named():
-    scripts = {cable: ip_script("mac", CMACS_U280[0], 100, "", cable).splitlines() for cable in (None, *CABLES)}
+    scripts = {
+        cable: ip_script("mac", DEVICES["u280"].cages[0], 100, "", cable).splitlines() for cable in (None, *CABLES)
+    }
     assert not [line for line in scripts[None] if "RX_EQ_MODE" in line or "INS_LOSS" in line]
     for cable, mode in (("copper", "DFE"), ("optics", "LPM")):
         added = set(scripts[cable]) - set(scripts[None])

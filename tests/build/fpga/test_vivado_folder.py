@@ -10,7 +10,6 @@ from support.vendor_checks.folder import open_vendor_folder
 from support.verilog_ports import instances_of, module_at
 
 from p4sgd.build.fpga.check import NoTclError, check
-from p4sgd.build.fpga.link import SHELLS
 from p4sgd.build.fpga.vivado import board_constraints, clock_constraints, vivado_files
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
@@ -61,9 +60,8 @@ def test_a_worker_that_takes_all_memory_is_refused_in_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("words", [[], ["--board", "u50"]])
-def test_a_board_whose_pins_are_not_known_is_refused(words, tmp_path, monkeypatch):
+def test_a_board_whose_pins_are_not_known_is_refused(words, tmp_path):
     """It has a shell, so Vitis can build for it; Vivado would get the pins of another board."""
-    monkeypatch.setitem(SHELLS, "u50", SHELLS["u280"])
     done = CliRunner().invoke(main, ["build", "vivado", "--config", "u50", *words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert "u50" in done.stderr

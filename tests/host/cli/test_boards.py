@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -170,6 +171,30 @@ def test_links_without_error_correction_that_lose_frames(machine, xclbin, monkey
     assert "turn RS-FEC on at both ends" in " ".join(
         run("doctor", "--device", "cluster", "--cluster", file).stdout.split()
     )
+
+
+def test_the_doctor_reads_sensors(machine, xclbin):
+    """By hand: 41,499,999 µW are 41 W. What is not there, cannot be read or reads 0 is unknown, and no problem."""
+    words = ("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
+    for number, name, text in ((1, "xmc_hbm_temp", None), (1, "xmc_fpga_temp", "n/a\n")):
+        file = finding.DRIVER / bdf_of(number) / "xmc.u.2" / name
+        file.unlink() if text is None else file.write_text(text)
+    shutil.rmtree(finding.DRIVER / bdf_of(2) / "xmc.u.2")
+    document = json.loads(run(*words, "--json").stdout)
+    assert document["healthy"]
+    unknown = dict.fromkeys(("watts", "fpga_celsius", "hbm_celsius", "cage_celsius"), "unknown")
+    assert {each["worker"]: each["evidence"] for each in document["findings"] if each["check"] == "board"} == {
+        0: unknown | {"watts": 41, "fpga_celsius": 54, "hbm_celsius": 51},
+        1: unknown | {"watts": 41},
+        2: unknown,
+    }
+    table = " ".join(run(*words).stdout.split())
+    assert "watts 41, fpga celsius 54, hbm celsius 51, cage celsius unknown" in table
+
+
+def test_emulated_boards_have_no_sensors(tmp_path, monkeypatch):
+    monkeypatch.setattr(finding, "DRIVER", tmp_path)
+    assert finding.read_sensors("0") == {}
 
 
 def test_links_without_error_correction(machine, xclbin):

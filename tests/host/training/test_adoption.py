@@ -30,7 +30,7 @@ class LosingDevice:
     """An emulator that loses workers in some of its runs, counted from 1; they are ``back`` before that run."""
 
     name = "emulator"
-    aggregator = network_settings = links = shares = names = message_times = None
+    aggregator = network_settings = links = sensors = shares = names = message_times = None
 
     def __init__(self, losses, back=0, late=(), refused=None):
         self.device = open_device("emulator", CONFIG, OPTIONS["workers"])

@@ -406,7 +406,7 @@ def test_the_doctor_trains_with_the_longest_packets():
 class Readless:
     """A cluster of which the aggregator cannot be read."""
 
-    aggregator = network_settings = links = shares = names = None
+    aggregator = network_settings = links = sensors = shares = names = None
     absent = ()
     message_times = None
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.fpga.link import SHELLS
 from p4sgd.build.fpga.vitis import PLACE
 from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
@@ -53,8 +52,7 @@ class _Check:
         self._folder = folder
         self._file = file
         self._lines = list(_parse(folder.text(file)))
-        self._shell = SHELLS[folder.manifest["board"]]
-        self._dies = DEVICES[folder.manifest["board"]].dies
+        self._board = DEVICES[folder.manifest["board"]]
         self._units = linked(folder, file)
 
     def problems(self) -> Iterator[Problem]:
@@ -75,7 +73,7 @@ class _Check:
         return Problem(self._file, text, line.number)
 
     def _settings(self) -> Iterator[Problem]:
-        for key, wanted in (("platform", self._shell.platform), ("kernel_frequency", str(1000 // CLOCK_NS))):
+        for key, wanted in (("platform", self._board.shell.platform), ("kernel_frequency", str(1000 // CLOCK_NS))):
             lines = self._of(key)
             if len(lines) != 1:
                 yield Problem(self._file, f"there are {len(lines) or 'no'} lines {key}=, not one")
@@ -111,15 +109,15 @@ class _Check:
             given[port] += 1
             if port not in masters:
                 yield self._at(line, f"there is no memory port {port}")
-            if memory == self._shell.other_memory:
+            if memory and memory == self._board.shell.other_memory:
                 continue
             match = _HBM.fullmatch(memory)
             last = int(match[2] or match[1]) if match else -1
-            if match is None or not int(match[1]) <= last < self._shell.hbm.channels:
+            if match is None or not int(match[1]) <= last < self._board.hbm.channels:
                 yield self._at(line, f"the board has no memory {memory}")
                 continue
             for channel in range(int(match[1]), last + 1):
-                if channel in owners and channel != self._shell.hbm.channels - 1:  # which is the labels', too
+                if channel in owners and channel != self._board.hbm.channels - 1:  # which is the labels', too
                     yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
                 owners[channel] = port
         yield from self._each_once(masters, given, "memory", "sp")
@@ -161,10 +159,13 @@ class _Check:
 
     def _shell_ports(self) -> dict[str, dict[str, str]]:
         """Names in the shell for a kernel's ports that are neither AXI nor its clock, by kernel and port."""
-        shell = self._shell
         return {
-            kernel_name(cage): {REFERENCE_CLOCK: clock, TRANSCEIVERS: lanes, FREE_CLOCK: shell.free_clock}
-            for cage, (clock, lanes) in enumerate(zip(shell.reference_clocks, shell.transceivers, strict=True))
+            kernel_name(number): {
+                REFERENCE_CLOCK: cage.reference_clock,
+                TRANSCEIVERS: cage.transceivers,
+                FREE_CLOCK: self._board.shell.free_clock,
+            }
+            for number, cage in enumerate(self._board.cages)
         }
 
     def _extra(self, kernel: str) -> Iterator[str]:
@@ -180,7 +181,7 @@ class _Check:
             unit, _, die = line.value.partition(":")
             if unit not in self._units:
                 yield self._at(line, f"there is no instance {unit}")
-            if die not in {f"SLR{number}" for number in range(self._dies)}:
+            if die not in {f"SLR{number}" for number in range(self._board.dies)}:
                 yield self._at(line, f"the FPGA has no {die}")
 
     def _each_once(self, wanted: set[str], given: Counter[str], what: str, key: str) -> Iterator[Problem]:
@@ -208,7 +209,7 @@ _LINK = re.compile(r"link_(\w+)\.cfg")
 def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
     """Variables name the kernels of every target, the shell with its releases, and the placement script."""
     file = "Makefile"
-    shell = SHELLS[folder.manifest["board"]]
+    shell = DEVICES[folder.manifest["board"]].shell
     wanted = {"RELEASES": set(shell.releases)}
     if folder.manifest["kind"] == "vivado":
         wanted["KERNELS"] = set(folder.kernels)
