@@ -150,10 +150,15 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner):
     [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGTERM))],
 )
 def test_a_start_that_is_broken_off_leaves_nothing(user, number):
-    starter = user.start("cluster", "up", "--workers", "2", "--config", "tiny")
-    user.await_processes(lambda count: count >= 4)  # it, the supervisor and members
-    starter.send_signal(number)
-    starter.communicate(timeout=_LIMIT_S)
+    for _ in range(10):
+        starter = user.start("cluster", "up", "--workers", "2", "--config", "tiny")
+        user.await_processes(lambda count: count >= 4)  # it, the supervisor and members
+        starter.send_signal(number)
+        starter.communicate(timeout=_LIMIT_S)
+        if starter.returncode != 0:
+            break
+        user.run("cluster", "down")  # on a busy machine all may have answered before the signal came
+    assert starter.returncode != 0
     user.await_processes(lambda count: count == 0)
     assert "no local cluster is running" in user.run("cluster", "status")
 
