@@ -134,7 +134,7 @@ def test_table_trace_and_report(tmp_path):
     # The report has the same cycles and the same mini-batch.
     (cycles,) = re.findall(r"worker 0, mini-batch 1: (\d+) cycles", stdout)
     page = report.read_text()
-    assert f"Worker 0 in mini-batch 1, {cycles} cycles" in page
+    assert f"Worker 0 in mini-batch 1, {int(cycles):,} cycles" in page
     (counted,) = re.findall(r"^\s*cycles +cycles +([\d,]+)", stdout, re.MULTILINE)
     assert f"<td>{counted}</td>" in page
     assert "predicted" in page
