@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth.hdl import ClockSignal, Const, Elaboratable, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import io, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from p4sgd.build.demos.serial import BAUD, Report
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat

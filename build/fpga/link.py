@@ -14,7 +14,7 @@ from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "worker_xclbin"]
+__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "selftest_xclbin", "worker_xclbin"]
 
 
 _FIFO_DEPTH = 16
@@ -100,16 +100,16 @@ class Xclbin:
     summaries
         Description of the design by target.
     aggregator
-        Size of the aggregator, which is on the board, or beside a worker in the emulator.
+        Size of the aggregator, which is on the board, or beside a worker in the emulator; None for a self-test.
     worker, memory
-        Size of the worker, and its memories; None for an aggregator.
+        Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
     """
 
     name: str
     board: str
     designs: Mapping[str, Design]
     summaries: Mapping[str, str]
-    aggregator: AggregatorConfig
+    aggregator: AggregatorConfig | None
     worker: WorkerConfig | None = None
     memory: HbmMap | None = None
 
@@ -141,20 +141,12 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
     device = DEVICES[board]
-    memory = map_memories(config, device.hbm)
-    if not memory.channels[-1] and not device.shell.other_memory:
-        raise ValueError(
-            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
-            "for the labels: choose a configuration with fewer engines"
-        )
+    memory = _memory(config, device)
     worker = kernels.worker(config, device, build_id)
     mac = kernels.cmac(0, build_id)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(device.cages), udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
-    memories = {
-        f"{worker.unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
-        for number, channels in enumerate(memory.channels)
-    }
+    memories = _memories(worker, memory, device)
     return Xclbin(
         worker.name,
         board,
@@ -230,6 +222,68 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
         },
         config,
     )
+
+
+def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+    """A self-test with the memory ports of a worker, and the MACs of all QSFP28 ports.
+
+    Parameters are those of `worker_xclbin`, and so are the errors. In the emulator every Ethernet port is looped back.
+    """
+    device = DEVICES[board]
+    memory = _memory(config, device)
+    test = kernels.self_test(config, device, build_id)
+    ports = range(len(device.cages))
+    macs = [kernels.cmac(port, build_id) for port in ports]
+    memories = _memories(test, memory, device)
+    return Xclbin(
+        test.name,
+        board,
+        {
+            "hw": Design(
+                (test, *macs),
+                memories,
+                (
+                    *(_stream(test, macs[port], f"tx{port}", "tx") for port in ports),
+                    *(_stream(macs[port], test, "rx", f"rx{port}") for port in ports),
+                ),
+                tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                {mac.unit: device.network_die for mac in macs},
+            ),
+            "hw_emu": Design((test,), memories, tuple(_stream(test, test, f"tx{port}", f"rx{port}") for port in ports)),
+        },
+        {
+            "hw": "a self-test of the memory ports of a worker and the MACs of all QSFP28 ports",
+            "hw_emu": "a self-test whose Ethernet ports are looped back, as MACs cannot be emulated",
+        },
+        None,
+        config,
+        memory,
+    )
+
+
+def _memory(config: WorkerConfig, device: Device) -> HbmMap:
+    """Map the memories of a worker to channels.
+
+    Raises
+    ------
+    ValueError
+        As `worker_xclbin`.
+    """
+    memory = map_memories(config, device.hbm)
+    if not memory.channels[-1] and not device.shell.other_memory:
+        raise ValueError(
+            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
+            "for the labels: choose a configuration with fewer engines"
+        )
+    return memory
+
+
+def _memories(kernel: Kernel, memory: HbmMap, device: Device) -> dict[str, str]:
+    """Memory of each memory port of a kernel, as in `Design`."""
+    return {
+        f"{kernel.unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
+        for number, channels in enumerate(memory.channels)
+    }
 
 
 def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> tuple[str, str]:

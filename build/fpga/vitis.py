@@ -4,12 +4,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
+from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
 from p4sgd.build.generate.devices import DEVICES, Device
-from p4sgd.build.generate.floorplan import kernel_placement
+from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
 __all__ = ["PLACE", "build", "vitis_files"]
 
@@ -22,9 +23,8 @@ PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
 
 _SCRIPT = """\
-# Vivado runs this before place_design, because v++ tells it to. It assigns the worker's engines, the rest of the worker
-# and its register slices to dies, in the region that the shell has for kernels on each die. What is not found is left
-# to the tool.
+# Vivado runs this before place_design, because v++ tells it to. It assigns {parts}
+# to dies, in the region that the shell has for kernels on each die. What is not found is left to the tool.
 
 set kernel [get_cells -quiet -hierarchical -filter {{NAME =~ */{unit}/inst}}]
 foreach {{die cells}} {{
@@ -44,10 +44,14 @@ foreach {{die cells}} {{
 
 
 def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command: str) -> str:
-    """The file `PLACE`, which assigns the cells of the worker's kernel to dies."""
-    dies = kernel_placement(kernel.verilog, config, device)
+    """The file `PLACE`, which assigns the cells of a kernel with memory ports to dies."""
+    if kernel.name == SELFTEST:
+        parts, dies = "the tests of memory ports, and register slices,", selftest_placement(config, device)
+    else:
+        parts = "the worker's engines, the rest of the worker and its register slices"
+        dies = kernel_placement(kernel.verilog, config, device)
     cells = "\n".join(f"    {die} {{{' '.join(names)}}}" for die, names in enumerate(dies))
-    return f"{header_comment('# {}', command)}\n{_SCRIPT.format(unit=kernel.unit, cells=cells)}"
+    return f"{header_comment('# {}', command)}\n{_SCRIPT.format(parts=parts, unit=kernel.unit, cells=cells)}"
 
 
 _TEXT = """\
@@ -89,8 +93,8 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
     if xclbin.memory:
-        more.append("| `p4sgd_worker.xdc` | constraints for its settings, which need not reach engines in a cycle |")
-        more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
+        more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
+        more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
         name=xclbin.name,
         platform=shell.platform,
@@ -162,9 +166,16 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
 
 
 def build(
-    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0, cable: str | None = None
+    name: str | None,
+    folder: Path,
+    *,
+    board: str,
+    udp: bool = False,
+    build_id: int = 0,
+    cable: str | None = None,
+    self_test: bool = False,
 ) -> tuple[list[Path], Xclbin]:
-    """Write the folder for a worker or an aggregator, as `write_folder` does.
+    """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
     Parameters
     ----------
@@ -180,6 +191,8 @@ def build(
         Value of the BUILD_ID registers.
     cable
         What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
+    self_test
+        Whether to build the self-test for the worker's configuration instead of the worker.
 
     Returns
     -------
@@ -190,21 +203,21 @@ def build(
     KeyError
         If there is no such configuration or board.
     ValueError
-        If the worker has more memory ports than the board, or the board has no memory for the labels.
+        If the worker has more memory ports than the board or a self-test, or the board has no memory for the labels.
     """
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
     flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
-    command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{flags} --out DIR"
-    xclbin = (
-        aggregator_xclbin(board, udp=udp, build_id=build_id)
-        if config is None
-        else worker_xclbin(config, board, build_id=build_id)
-    )
+    command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
+    command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
+    if config is None:
+        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id)
+    else:
+        xclbin = (selftest_xclbin if self_test else worker_xclbin)(config, board, build_id=build_id)
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
-        "aggregator": asdict(xclbin.aggregator),
+        "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,
     }
     description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES)
     return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin

@@ -3,8 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Array, Cat, ClockDomain, ClockSignal, Const, DomainRenamer, Module, ResetInserter, ResetSignal
-from amaranth.hdl import Mux, Signal, Value
+from amaranth.hdl import (
+    Array,
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    Const,
+    DomainRenamer,
+    Module,
+    Mux,
+    ResetInserter,
+    ResetSignal,
+    Signal,
+    Value,
+)
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 

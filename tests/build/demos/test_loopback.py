@@ -9,7 +9,6 @@ from p4sgd.build.demos.loopback import Loopback
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.spec.cmac import STATUS, cmac_map
 
-
 COMPARED = 3
 """Frames that have come and are being compared."""
 
