@@ -136,8 +136,8 @@ class SelfTestClient:
         """
         cages = list(cages)
         registers = {cage: selftest.cage_registers(cage) for cage in cages}
-        for cage in cages:
-            self._client.write(selftest.send_of(cage), value=frames)
+        self._client.write(selftest.CAGES, value=sum(1 << cage for cage in cages))
+        self._client.write(selftest.SEND, value=frames)
         end = time.monotonic() + _RUN_S
         for cage in cages:
             while self._value(registers[cage]["sending"]):

@@ -532,8 +532,8 @@ class SelfTestKernel(wiring.Component):
             connect_stream(m, wiring.flipped(rx), frames.axis_rx)
             name = f"cage{cage}"
             m.d.comb += [
-                frames.send.eq(getattr(registers, f"{name}_send_strobe")),
-                frames.count.eq(getattr(registers, f"{name}_send")),
+                frames.send.eq(registers.send_strobe & registers.cages[cage]),
+                frames.count.eq(registers.send),
                 *(getattr(registers, f"{name}_{result}").eq(frames.results[result]) for result in cage_registers(cage)),
             ]
         return m

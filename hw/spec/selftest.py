@@ -13,6 +13,7 @@ from p4sgd.hw.spec.register_map import CTRL, CTRL_WORD, Access, Field, Register,
 __all__ = [
     "ABI_VERSION",
     "BUSY",
+    "CAGES",
     "CHUNKS",
     "CLOCK",
     "GEOMETRY",
@@ -24,6 +25,7 @@ __all__ = [
     "PATTERN_STEP",
     "PORTS",
     "RUN",
+    "SEND",
     "SHAPE",
     "STRIDE_LIMIT",
     "WORD_BITS",
@@ -39,7 +41,6 @@ __all__ = [
     "port_results",
     "read_result",
     "selftest_map",
-    "send_of",
 ]
 
 
@@ -168,6 +169,15 @@ RUN = Register(
 BUSY = pair("BUSY", 0x040, _RO, "bitmap of the memory ports whose run is under way")
 
 
+CAGES = whole("CAGES", 0x048, _RW, "bitmap of the Ethernet ports that send", bits=2)
+SEND = whole(
+    "SEND",
+    0x04C,
+    _STROBE,
+    "a write lets the idle ones of CAGES send that many frames, all at once, and clears their counters",
+)
+
+
 def address_of(port: int) -> tuple[Register, Register]:
     """Byte address of what a memory port reads and writes, a multiple of 4096."""
     return pair(f"PORT{port}_ADDRESS", _PORTS_BASE + _PORT_STRIDE * port, _RW, f"memory of port {port}")
@@ -197,16 +207,6 @@ def port_results(port: int) -> dict[str, Register]:
     }
 
 
-def send_of(cage: int) -> Register:
-    """The register that lets an Ethernet port send frames."""
-    return whole(
-        f"CAGE{cage}_SEND",
-        _CAGES_BASE + _CAGE_STRIDE * cage,
-        _STROBE,
-        "a write sends that many frames, and clears the counters; ignored while sending",
-    )
-
-
 def cage_registers(cage: int) -> dict[str, Register]:
     """Registers with what an Ethernet port has sent and received, by the name of the result."""
     meanings = {
@@ -217,7 +217,7 @@ def cage_registers(cage: int) -> dict[str, Register]:
         "missing": "frames left out between received ones, modulo 2^32",
         "cycles": "cycles in which frames were sent",
     }
-    base = _CAGES_BASE + _CAGE_STRIDE * cage + 4
+    base = _CAGES_BASE + _CAGE_STRIDE * cage
     return {
         name: whole(f"CAGE{cage}_{name.upper()}", base + 4 * index, _RO, meaning)
         for index, (name, meaning) in enumerate(meanings.items())
@@ -231,10 +231,10 @@ def selftest_map(sizes: Sizes) -> RegisterMap:
         for port in range(sizes.memories):
             yield from (*address_of(port), first_of(port), *port_results(port).values())
         for cage in range(sizes.cages):
-            yield from (send_of(cage), *cage_registers(cage).values())
+            yield from cage_registers(cage).values()
 
     return RegisterMap(
-        [CTRL, *IDENTITY, GEOMETRY, CLOCK, SHAPE, GROUPS, CHUNKS, *PORTS, RUN, *BUSY, *of_ports()],
+        [CTRL, *IDENTITY, GEOMETRY, CLOCK, SHAPE, GROUPS, CHUNKS, *PORTS, RUN, *BUSY, CAGES, SEND, *of_ports()],
     )
 
 

@@ -285,7 +285,7 @@ class KernelSelfTest:
                     self._client.write(register, value=result[name])
             return
         for cage in range(self._sizes.cages):
-            if offset == selftest.send_of(cage).offset:
+            if offset == selftest.SEND.offset and self._words[selftest.CAGES.offset] >> cage & 1:
                 self._send(cage, word)
         self._words[offset] = word
 

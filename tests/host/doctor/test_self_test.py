@@ -3,7 +3,6 @@
 import contextlib
 import json
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.xrt import TINY, Machine, bdf_of, make_xclbin
@@ -12,7 +11,7 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.xrt import mac
 from p4sgd.host.xrt import selftest as driver
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.selftest import KERNEL, first_number, number_of_word, pattern
+from p4sgd.hw.spec.selftest import KERNEL
 
 SMALL = WorkerConfig.small()
 MIB = 1 << 20
@@ -207,13 +206,3 @@ def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path):
 def test_without_boards_there_is_nothing_to_test(machine, xclbin, monkeypatch, tmp_path):
     monkeypatch.setattr("p4sgd.host.xrt.board.DRIVER", tmp_path / "none")
     assert "no board of this machine is ready" in run("--self-test", xclbin, status=2).stderr
-
-
-def test_the_pattern_tells_addresses():
-    """Numbers of a word are undone, for any seed; beats of two ports, of two seeds and in a row have no word alike."""
-    for address in (0, 4096, 0x12_3456_7000):
-        for seed in (0, 0xFFFF_FFFF):
-            assert number_of_word(first_number(address, 32, seed), seed) == address // 32
-    beats = [pattern(first_number(address, 32, 1), 128, 32) for address in (0, 4096)]
-    np.testing.assert_array_equal(np.concatenate(beats), pattern(1, 256, 32))
-    assert len(np.unique(np.concatenate(beats).view("<u4")[:, 0])) == 256

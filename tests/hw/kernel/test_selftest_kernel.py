@@ -40,12 +40,13 @@ class SpoiltBuffer(Buffer):
 class Board:
     """What a `BoardSelfTest` has, of a kernel in the simulator; to be used in a function that ``bridge`` runs.
 
-    ``spoil(cage, number, frame)`` returns what comes back of a frame: a list of frames.
+    ``spoil(cage, number, frame)`` returns what comes back of a frame: a list of frames. They come to the same cage or,
+    if they are ``crossed`` by a cable, to the other.
     """
 
     macs = ()
 
-    def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame]):
+    def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame], *, crossed=False):
         self.sizes = selftest.Sizes.of(WorkerConfig(**parameters()["config"]), CAGES)
         self._bus = register_master(dut, "s_axi_control", stall)
         self.buffers = [
@@ -53,7 +54,8 @@ class Board:
             for port in range(self.sizes.memories)
         ]
         for cage in range(CAGES):
-            source, sink = frame_source(dut, f"axis_rx{cage}", stall), frame_sink(dut, f"axis_tx{cage}", stall)
+            back = CAGES - 1 - cage if crossed else cage
+            source, sink = frame_source(dut, f"axis_rx{back}", stall), frame_sink(dut, f"axis_tx{cage}", stall)
             cocotb.start_soon(self._return(cage, source, sink, spoil))
 
     async def _return(self, cage, source, sink, spoil):
@@ -98,7 +100,7 @@ class Board:
 
 def be_patient():
     """The simulator is slow: so are frames that come back, and memory that pauses."""
-    driver._RUN_S, driver._ARRIVE_S = 600.0, 5.0
+    driver._RUN_S, driver._ARRIVE_S = 600.0, 2.0
 
 
 @cocotb.test()
@@ -121,6 +123,24 @@ async def a_board_as_it_should_be(dut):
         assert 0 < board.read_register(selftest.CLOCK.offset) - first < 100
 
     await look()
+
+
+@cocotb.test()
+async def a_cable_between_the_cages(dut):
+    """Both begin at once: else frames of one would come before the other counts them."""
+    be_patient()
+    board = Board(dut, crossed=True)
+    await start(dut)
+
+    @bridge
+    def send():
+        board.open()
+        return board.kernel.send(range(CAGES), FRAMES), board.kernel.send([1], FRAMES + 1)
+
+    both, one = await send()
+    wanted = {"sending": 0, "sent": FRAMES, "received": FRAMES, "wrong": 0, "missing": 0}
+    assert [{name: result[name] for name in wanted} for result in both.values()] == [wanted, wanted]
+    assert (one[1]["sent"], one[1]["received"]) == (FRAMES + 1, 0), "the other cage has got them"
 
 
 def lose_and_spoil(cage, number, frame):
@@ -184,6 +204,7 @@ async def errors_of_memory_are_named(dut):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_selftest_kernel():
     config = WorkerConfig.small()
     kernel = selftest_kernel(config, cages=CAGES, build_id=BUILD_ID, slices=(0, 1, 3, 0, 2))
