@@ -108,6 +108,11 @@ def _readme(xclbin: Xclbin, command: str) -> str:
 def _memory(xclbin: Xclbin) -> str:
     if not xclbin.memory:
         return ""
+    if xclbin.name == SELFTEST:
+        return (
+            f"**On the board:** `p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin` tells how fast and how right each\n"
+            "memory port and each MAC is. Ports have the memories, widths and dies of those of the worker.\n"
+        )
     bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
     return (
         "**Memory.** No two memory ports of engines share a pseudo channel of HBM: it would be no faster for that.\n"

@@ -194,7 +194,7 @@ class BoardSelfTest:
     """
 
     def __init__(self, address: BoardAddress) -> None:
-        self._name = name = f"board {address}"
+        self._name = name = str(address)
         with contextlib.ExitStack() as opened:
             kernel = BoardKernel(name, address, selftest.KERNEL)
             opened.enter_context(contextlib.closing(kernel))
