@@ -110,8 +110,8 @@ def _memory(xclbin: Xclbin) -> str:
         return ""
     if xclbin.name == SELFTEST:
         return (
-            f"**On the board:** `p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin` tells how fast and how right each\n"
-            "memory port and each MAC is. Ports have the memories, widths and dies of those of the worker.\n"
+            f"**On the board:** `p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin` tells how fast and how right\n"
+            "each memory port and each MAC is. Ports have the memories, widths and dies of those of the worker.\n"
         )
     bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
     return (
