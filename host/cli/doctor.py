@@ -55,7 +55,7 @@ __all__ = ["doctor"]
 )
 @click.option(
     "--memory",
-    type=click.IntRange(1, 512),
+    type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
     metavar="MIB",
