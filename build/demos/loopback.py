@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Out
 from p4sgd.build.demos.serial import BAUD, Report
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.kernel.selftest import FrameChecker, FrameSource
+from p4sgd.hw.kernel.loopback import FrameChecker, FrameSource
 from p4sgd.hw.kernel.verilog import cmac_kernel, with_ports
 from p4sgd.hw.spec.cmac import CONTROL, STATUS
 from p4sgd.hw.spec.selftest import WORD_BITS

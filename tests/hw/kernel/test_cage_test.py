@@ -9,7 +9,7 @@ from support.axi import pulse
 from support.bench import run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.kernel.selftest import CageTest
+from p4sgd.hw.kernel.loopback import CageTest
 from p4sgd.hw.spec.selftest import cage_registers
 
 

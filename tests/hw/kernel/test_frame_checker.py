@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.sim import Simulator
 
 from p4sgd.hw.bus.axi import FrameBeat
-from p4sgd.hw.kernel.selftest import FrameChecker, FrameSource
+from p4sgd.hw.kernel.loopback import FrameChecker, FrameSource
 
 ALL = (1 << 64) - 1
 
