@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
@@ -11,7 +12,7 @@ from p4sgd.build.generate.devices import DEVICES, Device
 from p4sgd.build.generate.floorplan import kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
-__all__ = ["PLACE", "build", "vitis_files"]
+__all__ = ["JUDGE", "PLACE", "build", "vitis_files"]
 
 _HERE = Path(__file__).parent
 
@@ -20,6 +21,9 @@ _RULES = "rules.mk"
 
 PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
+
+JUDGE = "judge.tcl"
+"""Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
 
 _SCRIPT = """\
 # Vivado runs this before place_design, because v++ tells it to. It assigns the worker's engines, the rest of the worker
@@ -50,6 +54,18 @@ def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command:
     return f"{header_comment('# {}', command)}\n{_SCRIPT.format(unit=kernel.unit, cells=cells)}"
 
 
+def _judge_script(xclbin: Xclbin, device: Device, command: str) -> str:
+    """The file `JUDGE`, which judges the design for the board."""
+    lines = [
+        header_comment("# {}", command),
+        "# Vivado runs this after route_design, because v++ tells it to.",
+        "",
+        f"source [file join [file dirname [file normalize [info script]]] {GATES}]",
+        judge_command("hw gates", xclbin.designs["hw"].kernels, device),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 _TEXT = """\
 # {name} for {platform}
 
@@ -70,6 +86,11 @@ make                # out/hw/{name}.xclbin; takes hours
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
 `make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
 Ethernet), which is free.
+
+`make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
+methodology in the kernels, or would take more than {watts} W. `out/hw/gates/verdict.txt` names the reports. They are
+made after routing, so the xclbin is there, too: v++ may have lowered its clock.
+
 All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
 
 | file | contents |
@@ -77,6 +98,7 @@ All that the tools write goes to `out`; after `make clean`, which removes it, th
 | `link_<target>.cfg` | kernels, the memory of each port, and connections, for v++ |
 | `<kernel>.v`, `<kernel>.xml` | a kernel, and its description for Vitis and XRT |
 | `package_<kernel>.tcl` | packages it as `out/<kernel>.xo` |
+| `judge.tcl`, `gates.tcl` | reports on the routed design and judges it; Vivado runs it after routing |
 {more}
 | `*registers.*` | registers as Markdown, C header and JSON |
 
@@ -96,6 +118,7 @@ def _readme(xclbin: Xclbin, command: str) -> str:
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
+        watts=DEVICES[xclbin.board].watts,
         more="\n".join(more),
         memory=_memory(xclbin),
     )
@@ -130,6 +153,8 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
         "Makefile": _makefile(xclbin, command),
         _RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
         PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
+        GATES: with_header_comment(_HERE / GATES, command),
+        JUDGE: _judge_script(xclbin, device, command),
     }
     for target, design in xclbin.designs.items():
         found[f"link_{target}.cfg"] = link_configuration(design, device, xclbin.summaries[target], command)
@@ -155,6 +180,7 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
             for target, design in xclbin.designs.items()
         ),
         *([f"PLACE_hw := {PLACE}"] if xclbin.memory else []),
+        f"JUDGE_hw := {JUDGE}",
         "",
         f"include {_RULES}",
     ]
@@ -206,5 +232,5 @@ def build(
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
         "aggregator": asdict(xclbin.aggregator),
     }
-    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES)
+    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
     return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin

@@ -111,6 +111,38 @@ COMMANDS: dict[str, Command] = {
         0,
         0,
     ),
+    "open_run": Command(f"pr_configs {_ALWAYS}", "name", 1, 1),
+    "report_cdc": Command(
+        f"details summary all_checks_per_endpoint no_header show_waiver no_waiver waived append {_ALWAYS}",
+        "from to cells severity file name",
+        0,
+        0,
+    ),
+    "get_cdc_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
+    "report_methodology": Command(
+        f"append waived no_waivers return_string {_ALWAYS}",
+        "name cells checks file rpx slack_lesser_than merge_exceptions",
+        0,
+        0,
+    ),
+    "get_methodology_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
+    "get_timing_paths": Command(
+        f"unique_pins setup hold {_ALWAYS}",
+        "from to through delay_type max_paths nworst sort_by group slack_lesser_than filter",
+        0,
+        0,
+    ),
+    "report_bus_skew": Command(
+        f"no_detailed_paths sort_by_slack no_header append return_string warn_on_violation {_ALWAYS}",
+        "delay_type max_paths nworst file rpx cells",
+        0,
+        0,
+    ),
+    "report_power": Command(f"no_propagation advisory return_string append {_ALWAYS}", "hier file name format", 0, 0),
+    "report_qor_suggestions": Command(
+        f"append return_string no_split report_all_suggestions {_ALWAYS}", "file name max_strategies max_paths", 0, 0
+    ),
+    "get_qor_suggestions": Command(_ALWAYS, "filter", 0, None),
     "report_drc": Command(f"append {_ALWAYS}", "file name checks ruledecks rpx", 0, 0),
     "write_checkpoint": Command(f"force {_ALWAYS}", "cell", 1, 1),
     "get_runs": _found(),

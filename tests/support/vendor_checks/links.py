@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vitis import JUDGE, PLACE
 from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
@@ -207,7 +207,7 @@ _LINK = re.compile(r"link_(\w+)\.cfg")
 
 
 def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
-    """Variables name the kernels of every target, the shell with its releases, and the placement script."""
+    """Variables name the kernels of every target, the shell with its releases, and the scripts that Vivado runs."""
     file = "Makefile"
     shell = DEVICES[folder.manifest["board"]].shell
     wanted = {"RELEASES": set(shell.releases)}
@@ -216,6 +216,7 @@ def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
     else:
         wanted["DEFAULT_PLATFORM"] = {shell.platform}
         wanted["PLACE_hw"] = {PLACE} & set(folder.files)
+        wanted["JUDGE_hw"] = {JUDGE}
         for name in folder.ending(".cfg"):
             if match := _LINK.fullmatch(name):
                 wanted[f"KERNELS_{match[1]}"] = set(linked(folder, name).values())
