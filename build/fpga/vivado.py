@@ -237,7 +237,7 @@ make bitstream  # out/{project}/…/board_wrapper.bit; takes hours
 ```
 
 `make bitstream` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical
-violation of the methodology in the kernels, or would take more than {watts} W. `out/gates/verdict.txt` names the reports.
+violation of the methodology in the kernels, or would take more than {watts} W: `out/gates/verdict.txt` names reports.
 
 AMD's XDMA driver gives the host all memory from address 0 on, 256 MiB a channel, and the registers: the worker's from
 {worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` shows which memory is in which channel. The bitstream is

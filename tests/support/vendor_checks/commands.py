@@ -152,6 +152,9 @@ COMMANDS: dict[str, Command] = {
     "create_clock": Command(f"add {_ALWAYS}", "period name waveform", 0, 1),
     "set_max_delay": Command(f"datapath_only rise fall {_ALWAYS}", "from to through", 1, 1),
     "set_bus_skew": Command(_ALWAYS, "from to through", 1, 1),
+    "create_waiver": Command(
+        f"scoped {_ALWAYS}", "type id objects from to strings of_objects user description tags timestamp", 0, 0
+    ),
     "set_multicycle_path": Command(f"setup hold start end {_ALWAYS}", "from to through", 1, 1),
     "set_false_path": Command(f"setup hold {_ALWAYS}", "from to through", 0, 0),
     "get_cells": Command(f"hierarchical {_ALWAYS} regexp nocase", "filter of_objects hsc match_style", 0, 1),
