@@ -16,10 +16,17 @@ from p4sgd.build.generate.register_documents import (
     cmac_documents,
     worker_documents,
 )
-from p4sgd.hw.kernel.verilog import KernelVerilog, Port, aggregator_kernel, cmac_kernel, worker_kernel
+from p4sgd.hw.kernel.verilog import (
+    KernelVerilog,
+    Port,
+    aggregator_kernel,
+    cmac_kernel,
+    emulated_cmac_kernel,
+    worker_kernel,
+)
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.cmac import cmac_map, kernel_name
+from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, CTRL, Access, Register, RegisterMap
 
@@ -35,6 +42,7 @@ __all__ = [
     "Kernel",
     "aggregator",
     "cmac",
+    "emulated_cmac",
     "find_buses",
     "kernel_xml",
     "memory_bus",
@@ -150,8 +158,12 @@ class Kernel:
 
     @property
     def unit(self) -> str:
-        """Name of its only instance, as Vitis would choose it."""
-        return f"{self.name}_1"
+        """Name of its first or only instance."""
+        return self.unit_at(0)
+
+    def unit_at(self, index: int) -> str:
+        """Name of an instance, counted from 0, as Vitis chooses it."""
+        return f"{self.name}_{index + 1}"
 
     @cached_property
     def buses(self) -> list[Bus]:
@@ -208,6 +220,18 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
         "cmac_",
         scalars=_writable(cmac_map()),
         ip=ip,
+    )
+
+
+def emulated_cmac(build_id: int = 0) -> Kernel:
+    """The kernel that stands in for the MAC of a worker where transceivers cannot be simulated."""
+    return Kernel(
+        EMULATED_KERNEL,
+        emulated_cmac_kernel(build_id=build_id),
+        CTRL,
+        cmac_documents(build_id),
+        "cmac_",
+        scalars=_writable(cmac_map()),
     )
 
 

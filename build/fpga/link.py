@@ -23,12 +23,14 @@ _FIFO_DEPTH = 16
 
 @dataclass(frozen=True)
 class Design:
-    """Kernels, one instance of each, and their connections.
+    """Instances of kernels, and their connections.
 
     Attributes
     ----------
     kernels
         The kernels.
+    counts
+        Number of instances of each kernel that has more than one, by its name.
     memories
         Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
     streams
@@ -40,6 +42,7 @@ class Design:
     """
 
     kernels: tuple[Kernel, ...]
+    counts: dict[str, int] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
@@ -76,7 +79,9 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         "save-temps=1",
         "",
         "[connectivity]",
-        *(f"nk={kernel.name}:1:{kernel.unit}" for kernel in design.kernels),
+        # Instances get the names that v++ chooses, <kernel>_1, <kernel>_2, …: between names of a list UG1393 has a dot
+        # up to 2022.1 and a comma from 2023.1 on ("Creating Multiple Instances of a Kernel").
+        *(f"nk={kernel.name}:{design.counts.get(kernel.name, 1)}" for kernel in design.kernels),
         *(f"sp={port}:{memory}" for port, memory in design.memories.items()),
         *(f"stream_connect={source}:{sink}:{_FIFO_DEPTH}" for source, sink in design.streams),
         *(f"connect={one}:{other}" for one, other in design.wires),
@@ -100,7 +105,7 @@ class Xclbin:
     summaries
         Description of the design by target.
     aggregator
-        Size of the aggregator, which is on the board, or beside a worker in the emulator.
+        Size of the aggregator, which is on the board, or beside the workers in the emulator.
     worker, memory
         Size of the worker, and its memories; None for an aggregator.
     """
@@ -119,10 +124,16 @@ class Xclbin:
         return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
+_EMULATED_WORKERS = 2
+"""Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
+
+
 def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
-    A MAC cannot be emulated. In the emulator an aggregator takes its place, so that the worker can train alone.
+    A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
+    of its own: workers, a stand-in for the MAC of each, and an aggregator with a port for each of these. Memories of
+    the workers are in the same channels, where XRT gives each its own buffers.
 
     Parameters
     ----------
@@ -149,11 +160,12 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         )
     worker = kernels.worker(config, device, build_id)
     mac = kernels.cmac(0, build_id)
-    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(device.cages), udp=config.udp)
+    count = min(_EMULATED_WORKERS, max(1, device.hbm.channels // config.memories))
+    stand_in = kernels.emulated_cmac(build_id)
+    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
     memories = {
-        f"{worker.unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
-        for number, channels in enumerate(memory.channels)
+        memory_bus(number): bank(channels, device.shell.other_memory) for number, channels in enumerate(memory.channels)
     }
     return Xclbin(
         worker.name,
@@ -161,28 +173,41 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         {
             "hw": Design(
                 (worker, mac),
-                memories,
-                (_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-                tuple(_wires(mac, device, 0)),
-                {mac.unit: device.network_die},
+                memories={f"{worker.unit}.{bus}": channels for bus, channels in memories.items()},
+                streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
+                wires=tuple(_wires(mac, device, 0)),
+                dies={mac.unit: device.network_die},
             ),
-            "hw_emu": Design(
-                (worker, aggregator),
-                memories,
-                (
-                    _stream(worker, aggregator, "tx", "rx0"),
-                    _stream(aggregator, worker, "tx0", "rx"),
-                    *(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in range(1, sizes.ports)),
-                ),
-            ),
+            "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
         },
         {
             "hw": "a worker and the MAC of QSFP28 port 0",
-            "hw_emu": "a worker and, in place of the MAC, which cannot be emulated, an aggregator",
+            "hw_emu": f"{count} worker{'s' * (count > 1)}, each behind a stand-in for its MAC, and an aggregator",
         },
         sizes,
         config,
         memory,
+    )
+
+
+def _emulated_cluster(
+    worker: Kernel, stand_in: Kernel, aggregator: Kernel, memories: Mapping[str, str], count: int
+) -> Design:
+    """Workers behind stand-ins for their MACs, each of which is connected to a port of an aggregator."""
+    streams: list[tuple[str, str]] = []
+    for index in range(count):
+        one, mac = worker.unit_at(index), stand_in.unit_at(index)
+        streams += [
+            (f"{one}.axis_tx", f"{mac}.axis_tx"),
+            (f"{mac}.axis_line_tx", f"{aggregator.unit}.axis_rx{index}"),
+            (f"{aggregator.unit}.axis_tx{index}", f"{mac}.axis_line_rx"),
+            (f"{mac}.axis_rx", f"{one}.axis_rx"),
+        ]
+    return Design(
+        (worker, stand_in, aggregator),
+        {worker.name: count, stand_in.name: count},
+        {f"{worker.unit_at(index)}.{bus}": memory for index in range(count) for bus, memory in memories.items()},
+        tuple(streams),
     )
 
 
@@ -212,16 +237,16 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
         {
             "hw": Design(
                 (aggregator, *macs),
-                {},
-                (
+                streams=(
                     *(_stream(aggregator, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], aggregator, "rx", f"rx{port}") for port in ports),
                 ),
-                tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
-                {kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                dies={kernel.unit: device.network_die for kernel in (aggregator, *macs)},
             ),
             "hw_emu": Design(
-                (aggregator,), {}, tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports)
+                (aggregator,),
+                streams=tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports),
             ),
         },
         {

@@ -12,18 +12,29 @@ from p4sgd.build.generate.devices import DEVICES, Device
 from p4sgd.build.generate.floorplan import kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
-__all__ = ["JUDGE", "PLACE", "build", "vitis_files"]
+__all__ = ["CLUSTER", "JUDGE", "PLACE", "build", "vitis_files"]
 
 _HERE = Path(__file__).parent
 
 _RULES = "rules.mk"
 """File with the rules of the Makefile."""
 
+CLUSTER = "hw_emu.toml"
+"""Cluster file of the design for the emulator."""
+
 PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
 
 JUDGE = "judge.tcl"
 """Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
+_TRAINING = """\
+Without a board, and slowly, as every gate is simulated, the workers in it train by
+
+```sh
+XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --device cluster --cluster hw_emu.toml
+```
+
+"""
 
 _SCRIPT = """\
 # Vivado runs this before place_design, because v++ tells it to. It assigns the worker's engines, the rest of the worker
@@ -84,7 +95,7 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
+{training}`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
 Ethernet), which is free.
 
 `make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
@@ -113,12 +124,14 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     if xclbin.memory:
         more.append("| `p4sgd_worker.xdc` | constraints for its settings, which need not reach engines in a cycle |")
         more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
+        more.append("| `hw_emu.toml` | cluster file of the design for the emulator |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
         name=xclbin.name,
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
         watts=DEVICES[xclbin.board].watts,
+        training=_TRAINING if xclbin.worker else "",
         more="\n".join(more),
         memory=_memory(xclbin),
     )
@@ -163,8 +176,18 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
         cage = next(cages) if kernel.ip else None
         found |= kernel_files(kernel, device.part, cage, device.shell.free_megahertz, command, cable=cable)
     if xclbin.worker:
+        found[CLUSTER] = _cluster(xclbin, command)
         found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, device, command)
     return found
+
+
+def _cluster(xclbin: Xclbin, command: str) -> str:
+    """The file `CLUSTER`: the aggregator, and a worker behind each of its ports."""
+    binary = f'xclbin = "out/hw_emu/{xclbin.name}.xclbin"'
+    lines = [header_comment("# {}", command), "[aggregator]", 'kind = "fpga"', 'control = "xrt:0"', binary]
+    for port in range(xclbin.aggregator.ports):
+        lines += ["", "[[workers]]", f'control = "xrt:0{f"/{port + 1}" if port else ""}"', binary, f"port = {port}"]
+    return "\n".join(lines) + "\n"
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:

@@ -45,13 +45,14 @@ _POLL_S = 0.05
 def network_settings(cluster: Cluster) -> NetworkSettings:
     """The network settings of a cluster file, in the units of the workers' registers."""
     options = cluster.network
+    is_emulated = any(worker.board is not None and worker.board.is_emulated for worker in cluster.workers)
     return NetworkSettings(
         resend_cycles=options.resend_us * 1000 // CLOCK_NS,
         resends=options.resends,
         doublings=options.doublings,
         aggregator_mac=cluster.aggregator.mac,
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
-        slack_s=_SLACK_S,
+        slack_s=0.0 if is_emulated else _SLACK_S,
     )
 
 

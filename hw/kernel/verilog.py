@@ -12,6 +12,7 @@ from amaranth.lib.wiring import Flow, In, Out
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
 from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel
+from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -23,6 +24,7 @@ __all__ = [
     "AGGREGATOR_KERNEL",
     "CMAC_IP",
     "CMAC_KERNEL",
+    "EMULATED_CMAC_KERNEL",
     "ID_BITS",
     "WORKER_KERNEL",
     "KernelVerilog",
@@ -30,6 +32,7 @@ __all__ = [
     "VendorPorts",
     "aggregator_kernel",
     "cmac_kernel",
+    "emulated_cmac_kernel",
     "with_ports",
     "worker_kernel",
 ]
@@ -166,6 +169,9 @@ AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
 CMAC_KERNEL = "p4sgd_cmac_kernel"
 """Top module of a MAC's kernel."""
 
+EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"
+"""Top module of the kernel that stands in for a MAC's in emulation."""
+
 CMAC_IP = "p4sgd_cmac_usplus"
 """Module of the vendor's MAC in the MAC's kernel."""
 
@@ -261,6 +267,11 @@ def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP
     while more := {name for name, body in bodies.items() if kept & {module for module, _ in instances(body)}} - kept:
         kept |= more
     return replace(written, text=_keep(written.text, kept - {top}))
+
+
+def emulated_cmac_kernel(*, build_id: int = 0) -> KernelVerilog:
+    """Verilog of the kernel that stands in for a MAC's in emulation."""
+    return _written(EmulatedCmacKernel(build_id=build_id), EMULATED_CMAC_KERNEL)
 
 
 def _keep(text: str, names: Iterable[str]) -> str:

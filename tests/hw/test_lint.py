@@ -9,7 +9,7 @@ from support.components import EXAMPLES, example, find_components
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.forward import DotProduct
-from p4sgd.hw.kernel.verilog import CMAC_IP, aggregator_kernel, cmac_kernel, worker_kernel
+from p4sgd.hw.kernel.verilog import CMAC_IP, aggregator_kernel, cmac_kernel, emulated_cmac_kernel, worker_kernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
@@ -122,8 +122,9 @@ def test_lint_with_udp(component, tmp_path):
         pytest.param(lambda: worker_kernel(WorkerConfig.tiny(), slices=(3, 2)), marks=pytest.mark.slow),
         lambda: aggregator_kernel(AggregatorConfig(slots=16, jobs=2, ports=2)),
         cmac_kernel,
+        emulated_cmac_kernel,
     ],
-    ids=["worker", "aggregator", "cmac"],
+    ids=["worker", "aggregator", "cmac", "emulated_cmac"],
 )
 def test_lint_of_kernels(make, tmp_path):
     kernel = make()

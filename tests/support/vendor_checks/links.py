@@ -36,12 +36,12 @@ def check_links(folder: VendorFolder) -> Iterator[Problem]:
 
 
 def linked(folder: VendorFolder, file: str) -> dict[str, str]:
-    """Kernel of each instance in a link configuration."""
+    """Kernel of each instance in a link configuration. Its name is the one that v++ chooses."""
     units: dict[str, str] = {}
     for line in _parse(folder.text(file)):
         if line.key == "nk":
-            kernel, *_, names = line.value.split(":")
-            units |= {unit: kernel for unit in names.split(".") if kernel in folder.kernels}
+            kernel, count = line.value.split(":")
+            units |= {f"{kernel}_{number + 1}": kernel for number in range(int(count)) if kernel in folder.kernels}
     return units
 
 
@@ -83,12 +83,9 @@ class _Check:
 
     def _instances(self) -> Iterator[Problem]:
         for line in self._of("nk"):
-            kernel, count, *names = line.value.split(":")
-            units = names[0].split(".") if names else []
+            kernel, _ = line.value.split(":")
             if kernel not in self._folder.kernels:
                 yield self._at(line, f"there is no kernel {kernel}")
-            elif count != str(len(units)):
-                yield self._at(line, f"{count} instances of {kernel}, and {len(units)} names")
 
     def _ports(self, *modes: str) -> set[str]:
         """Ports of all instances with one of these modes."""
@@ -103,7 +100,7 @@ class _Check:
     def _memories(self) -> Iterator[Problem]:
         masters = self._ports("master")
         given: Counter[str] = Counter()
-        owners: dict[int, str] = {}
+        owners: dict[tuple[str, int], str] = {}  # by instance, as those in the emulator share channels
         for line in self._of("sp"):
             port, _, memory = line.value.partition(":")
             given[port] += 1
@@ -117,9 +114,10 @@ class _Check:
                 yield self._at(line, f"the board has no memory {memory}")
                 continue
             for channel in range(int(match[1]), last + 1):
-                if channel in owners and channel != self._board.hbm.channels - 1:  # which is the labels', too
-                    yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
-                owners[channel] = port
+                place = port.partition(".")[0], channel
+                if place in owners and channel != self._board.hbm.channels - 1:  # which is the labels', too
+                    yield self._at(line, f"HBM[{channel}] is {owners[place]}'s already")
+                owners[place] = port
         yield from self._each_once(masters, given, "memory", "sp")
 
     def _streams(self) -> Iterator[Problem]:
