@@ -14,6 +14,7 @@ from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
     aggregator_documents,
     cmac_documents,
+    selftest_documents,
     worker_documents,
 )
 from p4sgd.hw.kernel.verilog import (
@@ -22,9 +23,10 @@ from p4sgd.hw.kernel.verilog import (
     aggregator_kernel,
     cmac_kernel,
     emulated_cmac_kernel,
+    selftest_kernel,
     worker_kernel,
 )
-from p4sgd.hw.spec import registers
+from p4sgd.hw.spec import registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
@@ -46,6 +48,7 @@ __all__ = [
     "find_buses",
     "kernel_xml",
     "memory_bus",
+    "self_test",
     "worker",
 ]
 
@@ -136,6 +139,8 @@ class Kernel:
         Its register map, and the prefix of the names of the map's files.
     pointers
         Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
+    settings
+        Cells of registers, by their path, in which settings have some cycles to arrive; empty if there are none.
     scalars
         Other registers that are arguments; a kernel without memory needs some.
     ip
@@ -148,6 +153,7 @@ class Kernel:
     documents: RegisterDocuments
     prefix: str = ""
     pointers: Mapping[str, Register] = field(default_factory=dict)
+    settings: str = ""
     scalars: tuple[Register, ...] = ()
     ip: str | None = None
 
@@ -190,6 +196,29 @@ def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
         registers.CTRL,
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
+        settings="component/worker/engine*/stable_reg[*]",
+    )
+
+
+def self_test(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
+    """The kernel that tests the memory ports of a worker, as it would be on an FPGA, and the MACs of all cages.
+
+    Raises
+    ------
+    ValueError
+        If the worker has too many memory ports.
+    """
+    cages = len(device.cages)
+    sizes = selftest.Sizes.of(config, cages)
+    slices = [len(dies) for dies in slice_dies(config, device)]
+    return Kernel(
+        selftest.KERNEL,
+        selftest_kernel(config, cages=cages, build_id=build_id, slices=slices),
+        CTRL,
+        selftest_documents(sizes, build_id),
+        "selftest_",
+        pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
+        settings="component/test*/stable_reg[*]",
     )
 
 

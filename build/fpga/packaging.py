@@ -39,13 +39,13 @@ SETTLE_CYCLES = 4
 register takes 4 cycles (`p4sgd.hw.bus.register_file`), and `p4sgd.hw.worker.sequencer.RunSizes` at least as many."""
 
 
-def _setting_constraints(command: str) -> str:
-    """XDC constraints for the settings of a worker's kernel, to be read for each instance of it."""
+def _setting_constraints(settings: str, command: str) -> str:
+    """XDC constraints for the ``settings`` of a `Kernel`, to be read for each instance of it."""
     return f"""\
 {header_comment("# {}", command)}
 # Settings of a run cross dies from the registers to the engines, and are stable long before they are used (UG903).
 
-set settings [get_cells {{component/worker/engine*/stable_reg[*]}}]
+set settings [get_cells {{{settings}}}]
 set_multicycle_path -setup {SETTLE_CYCLES} -to $settings
 set_multicycle_path -hold {SETTLE_CYCLES - 1} -to $settings
 """
@@ -92,8 +92,8 @@ def kernel_files(
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
     found[f"package_{kernel.name}.tcl"] = package_script(kernel, part, command, for_vitis=for_vitis)
     found |= kernel.documents.files(command, kernel.prefix)
-    if kernel.pointers:
-        found[f"{kernel.name}.xdc"] = _setting_constraints(command)
+    if kernel.settings:
+        found[f"{kernel.name}.xdc"] = _setting_constraints(kernel.settings, command)
     if kernel.ip and cage:
         found[_ip_file(kernel)] = ip_script(kernel.ip, cage, free_megahertz, command, cable)
         found[_CROSSINGS] = crossing_constraints(command)
@@ -148,7 +148,7 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
         *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),
-        *((f"p4sgd::constraints {kernel.name}.xdc",) if kernel.pointers else ()),
+        *((f"p4sgd::constraints {kernel.name}.xdc",) if kernel.settings else ()),
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",
         f"p4sgd::clock {10**9 // CLOCK_NS}",
         *(f"p4sgd::bus {bus.name}" for bus in kernel.buses_of(BusKind.STREAM)),

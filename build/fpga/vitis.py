@@ -5,12 +5,13 @@ from pathlib import Path
 
 from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
+from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
 from p4sgd.build.generate.devices import DEVICES, Device
-from p4sgd.build.generate.floorplan import kernel_placement
+from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
 __all__ = ["CLUSTER", "JUDGE", "PLACE", "build", "vitis_files"]
 
@@ -27,6 +28,7 @@ PLACE = "place.tcl"
 
 JUDGE = "judge.tcl"
 """Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
+
 _TRAINING = """\
 Without a board, and slowly, as every gate is simulated, the workers in it train by
 
@@ -37,9 +39,8 @@ XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --d
 """
 
 _SCRIPT = """\
-# Vivado runs this before place_design, because v++ tells it to. It assigns the worker's engines, the rest of the worker
-# and its register slices to dies, in the region that the shell has for kernels on each die. What is not found is left
-# to the tool.
+# Vivado runs this before place_design, because v++ tells it to. It assigns {parts}
+# to dies, in the region that the shell has for kernels on each die. What is not found is left to the tool.
 
 set kernel [get_cells -quiet -hierarchical -filter {{NAME =~ */{unit}/inst}}]
 foreach {{die cells}} {{
@@ -59,10 +60,14 @@ foreach {{die cells}} {{
 
 
 def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command: str) -> str:
-    """The file `PLACE`, which assigns the cells of the worker's kernel to dies."""
-    dies = kernel_placement(kernel.verilog, config, device)
+    """The file `PLACE`, which assigns the cells of a kernel with memory ports to dies."""
+    if kernel.name == SELFTEST:
+        parts, dies = "the tests of memory ports, and register slices,", selftest_placement(config, device)
+    else:
+        parts = "the worker's engines, the rest of the worker and its register slices"
+        dies = kernel_placement(kernel.verilog, config, device)
     cells = "\n".join(f"    {die} {{{' '.join(names)}}}" for die, names in enumerate(dies))
-    return f"{header_comment('# {}', command)}\n{_SCRIPT.format(unit=kernel.unit, cells=cells)}"
+    return f"{header_comment('# {}', command)}\n{_SCRIPT.format(parts=parts, unit=kernel.unit, cells=cells)}"
 
 
 def _judge_script(xclbin: Xclbin, device: Device, command: str) -> str:
@@ -95,8 +100,8 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-{training}`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
-Ethernet), which is free.
+{training}`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+
+Integrated 100G Ethernet), which is free.
 
 `make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
 methodology in the kernels, or would take more than {watts} W. `out/hw/gates/verdict.txt` names the reports. They are
@@ -122,8 +127,9 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
     if xclbin.memory:
-        more.append("| `p4sgd_worker.xdc` | constraints for its settings, which need not reach engines in a cycle |")
-        more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
+        more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
+        more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
+    if xclbin.trains:
         more.append("| `hw_emu.toml` | cluster file of the design for the emulator |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
         name=xclbin.name,
@@ -131,7 +137,7 @@ def _readme(xclbin: Xclbin, command: str) -> str:
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
         watts=DEVICES[xclbin.board].watts,
-        training=_TRAINING if xclbin.worker else "",
+        training=_TRAINING if xclbin.trains else "",
         more="\n".join(more),
         memory=_memory(xclbin),
     )
@@ -175,8 +181,9 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
     for kernel in xclbin.kernels.values():
         cage = next(cages) if kernel.ip else None
         found |= kernel_files(kernel, device.part, cage, device.shell.free_megahertz, command, cable=cable)
-    if xclbin.worker:
+    if xclbin.trains:
         found[CLUSTER] = _cluster(xclbin, command)
+    if xclbin.worker:
         found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, device, command)
     return found
 
@@ -185,6 +192,7 @@ def _cluster(xclbin: Xclbin, command: str) -> str:
     """The file `CLUSTER`: the aggregator, and a worker behind each of its ports."""
     binary = f'xclbin = "out/hw_emu/{xclbin.name}.xclbin"'
     lines = [header_comment("# {}", command), "[aggregator]", 'kind = "fpga"', 'control = "xrt:0"', binary]
+    assert xclbin.aggregator
     for port in range(xclbin.aggregator.ports):
         lines += ["", "[[workers]]", f'control = "xrt:0{f"/{port + 1}" if port else ""}"', binary, f"port = {port}"]
     return "\n".join(lines) + "\n"
@@ -211,9 +219,16 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
 
 
 def build(
-    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0, cable: str | None = None
+    name: str | None,
+    folder: Path,
+    *,
+    board: str,
+    udp: bool = False,
+    build_id: int = 0,
+    cable: str | None = None,
+    self_test: bool = False,
 ) -> tuple[list[Path], Xclbin]:
-    """Write the folder for a worker or an aggregator, as `write_folder` does.
+    """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
     Parameters
     ----------
@@ -229,6 +244,8 @@ def build(
         Value of the BUILD_ID registers.
     cable
         What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
+    self_test
+        Whether to build the self-test for the worker's configuration instead of the worker.
 
     Returns
     -------
@@ -239,21 +256,21 @@ def build(
     KeyError
         If there is no such configuration or board.
     ValueError
-        If the worker has more memory ports than the board, or the board has no memory for the labels.
+        If the worker has more memory ports than the board or a self-test, or the board has no memory for the labels.
     """
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
     flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
-    command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{flags} --out DIR"
-    xclbin = (
-        aggregator_xclbin(board, udp=udp, build_id=build_id)
-        if config is None
-        else worker_xclbin(config, board, build_id=build_id)
-    )
+    command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
+    command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
+    if config is None:
+        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id)
+    else:
+        xclbin = (selftest_xclbin if self_test else worker_xclbin)(config, board, build_id=build_id)
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
-        "aggregator": asdict(xclbin.aggregator),
+        "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,
     }
     description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
     return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin

@@ -14,6 +14,7 @@ from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel
 from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
+from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import BlackBox, instances, modules, to_verilog
@@ -26,6 +27,7 @@ __all__ = [
     "CMAC_KERNEL",
     "EMULATED_CMAC_KERNEL",
     "ID_BITS",
+    "SELFTEST_KERNEL",
     "WORKER_KERNEL",
     "KernelVerilog",
     "Port",
@@ -33,6 +35,7 @@ __all__ = [
     "aggregator_kernel",
     "cmac_kernel",
     "emulated_cmac_kernel",
+    "selftest_kernel",
     "with_ports",
     "worker_kernel",
 ]
@@ -166,6 +169,9 @@ WORKER_KERNEL = "p4sgd_worker_kernel"
 AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
 """Top module of the aggregator's kernel."""
 
+SELFTEST_KERNEL = "p4sgd_selftest_kernel"
+"""Top module of the self-test's kernel."""
+
 CMAC_KERNEL = "p4sgd_cmac_kernel"
 """Top module of a MAC's kernel."""
 
@@ -178,8 +184,8 @@ CMAC_IP = "p4sgd_cmac_usplus"
 ID_BITS = 1
 """Width of the IDs of memory ports. All IDs are 0."""
 
-_SLICE = re.compile(r"\\\S+\.gmem\d+_slice\d+")
-"""Name of the module of a register slice of a `WorkerKernel`."""
+_PLACED = re.compile(r"\\\S+\.(gmem\d+_slice\d+|test\d+)")
+"""Name of the module of a register slice to memory, or of a `PortTest` of a `SelfTestKernel`."""
 
 _SYNCHRONIZER = re.compile(r"^  reg (\[\d+:0\] )?stage0 ", re.MULTILINE)
 """First register of one of the `MarkedSynchronizers`, in its module."""
@@ -241,7 +247,16 @@ def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[i
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
     written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
-    return replace(written, text=_keep(written.text, filter(_SLICE.fullmatch, modules(written.text))))
+    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
+
+
+def selftest_kernel(
+    config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()
+) -> KernelVerilog:
+    """Verilog of the self-test's kernel. Parameters are those of a `SelfTestKernel`; what is placed by name is kept."""
+    kernel = SelfTestKernel(config, cages=cages, build_id=build_id, slices=slices)
+    written = _written(kernel, SELFTEST_KERNEL)
+    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:

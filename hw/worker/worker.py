@@ -27,7 +27,16 @@ from p4sgd.hw.worker.counters import Counters
 from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine, EngineCommands
 from p4sgd.hw.worker.sequencer import RunSizes, Sequencer
 
-__all__ = ["ENGINE", "WORKER", "Worker", "engine_verilog", "memory_port", "worker_signature", "worker_verilog"]
+__all__ = [
+    "ENGINE",
+    "WORKER",
+    "Worker",
+    "engine_verilog",
+    "labels_reader",
+    "memory_port",
+    "worker_signature",
+    "worker_verilog",
+]
 
 
 def worker_signature(config: WorkerConfig) -> wiring.Signature:
@@ -54,6 +63,11 @@ def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
         return worker.labels_memory
     engine, port = divmod(number, config.ports)
     return worker.memory[engine] if port == 0 else worker.extra_memory[engine * (config.ports - 1) + port - 1]
+
+
+def labels_reader() -> StridedReader:
+    """The reader of the labels."""
+    return StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
 
 
 class Worker(wiring.Component):
@@ -127,7 +141,7 @@ class Worker(wiring.Component):
         run_sizes = RunSizes(config)
         partial_sum = PartialSum(config)
         loss = LossUnit(config)
-        labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
+        labels = labels_reader()
         engines = [self._engine(config) for _ in range(config.engines)]
 
         # All that takes part in training is reset at the end of an aborted run, too. The clock is the same. Each engine
