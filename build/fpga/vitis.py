@@ -25,12 +25,11 @@ PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
 
 _TRAINING = """\
-Without a board, and slowly, as every gate is simulated, the workers in it train by
+Its workers then train by this command, slowly, as their Verilog is simulated:
 
 ```sh
 XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --device cluster --cluster hw_emu.toml
 ```
-
 """
 
 _SCRIPT = """\
@@ -80,7 +79,8 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-{training}`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
+{training}
+`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
 Ethernet), which is free.
 All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
 

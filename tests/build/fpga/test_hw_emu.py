@@ -158,7 +158,9 @@ def joined(folder):
     """
     tops = json.loads((folder / "manifest.json").read_text())["kernels"]
     texts = {kernel: (folder / f"{kernel}.v").read_text() for kernel in units(folder).values()}
-    streams = [(source.split("."), sink.split("."), depth) for source, sink, depth in lines_of(folder, "stream_connect")]
+    streams = [
+        (source.split("."), sink.split("."), depth) for source, sink, depth in lines_of(folder, "stream_connect")
+    ]
     ends = {f"{unit}_{bus}" for *both, _ in streams for unit, bus in both}
     ports, body = ["input ap_clk", "input ap_rst_n", f"input [{len(streams) - 1}:0] pause"], []
     for unit, kernel in units(folder).items():
@@ -296,6 +298,4 @@ async def trains(dut, stall):
 def test_the_verilog_joined_as_configured_trains_by_the_command_of_the_readme(vitis_folder):
     command = [*readme_command(vitis_folder), "--epochs", "1"]
     weights = emulated_weights(command, "--epochs", "1")
-    run_verilog_bench(
-        joined(vitis_folder), TOP, __file__, folder=str(vitis_folder), command=command, weights=weights
-    )
+    run_verilog_bench(joined(vitis_folder), TOP, __file__, folder=str(vitis_folder), command=command, weights=weights)
