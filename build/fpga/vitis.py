@@ -30,12 +30,11 @@ JUDGE = "judge.tcl"
 """Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
 
 _TRAINING = """\
-Without a board, and slowly, as every gate is simulated, the workers in it train by
+Its workers then train by this command, slowly, as their Verilog is simulated:
 
 ```sh
 XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --device cluster --cluster hw_emu.toml
 ```
-
 """
 
 _SCRIPT = """\
@@ -100,8 +99,9 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-{training}`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+
-Integrated 100G Ethernet), which is free.
+{training}
+`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
+Ethernet), which is free.
 
 `make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
 methodology in the kernels, or would take more than {watts} W. `out/hw/gates/verdict.txt` names the reports. They are

@@ -12,8 +12,10 @@ from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
+from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.cmac import CABLES, ip_script
-from p4sgd.build.fpga.link import aggregator_xclbin, bank
+from p4sgd.build.fpga.kernel import Kernel
+from p4sgd.build.fpga.link import aggregator_xclbin, bank, worker_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import BOARDS, DEVICES, map_memories
@@ -21,7 +23,9 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
+from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.register_map import CTRL
 from p4sgd.hw.spec.registers import worker_map
 
 
@@ -61,7 +65,7 @@ def test_arguments_are_the_memories_with_their_registers(vitis_folder):
 def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
     """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
     kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in vitis_folder.glob("p4sgd_*.xml")}
-    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_worker"]
+    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_emulated_cmac", "p4sgd_worker"]
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
         assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
@@ -231,6 +235,7 @@ TOOLS = {
     "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG"; '
     'mkdir -p out/hw/gates; echo "$FINDING" >out/hw/gates/verdict.txt; touch out/hw/p4sgd_worker.xclbin;; esac',
     "platforminfo": 'test "$2" != missing',
+    "emconfigutil": 'echo "emconfigutil $@" >>"$LOG"',
 }
 
 
@@ -279,6 +284,34 @@ def test_make_fails_as_long_as_the_routed_design_does(tools):
     done, _ = tools("--dry-run", "TARGET=hw_emu")
     assert "--link --target hw_emu" in done.stdout
     assert not re.search("judge|verdict", done.stdout), "an emulator has no routed design"
+
+
+def test_make_links_for_the_emulator_and_describes_its_board(tools):
+    done, log = tools("TARGET=hw_emu")
+    assert done.returncode == 0, done.stderr
+    *packed, linked, described = log.splitlines()
+    kernels = ["p4sgd_worker", "p4sgd_emulated_cmac", "p4sgd_aggregator"]
+    assert sorted(packed) == sorted(f"package_{kernel}.tcl" for kernel in kernels)
+    assert "--link --target hw_emu --config link_hw_emu.cfg --temp_dir" in linked
+    assert linked.endswith(" ".join(["out/hw_emu/p4sgd_worker.xclbin", *(f"out/{kernel}.xo" for kernel in kernels)]))
+    assert described == "emconfigutil --platform xilinx_u280_gen3x16_xdma_1_202211_1 --od out/hw_emu"
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "workers"),
+    [("tiny", "u280", 2), ("u50", "u50", 2), ("u280", "u280", 1), ("u280_wide", "u280", 1)],
+)
+def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypatch, name, board, workers):
+    """An HBM has 32 AXI ports (PG276). Kernels are too large to be made here."""
+    made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", ()), CTRL, None) for each in ("worker", "aggregator")}
+    for each, kernel in made.items():
+        monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel: kernel)
+    xclbin = worker_xclbin(PRESETS[name](), board)
+    design = xclbin.designs["hw_emu"]
+    assert xclbin.aggregator.ports == workers
+    assert design.counts["p4sgd_worker"] == workers
+    assert len(design.memories) == workers * PRESETS[name]().memories <= max(32, PRESETS[name]().memories)
+    assert len(design.streams) == 4 * workers
 
 
 @pytest.mark.parametrize(
