@@ -337,15 +337,19 @@ class PortTest(wiring.Component):
             reader.data.ready.eq(1),
         ]
         asks = self.memory.ar.valid & self.memory.ar.ready
-        answers, error, wrote, stored = self.memory.r.valid, reader.error, Const(0, 1), Const(0, 1)
+        answers, error, wrote, stored = self.memory.r.valid, Signal(), Signal(), Signal()
         if self._writes:
             m.d.port += write.eq(self.write)
             storer = self._store(m, stable, write)
             asks |= self.memory.aw.valid & self.memory.aw.ready
             answers |= self.memory.b.valid
-            error |= storer.error
-            wrote = self.memory.w.valid & self.memory.w.ready
-            stored = storer.done
+            m.d.comb += [
+                error.eq(reader.error | storer.error),
+                wrote.eq(self.memory.w.valid & self.memory.w.ready),
+                stored.eq(storer.done),
+            ]
+        else:
+            m.d.comb += error.eq(reader.error)
 
         checking = self._check(m, reader, stable, read, begins=read | write, wrote=wrote)
         reading, writing = Signal(), Signal()
