@@ -52,6 +52,7 @@ def network_settings(cluster: Cluster) -> NetworkSettings:
         aggregator_mac=cluster.aggregator.mac,
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
         slack_s=_SLACK_S,
+        udp=cluster.aggregator.udp,
     )
 
 
