@@ -178,7 +178,6 @@ class SoftwareAggregatorServer:
     ) -> None:
         most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
-        self.aggregator.warm_up()
         self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)
         self._ports = np.zeros(_BATCH, np.int64)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
