@@ -4,11 +4,11 @@ A configuration names the kernels, the memory of every memory port, the streams 
 shell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -37,6 +37,8 @@ class Design:
         Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     dies
         Die of each instance that is placed on a single one.
+    debug
+        Whether v++ adds debug cores at ports of kernels.
     """
 
     kernels: tuple[Kernel, ...]
@@ -44,6 +46,7 @@ class Design:
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
     dies: dict[str, int] = field(default_factory=dict)
+    debug: bool = False
 
 
 def bank(channels: range, other: str) -> str:
@@ -74,6 +77,7 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
         "save-temps=1",
+        *(["debug=1"] if design.debug else []),
         "",
         "[connectivity]",
         *(f"nk={kernel.name}:1:{kernel.unit}" for kernel in design.kernels),
@@ -81,8 +85,26 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         *(f"stream_connect={source}:{sink}:{_FIFO_DEPTH}" for source, sink in design.streams),
         *(f"connect={one}:{other}" for one, other in design.wires),
         *(f"slr={unit}:SLR{die}" for unit, die in design.dies.items()),
+        *(_watched(design.kernels) if design.debug else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
+    """The section of a configuration by which v++ adds debug cores at ports of kernels (UG1393, --debug Options).
+
+    A logic analyser records the first and the last memory port of a kernel, and its streams. At every memory port there
+    would be too many: each takes some 20 block RAMs. All memory ports have a protocol checker, which is small.
+    """
+    yield from ("", "[debug]")
+    for kernel in kernels:
+        if kernel.ip:
+            continue  # its streams are those of the others
+        memories = [bus.name for bus in kernel.buses_of(BusKind.MEMORY)]
+        streams = [bus.name for bus in kernel.buses_of(BusKind.STREAM)]
+        yield from (f"protocol={kernel.unit}:{name}" for name in memories)
+        recorded = dict.fromkeys([*memories[:1], *memories[-1:], *streams])
+        yield from (f"chipscope={kernel.unit}:{name}" for name in recorded)
 
 
 @dataclass(frozen=True)
@@ -119,7 +141,7 @@ class Xclbin:
         return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
-def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
     A MAC cannot be emulated. In the emulator an aggregator takes its place, so that the worker can train alone.
@@ -132,6 +154,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         One of `DEVICES`.
     build_id
         Number that the BUILD_ID registers give.
+    debug
+        Whether kernels have debug cores.
 
     Raises
     ------
@@ -147,8 +171,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
             f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
             "for the labels: choose a configuration with fewer engines"
         )
-    worker = kernels.worker(config, device, build_id)
-    mac = kernels.cmac(0, build_id)
+    worker = kernels.worker(config, device, build_id, debug=debug)
+    mac = kernels.cmac(0, build_id, debug=debug)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(device.cages), udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
     memories = {
@@ -165,6 +189,7 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
                 (_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
                 tuple(_wires(mac, device, 0)),
                 {mac.unit: device.network_die},
+                debug,
             ),
             "hw_emu": Design(
                 (worker, aggregator),
@@ -186,12 +211,12 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     )
 
 
-def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xclbin:
+def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
     """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
     ----------
-    board, build_id
+    board, build_id, debug
         As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
@@ -205,7 +230,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
     config = AggregatorConfig(ports=len(device.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
-    macs = [kernels.cmac(port, build_id) for port in ports]
+    macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
     return Xclbin(
         aggregator.name,
         board,
@@ -219,6 +244,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
                 ),
                 tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
                 {kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                debug,
             ),
             "hw_emu": Design(
                 (aggregator,), {}, tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports)

@@ -110,6 +110,8 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     more = []
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
+    if any(kernel.debug_script for kernel in xclbin.kernels.values()):
+        more.append("| `<kernel>_debug.tcl` | makes debug cores: of the worker's dots and sums, and of a MAC's link |")
     if xclbin.memory:
         more.append("| `p4sgd_worker.xdc` | constraints for its settings, which need not reach engines in a cycle |")
         more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
@@ -188,7 +190,14 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
 
 
 def build(
-    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0, cable: str | None = None
+    name: str | None,
+    folder: Path,
+    *,
+    board: str,
+    udp: bool = False,
+    build_id: int = 0,
+    cable: str | None = None,
+    debug: bool = False,
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker or an aggregator, as `write_folder` does.
 
@@ -206,6 +215,8 @@ def build(
         Value of the BUILD_ID registers.
     cable
         What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
+    debug
+        Whether there are debug cores, in kernels and at their ports.
 
     Returns
     -------
@@ -221,12 +232,12 @@ def build(
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
-    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
+    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}{' --debug' * debug}"
     command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{flags} --out DIR"
     xclbin = (
-        aggregator_xclbin(board, udp=udp, build_id=build_id)
+        aggregator_xclbin(board, udp=udp, build_id=build_id, debug=debug)
         if config is None
-        else worker_xclbin(config, board, build_id=build_id)
+        else worker_xclbin(config, board, build_id=build_id, debug=debug)
     )
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
