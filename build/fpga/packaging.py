@@ -103,23 +103,35 @@ def kernel_files(
     return found
 
 
-_SAMPLES = 1024
-"""Cycles that a logic analyser records: with the probes of a worker it takes some 25 block RAMs."""
+_CORES = {
+    CoreKind.ANALYSER: {
+        "C_DATA_DEPTH": "1024",
+        "C_INPUT_PIPE_STAGES": "2",
+        "C_EN_STRG_QUAL": "1",
+        "C_ADV_TRIGGER": "true",
+        "ALL_PROBE_SAME_MU_CNT": "2",
+    },
+    CoreKind.STATUS: {"C_NUM_PROBE_OUT": "0", "C_EN_SYNCHRONIZATION": "1"},
+}
+"""Parameters of debug cores (PG172, PG159), as github.com/vortexgpgpu/vortex has them. 1,024 cycles of the probes of a
+worker take some 25 block RAMs."""
+
+_WIDTHS = {
+    CoreKind.ANALYSER: ("C_NUM_OF_PROBES", "C_PROBE{}_WIDTH"),
+    CoreKind.STATUS: ("C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
+}
+"""Parameters for the number of probes, and for the width of each."""
 
 
 def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
     """Tcl that adds debug cores to the open project, synthesised with it as in the vendor's rtl_vadd_hw_debug."""
     lines = [header_comment("# {}", command)]
     for core in cores:
-        count = len(core.widths)
-        if core.kind is CoreKind.ANALYSER:
-            parameters = {"C_NUM_OF_PROBES": count, "C_DATA_DEPTH": _SAMPLES, "C_INPUT_PIPE_STAGES": 2}
-            parameters |= {"C_EN_STRG_QUAL": 1, "C_ADV_TRIGGER": "true", "ALL_PROBE_SAME_MU_CNT": 2}
-            width = "C_PROBE{}_WIDTH"
-        else:
-            parameters = {"C_NUM_PROBE_IN": count, "C_NUM_PROBE_OUT": 0, "C_EN_SYNCHRONIZATION": 1}
-            width = "C_PROBE_IN{}_WIDTH"
-        parameters |= {width.format(number): bits for number, bits in enumerate(core.widths)}
+        probes = _WIDTHS[core.kind]
+        parameters = _CORES[core.kind] | {
+            probes[0]: str(len(core.widths)),
+            **{probes[1].format(number): str(bits) for number, bits in enumerate(core.widths)},
+        }
         lines += [
             "",
             f"create_ip -name {core.kind.value} -vendor xilinx.com -library ip -module_name {core.module}",
