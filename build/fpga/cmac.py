@@ -112,8 +112,11 @@ _WAIVERS = (
 """Waivers of ``report_cdc`` besides those of pointers: rules (UG906), sources, sinks if not all, and why it is safe."""
 
 
-def crossing_constraints(command: str) -> str:
-    """XDC constraints for the clock crossings of a MAC's kernel, and what of them ``report_cdc`` need not report."""
+def crossing_constraints(command: str, *, debug: bool = False) -> str:
+    """XDC constraints for the clock crossings of a MAC's kernel, and what of them ``report_cdc`` need not report.
+
+    For ``debug`` there is a core in the free-running clock that samples signals of the MAC's.
+    """
     lines, waivers = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)], list(_WAIVERS)
     for fifo in ("tx_crossing", "rx_crossing"):
         for pointer, crossing in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
@@ -125,6 +128,8 @@ def crossing_constraints(command: str) -> str:
                 f"    -to [get_cells {{{sink}}}] {_CLOCK_NS}",
             ]
             waivers.append((("CDC-6",), f"{source}/C", f"{sink}/D", _GRAY))
+    if debug:
+        lines.append(f"set_max_delay -datapath_only -from $mac_clock -to $free_clock {_CLOCK_NS}")
     lines += [
         "",
         "# Resets are asserted at any time, and released in step with the clock.",

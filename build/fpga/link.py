@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -39,6 +39,8 @@ class Design:
         Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     dies
         Die of each instance that is placed on a single one.
+    debug
+        Whether v++ adds debug cores at ports of kernels.
     """
 
     kernels: tuple[Kernel, ...]
@@ -47,6 +49,7 @@ class Design:
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
     dies: dict[str, int] = field(default_factory=dict)
+    debug: bool = False
 
 
 def bank(channels: range, other: str) -> str:
@@ -77,6 +80,7 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
         "save-temps=1",
+        *(["debug=1"] if design.debug else []),
         "",
         "[connectivity]",
         # Instances get the names that v++ chooses, <kernel>_1, <kernel>_2, …: between names of a list UG1393 has a dot
@@ -86,8 +90,26 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         *(f"stream_connect={source}:{sink}:{_FIFO_DEPTH}" for source, sink in design.streams),
         *(f"connect={one}:{other}" for one, other in design.wires),
         *(f"slr={unit}:SLR{die}" for unit, die in design.dies.items()),
+        *(_watched(design.kernels) if design.debug else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
+    """The section of a configuration by which v++ adds debug cores at ports of kernels (UG1393, --debug Options).
+
+    A logic analyser records the first and the last memory port of a kernel, and its streams. At every memory port there
+    would be too many: each takes some 20 block RAMs. All memory ports have a protocol checker, which is small.
+    """
+    yield from ("", "[debug]")
+    for kernel in kernels:
+        if kernel.ip:
+            continue  # its streams are those of the others
+        memories = [bus.name for bus in kernel.buses_of(BusKind.MEMORY)]
+        streams = [bus.name for bus in kernel.buses_of(BusKind.STREAM)]
+        yield from (f"protocol={kernel.unit}:{name}" for name in memories)
+        recorded = dict.fromkeys([*memories[:1], *memories[-1:], *streams])
+        yield from (f"chipscope={kernel.unit}:{name}" for name in recorded)
 
 
 @dataclass(frozen=True)
@@ -133,7 +155,7 @@ _EMULATED_WORKERS = 2
 """Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
 
 
-def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
     A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
@@ -148,6 +170,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         One of `DEVICES`.
     build_id
         Number that the BUILD_ID registers give.
+    debug
+        Whether kernels have debug cores.
 
     Raises
     ------
@@ -158,8 +182,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     """
     device = DEVICES[board]
     memory = _memory(config, device)
-    worker = kernels.worker(config, device, build_id)
-    mac = kernels.cmac(0, build_id)
+    worker = kernels.worker(config, device, build_id, debug=debug)
+    mac = kernels.cmac(0, build_id, debug=debug)
     count = min(_EMULATED_WORKERS, max(1, device.hbm.channels // config.memories))
     stand_in = kernels.emulated_cmac(build_id)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
@@ -175,6 +199,7 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
                 streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
                 wires=tuple(_wires(mac, device, 0)),
                 dies={mac.unit: device.network_die},
+                debug=debug,
             ),
             "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
         },
@@ -209,12 +234,12 @@ def _emulated_cluster(
     )
 
 
-def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xclbin:
+def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
     """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
     ----------
-    board, build_id
+    board, build_id, debug
         As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
@@ -228,7 +253,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
     config = AggregatorConfig(ports=len(device.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
-    macs = [kernels.cmac(port, build_id) for port in ports]
+    macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
     return Xclbin(
         aggregator.name,
         board,
@@ -241,6 +266,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
                 ),
                 wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
                 dies={kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                debug=debug,
             ),
             "hw_emu": Design(
                 (aggregator,),

@@ -126,6 +126,8 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     more = []
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
+    if any(kernel.debug_script for kernel in xclbin.kernels.values()):
+        more.append("| `<kernel>_debug.tcl` | makes debug cores: of the worker's dots and sums, and of a MAC's link |")
     if xclbin.memory:
         more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
         more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
@@ -227,6 +229,7 @@ def build(
     build_id: int = 0,
     cable: str | None = None,
     self_test: bool = False,
+    debug: bool = False,
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
@@ -246,6 +249,8 @@ def build(
         What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
     self_test
         Whether to build the self-test for the worker's configuration instead of the worker.
+    debug
+        Whether there are debug cores, in kernels and at their ports.
 
     Returns
     -------
@@ -261,13 +266,15 @@ def build(
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
-    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
+    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}{' --debug' * debug}"
     command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
     command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
     if config is None:
-        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id)
+        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id, debug=debug)
+    elif self_test:
+        xclbin = selftest_xclbin(config, board, build_id=build_id)
     else:
-        xclbin = (selftest_xclbin if self_test else worker_xclbin)(config, board, build_id=build_id)
+        xclbin = worker_xclbin(config, board, build_id=build_id, debug=debug)
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
         "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,

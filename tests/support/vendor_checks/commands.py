@@ -5,7 +5,7 @@ of ``ipx::``: these are listed as UG1118 and AMD's own scripts for RTL kernels u
 
 Names of parameters, pins and buses of IP are those that our scripts use. They were not read out of the product guides,
 which have the last word: PG203 (100G Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043
-and PB046 (buffers, gates).
+and PB046 (buffers, gates), PG172 (ILA) and PG159 (VIO).
 """
 
 import re
@@ -223,6 +223,11 @@ IPS = {
         "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
         "SAXI_##",
     ),
+    "ila": Ip(
+        "C_NUM_OF_PROBES C_DATA_DEPTH C_INPUT_PIPE_STAGES C_EN_STRG_QUAL C_ADV_TRIGGER ALL_PROBE_SAME_MU_CNT "
+        "C_PROBE#_WIDTH C_PROBE##_WIDTH"
+    ),
+    "vio": Ip("C_NUM_PROBE_IN C_NUM_PROBE_OUT C_EN_SYNCHRONIZATION C_PROBE_IN#_WIDTH C_PROBE_IN##_WIDTH"),
     "proc_sys_reset": Ip("", "slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
     "smartconnect": Ip("NUM_SI NUM_MI", "aclk aresetn", buses="S##_AXI M##_AXI"),
     "util_ds_buf": Ip("C_BUF_TYPE", "", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),

@@ -14,8 +14,9 @@ from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
 
 _OPTIONS = {
-    "": {"platform", "kernel_frequency", "save-temps"},
+    "": {"platform", "kernel_frequency", "save-temps", "debug"},
     "connectivity": {"nk", "sp", "stream_connect", "connect", "slr"},
+    "debug": {"chipscope", "protocol"},
 }
 """Options of v++ (UG1393) that a link configuration may have, by section."""
 
@@ -65,6 +66,7 @@ class _Check:
         yield from self._streams()
         yield from self._wires()
         yield from self._slrs()
+        yield from self._watched()
 
     def _of(self, key: str) -> list[_Line]:
         return [line for line in self._lines if line.key == key]
@@ -181,6 +183,14 @@ class _Check:
                 yield self._at(line, f"there is no instance {unit}")
             if die not in {f"SLR{number}" for number in range(self._board.dies)}:
                 yield self._at(line, f"the FPGA has no {die}")
+
+    def _watched(self) -> Iterator[Problem]:
+        memories = self._ports("master")
+        buses = {"protocol": memories, "chipscope": memories | self._ports("write_only", "read_only")}
+        for key, ports in buses.items():
+            for line in self._of(key):
+                if line.value.replace(":", ".") not in ports:
+                    yield self._at(line, f"there is no port {line.value} for a debug core")
 
     def _each_once(self, wanted: set[str], given: Counter[str], what: str, key: str) -> Iterator[Problem]:
         for port in sorted(wanted):
