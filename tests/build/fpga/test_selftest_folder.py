@@ -3,16 +3,26 @@
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 from support.command_line import p4sgd
 from support.placement import placed
-from support.vendor_checks import check_all
+from support.vendor_checks import CHECKS, check_all
+from support.vendor_checks.folder import open_vendor_folder
 
+from p4sgd.build.fpga.check import check
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.devices import BOARDS, DEVICES
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
+from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
 
 CONFIGS = ("u280", "u280_wide", "u55c", "u50")
+
+COMMANDS = ("p4sgd build selftest --config u280 --out selftest", "p4sgd build check selftest")
+"""Those of README.md."""
+
+FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
+"""Without Verilator, which reads the folder of README.md by the command that checks it."""
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +89,25 @@ def test_ports_are_those_of_the_worker(folder, vitis_folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_folders_of_the_boards(name, tmp_path):
-    """Every port is tested on the die of the engine that has it at the worker."""
-    out, board = tmp_path / "out", BOARDS[name]
-    build(name, out, board=board, self_test=True)
-    report = check_all(out)
+def test_folders_of_the_boards(name, tmp_path, monkeypatch):
+    """Every port is tested on the die of the engine that has it at the worker. One is made as README.md does."""
+    monkeypatch.chdir(tmp_path)
+    out, board = tmp_path / "selftest", BOARDS[name]
+    if name == "u280":
+        for command in COMMANDS:
+            done = CliRunner().invoke(main, command.split()[1:])
+            assert done.exit_code == 0, done.output
+    else:
+        build(name, out, board=board, self_test=True)
+    report = check(open_vendor_folder(out), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     config, device = PRESETS[name](), DEVICES[board]
     dies = placed(out)
     tests = {die: [cell for cell in cells if "test" in cell] for die, cells in dies.items()}
-    assert sum(map(len, tests.values())) == config.memories
     for die, engines in enumerate(engines_by_die(config.engines, device)):
         ports = [engine * config.ports + port for engine in engines for port in range(config.ports)]
         ports += [config.labels_memory] * (die == shared_die(device))
         assert tests[die] == [f"component/test{port}" for port in ports]
-    assert sum("slice" in cell for cells in dies.values() for cell in cells) == sum(
-        map(len, slice_dies(config, device))
-    )
-    assert len(memories(out / "link_hw.cfg")) == config.memories
+    slices = [cell for cells in dies.values() for cell in cells if "slice" in cell]
+    assert len(slices) == sum(map(len, slice_dies(config, device)))
+    assert len(memories(out / "link_hw.cfg")) == sum(map(len, tests.values())) == config.memories
