@@ -33,6 +33,8 @@ SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
 ELSEWHERE = {
     "build vitis --config u280 --out worker": "build/fpga/test_full_size.py",
     "build check worker": "build/fpga/test_full_size.py",
+    "build selftest --config u280 --out selftest": "build/fpga/test_selftest_folder.py",
+    "build check selftest": "build/fpga/test_selftest_folder.py",
     "resources --config tiny --unit engine": "host/cli/test_resources_command.py",
 }
 """Commands that take long, and the test that runs each of them."""

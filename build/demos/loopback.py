@@ -2,126 +2,19 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, ClockSignal, Const, Elaboratable, Instance, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import ClockSignal, Const, Elaboratable, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import io, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from p4sgd.build.demos.serial import BAUD, Report
-from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, Axi4LiteSignature, FrameBeat
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.kernel.selftest import FrameChecker, FrameSource
 from p4sgd.hw.kernel.verilog import cmac_kernel, with_ports
 from p4sgd.hw.spec.cmac import CONTROL, STATUS
+from p4sgd.hw.spec.selftest import WORD_BITS
 
-__all__ = [
-    "FREE_MEGAHERTZ",
-    "NUMBER_BITS",
-    "FrameChecker",
-    "FrameSource",
-    "LinkControl",
-    "Loopback",
-    "LoopbackDemonstration",
-    "frame",
-]
-
-
-NUMBER_BITS = 32
-"""Width of a frame's number and of the counters."""
-
-_HEADER = bytes.fromhex("020000000002 020000000001 88b6")
-"""Destination, source (both locally administered), and the second EtherType for experiments (IEEE 802)."""
-
-_ALL_BYTES = (1 << FRAME_BEAT_BYTES) - 1
-
-
-def frame(number: Value) -> Value:
-    """Data of a 64-byte frame: a header, then the frame's number repeated, each time with other bits inverted.
-
-    Parameters
-    ----------
-    number
-        Unsigned, `NUMBER_BITS` wide.
-    """
-    words = -(-8 * (FRAME_BEAT_BYTES - len(_HEADER)) // NUMBER_BITS)
-    header = Const(int.from_bytes(_HEADER, "little"), 8 * len(_HEADER))
-    inverted = [Const(0x9E37_79B9 * index % (1 << NUMBER_BITS), NUMBER_BITS) for index in range(words)]
-    return Cat(header, *(number ^ bits for bits in inverted))[: 8 * FRAME_BEAT_BYTES]
-
-
-class FrameSource(wiring.Component):
-    """Source of single-beat frames, numbered from 0, at the full rate of its sink.
-
-    Members
-    -------
-    enable : In(1)
-        Whether to start further frames.
-    frames : Out(stream of FrameBeat)
-    sent : Out(32)
-        Number of frames sent.
-    """
-
-    enable: Signal
-    frames: stream.Interface
-    sent: Signal
-
-    def __init__(self) -> None:
-        super().__init__({"enable": In(1), "frames": Out(stream.Signature(FrameBeat)), "sent": Out(NUMBER_BITS)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        beat = self.frames.payload
-        m.d.comb += [beat.data.eq(frame(self.sent)), beat.keep.eq(_ALL_BYTES), beat.last.eq(1)]
-        with m.If(~self.frames.valid | self.frames.ready):
-            m.d.sync += self.frames.valid.eq(self.enable)
-        with m.If(self.frames.valid & self.frames.ready):
-            m.d.sync += self.sent.eq(self.sent + 1)
-        return m
-
-
-class FrameChecker(wiring.Component):
-    """Sink that compares frames with those of a `FrameSource`. Counters lag the frames by a cycle.
-
-    Members
-    -------
-    frames : In(stream of FrameBeat)
-        Always ready.
-    received : Out(32)
-        Number of intact frames.
-    wrong : Out(32)
-        Number of beats that are not an intact frame.
-    missing : Out(32)
-        Number of frames skipped between received ones, modulo 2^32. A frame out of order counts as many.
-    """
-
-    frames: stream.Interface
-    received: Signal
-    wrong: Signal
-    missing: Signal
-
-    def __init__(self) -> None:
-        counters = dict.fromkeys(("received", "wrong", "missing"), Out(NUMBER_BITS))
-        super().__init__({"frames": In(stream.Signature(FrameBeat)), **counters})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        beat = self.frames.payload
-        number = Signal(NUMBER_BITS)
-        right = Signal()
-        m.d.comb += [
-            self.frames.ready.eq(1),
-            number.eq(beat.data[8 * len(_HEADER) :][:NUMBER_BITS]),
-            right.eq((beat.data == frame(number)) & beat.keep.all() & beat.last),
-        ]
-        expected = Signal(NUMBER_BITS)
-        with m.If(self.frames.valid):
-            with m.If(right):
-                m.d.sync += [
-                    expected.eq(number + 1),
-                    self.received.eq(self.received + 1),
-                    self.missing.eq(self.missing + (number - expected)),
-                ]
-            with m.Else():
-                m.d.sync += self.wrong.eq(self.wrong + 1)
-        return m
+__all__ = ["FREE_MEGAHERTZ", "LinkControl", "Loopback", "LoopbackDemonstration"]
 
 
 FREE_MEGAHERTZ = 50
@@ -250,7 +143,7 @@ class Loopback(wiring.Component):
         }
         m.submodules.report = report = Report(
             "p4sgd loopback status {status} sent {sent} received {received} wrong {wrong} missing {missing}",
-            dict.fromkeys(numbers, NUMBER_BITS),
+            dict.fromkeys(numbers, WORD_BITS),
             period_cycles=self._clock_hz,
             bit_cycles=round(self._clock_hz / self._baud),
         )

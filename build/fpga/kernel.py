@@ -14,6 +14,7 @@ from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
     aggregator_documents,
     cmac_documents,
+    selftest_documents,
     worker_documents,
 )
 from p4sgd.hw.kernel.verilog import (
@@ -22,9 +23,10 @@ from p4sgd.hw.kernel.verilog import (
     aggregator_kernel,
     cmac_kernel,
     emulated_cmac_kernel,
+    selftest_kernel,
     worker_kernel,
 )
-from p4sgd.hw.spec import registers
+from p4sgd.hw.spec import registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
@@ -46,6 +48,7 @@ __all__ = [
     "find_buses",
     "kernel_xml",
     "memory_bus",
+    "self_test",
     "worker",
 ]
 
@@ -136,6 +139,8 @@ class Kernel:
         Its register map, and the prefix of the names of the map's files.
     pointers
         Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
+    settings
+        Cells of registers, by their path, in which settings have some cycles to arrive; empty if there are none.
     scalars
         Other registers that are arguments; a kernel without memory needs some.
     ip
@@ -148,8 +153,14 @@ class Kernel:
     documents: RegisterDocuments
     prefix: str = ""
     pointers: Mapping[str, Register] = field(default_factory=dict)
+    settings: str = ""
     scalars: tuple[Register, ...] = ()
     ip: str | None = None
+
+    @property
+    def debug_script(self) -> str | None:
+        """File that makes its debug cores; None if it has none."""
+        return f"{self.name}_debug.tcl" if self.verilog.debug_cores else None
 
     @property
     def vlnv(self) -> str:
@@ -180,16 +191,44 @@ def memory_bus(number: int) -> str:
     return f"m_axi_gmem{number}"
 
 
-def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
-    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA."""
+def worker(config: WorkerConfig, device: Device, build_id: int = 0, *, debug: bool = False) -> Kernel:
+    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA.
+
+    For ``debug`` it has a logic analyser.
+    """
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
         "p4sgd_worker",
-        worker_kernel(config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)]),
+        worker_kernel(
+            config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)], debug=debug
+        ),
         registers.CTRL,
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
+        settings="component/worker/engine*/stable_reg[*]",
+    )
+
+
+def self_test(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
+    """The kernel that tests the memory ports of a worker, as it would be on an FPGA, and the MACs of all cages.
+
+    Raises
+    ------
+    ValueError
+        If the worker has too many memory ports.
+    """
+    cages = len(device.cages)
+    sizes = selftest.Sizes.of(config, cages)
+    slices = [len(dies) for dies in slice_dies(config, device)]
+    return Kernel(
+        selftest.KERNEL,
+        selftest_kernel(config, cages=cages, build_id=build_id, slices=slices),
+        CTRL,
+        selftest_documents(sizes, build_id),
+        "selftest_",
+        pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
+        settings="component/test*/stable_reg[*]",
     )
 
 
@@ -205,8 +244,10 @@ def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
     )
 
 
-def cmac(port: int, build_id: int = 0) -> Kernel:
+def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
     """The kernel of the MAC of a QSFP28 port, which runs without being started.
+
+    For ``debug`` it has a core that shows the link.
 
     Every port has a kernel of its own, because each MAC is at another place of the FPGA.
     """
@@ -214,7 +255,7 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
     ip = f"{name}_usplus"
     return Kernel(
         name,
-        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip),
+        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug),
         CTRL,
         cmac_documents(build_id),
         "cmac_",

@@ -4,17 +4,17 @@ A configuration names the kernels, the memory of every memory port, the streams 
 shell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "worker_xclbin"]
+__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "selftest_xclbin", "worker_xclbin"]
 
 
 _FIFO_DEPTH = 16
@@ -39,6 +39,8 @@ class Design:
         Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     dies
         Die of each instance that is placed on a single one.
+    debug
+        Whether v++ adds debug cores at ports of kernels.
     """
 
     kernels: tuple[Kernel, ...]
@@ -47,6 +49,7 @@ class Design:
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
     dies: dict[str, int] = field(default_factory=dict)
+    debug: bool = False
 
 
 def bank(channels: range, other: str) -> str:
@@ -77,6 +80,7 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
         "save-temps=1",
+        *(["debug=1"] if design.debug else []),
         "",
         "[connectivity]",
         # Instances get the names that v++ chooses, <kernel>_1, <kernel>_2, …: between names of a list UG1393 has a dot
@@ -86,8 +90,26 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         *(f"stream_connect={source}:{sink}:{_FIFO_DEPTH}" for source, sink in design.streams),
         *(f"connect={one}:{other}" for one, other in design.wires),
         *(f"slr={unit}:SLR{die}" for unit, die in design.dies.items()),
+        *(_watched(design.kernels) if design.debug else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
+    """The section of a configuration by which v++ adds debug cores at ports of kernels (UG1393, --debug Options).
+
+    A logic analyser records the first and the last memory port of a kernel, and its streams. At every memory port there
+    would be too many: each takes some 20 block RAMs. All memory ports have a protocol checker, which is small.
+    """
+    yield from ("", "[debug]")
+    for kernel in kernels:
+        if kernel.ip:
+            continue  # its streams are those of the others
+        memories = [bus.name for bus in kernel.buses_of(BusKind.MEMORY)]
+        streams = [bus.name for bus in kernel.buses_of(BusKind.STREAM)]
+        yield from (f"protocol={kernel.unit}:{name}" for name in memories)
+        recorded = dict.fromkeys([*memories[:1], *memories[-1:], *streams])
+        yield from (f"chipscope={kernel.unit}:{name}" for name in recorded)
 
 
 @dataclass(frozen=True)
@@ -105,18 +127,23 @@ class Xclbin:
     summaries
         Description of the design by target.
     aggregator
-        Size of the aggregator, which is on the board, or beside the workers in the emulator.
+        Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
     worker, memory
-        Size of the worker, and its memories; None for an aggregator.
+        Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
     """
 
     name: str
     board: str
     designs: Mapping[str, Design]
     summaries: Mapping[str, str]
-    aggregator: AggregatorConfig
+    aggregator: AggregatorConfig | None
     worker: WorkerConfig | None = None
     memory: HbmMap | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether the design for the emulator is a cluster that can train."""
+        return self.worker is not None and self.aggregator is not None
 
     @property
     def kernels(self) -> dict[str, Kernel]:
@@ -128,7 +155,7 @@ _EMULATED_WORKERS = 2
 """Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
 
 
-def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
     A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
@@ -143,6 +170,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         One of `DEVICES`.
     build_id
         Number that the BUILD_ID registers give.
+    debug
+        Whether kernels have debug cores.
 
     Raises
     ------
@@ -152,31 +181,25 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
     device = DEVICES[board]
-    memory = map_memories(config, device.hbm)
-    if not memory.channels[-1] and not device.shell.other_memory:
-        raise ValueError(
-            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
-            "for the labels: choose a configuration with fewer engines"
-        )
-    worker = kernels.worker(config, device, build_id)
-    mac = kernels.cmac(0, build_id)
+    memory = _memory(config, device)
+    worker = kernels.worker(config, device, build_id, debug=debug)
+    mac = kernels.cmac(0, build_id, debug=debug)
     count = min(_EMULATED_WORKERS, max(1, device.hbm.channels // config.memories))
     stand_in = kernels.emulated_cmac(build_id)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
-    memories = {
-        memory_bus(number): bank(channels, device.shell.other_memory) for number, channels in enumerate(memory.channels)
-    }
+    memories = _memories((worker.unit_at(index) for index in range(count)), memory, device)
     return Xclbin(
         worker.name,
         board,
         {
             "hw": Design(
                 (worker, mac),
-                memories={f"{worker.unit}.{bus}": channels for bus, channels in memories.items()},
+                memories=_memories([worker.unit], memory, device),
                 streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
                 wires=tuple(_wires(mac, device, 0)),
                 dies={mac.unit: device.network_die},
+                debug=debug,
             ),
             "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
         },
@@ -191,9 +214,9 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
 
 
 def _emulated_cluster(
-    worker: Kernel, stand_in: Kernel, aggregator: Kernel, memories: Mapping[str, str], count: int
+    worker: Kernel, stand_in: Kernel, aggregator: Kernel, memories: dict[str, str], count: int
 ) -> Design:
-    """Workers behind stand-ins for their MACs, each of which is connected to a port of an aggregator."""
+    """So many workers behind stand-ins for their MACs, each of which is connected to a port of an aggregator."""
     streams: list[tuple[str, str]] = []
     for index in range(count):
         one, mac = worker.unit_at(index), stand_in.unit_at(index)
@@ -206,17 +229,17 @@ def _emulated_cluster(
     return Design(
         (worker, stand_in, aggregator),
         {worker.name: count, stand_in.name: count},
-        {f"{worker.unit_at(index)}.{bus}": memory for index in range(count) for bus, memory in memories.items()},
+        memories,
         tuple(streams),
     )
 
 
-def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xclbin:
+def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
     """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
     ----------
-    board, build_id
+    board, build_id, debug
         As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
@@ -230,7 +253,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
     config = AggregatorConfig(ports=len(device.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
-    macs = [kernels.cmac(port, build_id) for port in ports]
+    macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
     return Xclbin(
         aggregator.name,
         board,
@@ -243,6 +266,7 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
                 ),
                 wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
                 dies={kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                debug=debug,
             ),
             "hw_emu": Design(
                 (aggregator,),
@@ -255,6 +279,73 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
         },
         config,
     )
+
+
+def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+    """A self-test with the memory ports of a worker, and the MACs of all QSFP28 ports.
+
+    Parameters are those of `worker_xclbin`, and so are the errors. In the emulator every Ethernet port is looped back.
+    """
+    device = DEVICES[board]
+    memory = _memory(config, device)
+    test = kernels.self_test(config, device, build_id)
+    ports = range(len(device.cages))
+    macs = [kernels.cmac(port, build_id) for port in ports]
+    memories = _memories([test.unit], memory, device)
+    return Xclbin(
+        test.name,
+        board,
+        {
+            "hw": Design(
+                (test, *macs),
+                memories=memories,
+                streams=(
+                    *(_stream(test, macs[port], f"tx{port}", "tx") for port in ports),
+                    *(_stream(macs[port], test, "rx", f"rx{port}") for port in ports),
+                ),
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                dies={mac.unit: device.network_die for mac in macs},
+            ),
+            "hw_emu": Design(
+                (test,),
+                memories=memories,
+                streams=tuple(_stream(test, test, f"tx{port}", f"rx{port}") for port in ports),
+            ),
+        },
+        {
+            "hw": "a self-test of the memory ports of a worker and the MACs of all QSFP28 ports",
+            "hw_emu": "a self-test whose Ethernet ports are looped back, as MACs cannot be emulated",
+        },
+        None,
+        config,
+        memory,
+    )
+
+
+def _memory(config: WorkerConfig, device: Device) -> HbmMap:
+    """Map the memories of a worker to channels.
+
+    Raises
+    ------
+    ValueError
+        As `worker_xclbin`.
+    """
+    memory = map_memories(config, device.hbm)
+    if not memory.channels[-1] and not device.shell.other_memory:
+        raise ValueError(
+            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
+            "for the labels: choose a configuration with fewer engines"
+        )
+    return memory
+
+
+def _memories(units: Iterable[str], memory: HbmMap, device: Device) -> dict[str, str]:
+    """Memory of each memory port of instances of a kernel, as in `Design`."""
+    return {
+        f"{unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
+        for unit in units
+        for number, channels in enumerate(memory.channels)
+    }
 
 
 def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> tuple[str, str]:

@@ -12,12 +12,21 @@ from itertools import pairwise
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import Device
 from p4sgd.hw.kernel.kernels import slice_name
+from p4sgd.hw.kernel.selftest import port_test_name
 from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = ["engines_by_die", "floorplan", "kernel_placement", "placement", "shared_die", "slice_dies"]
+__all__ = [
+    "engines_by_die",
+    "floorplan",
+    "kernel_placement",
+    "placement",
+    "selftest_placement",
+    "shared_die",
+    "slice_dies",
+]
 
 
 _HEAD = """\
@@ -66,9 +75,13 @@ def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
     These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
     as in `WorkerConfig.memories`.
     """
+    return [_way(die, device.memory_die) for die in _master_dies(config, device)]
+
+
+def _master_dies(config: WorkerConfig, device: Device) -> list[int]:
+    """Die of the worker's part that uses each memory port."""
     dies = enumerate(engines_by_die(config.engines, device))
-    masters = [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(device)]
-    return [_way(die, device.memory_die) for die in masters]
+    return [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(device)]
 
 
 def _way(start: int, end: int) -> range:
@@ -121,6 +134,22 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device
     """
     dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, device)
     cells = [[f"component/worker/{name}" for name in names] for names in dies]
+    return _with_slices(cells, config, device)
+
+
+def selftest_placement(config: WorkerConfig, device: Device) -> list[list[str]]:
+    """Cells of a self-test's kernel for each die: what tests a memory port is where the worker has that port.
+
+    Parameters are those of `kernel_placement`.
+    """
+    cells: list[list[str]] = [[] for _ in range(device.dies)]
+    for memory, die in enumerate(_master_dies(config, device)):
+        cells[die].append(f"component/{port_test_name(memory)}")
+    return _with_slices(cells, config, device)
+
+
+def _with_slices(cells: list[list[str]], config: WorkerConfig, device: Device) -> list[list[str]]:
+    """Cells of a kernel for each die, with those of its register slices."""
     for memory, way in enumerate(slice_dies(config, device)):
         for place, die in enumerate(way):
             cells[die].append(f"component/{slice_name(memory, place)}")

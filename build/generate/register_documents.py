@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict, dataclass
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.hw.spec import aggregator, cmac, registers
+from p4sgd.hw.spec import aggregator, cmac, registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Register
 
-__all__ = ["RegisterDocuments", "aggregator_documents", "cmac_documents", "worker_documents"]
+__all__ = ["RegisterDocuments", "aggregator_documents", "cmac_documents", "selftest_documents", "worker_documents"]
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,19 @@ def cmac_documents(build_id: int = 0) -> RegisterDocuments:
         config={},
         config_hash=None,
         registers=list(cmac.after_reset(build_id)),
+    )
+
+
+def selftest_documents(sizes: selftest.Sizes, build_id: int = 0) -> RegisterDocuments:
+    """Documents of the registers of a self-test's kernel; ``build_id`` is the value of BUILD_ID."""
+    return RegisterDocuments(
+        owner="a self-test",
+        prefix="P4SGD_SELFTEST",
+        magic=selftest.MAGIC,
+        abi_version=selftest.ABI_VERSION,
+        config=asdict(sizes),
+        config_hash=None,
+        registers=list(selftest.after_reset(sizes, build_id)),
     )
 
 

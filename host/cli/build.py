@@ -12,7 +12,7 @@ from p4sgd.host.cli.options import NameFrom, common_options, hardware_configurat
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
-__all__ = ["build", "check", "demo", "show", "vitis", "vivado", "writing"]
+__all__ = ["build", "check", "demo", "selftest", "show", "vitis", "vivado", "writing"]
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,8 +41,17 @@ def _cables() -> Iterable[str]:
     return CABLES
 
 
-def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], _Command]:
-    """The options of `build vitis` and `build vivado`; ``boards`` returns the boards of the command."""
+def _board_options(boards: Callable[[], Iterable[str]], *, packets: bool = True) -> Callable[[_Command], _Command]:
+    """The options of commands that make folders for boards.
+
+    Parameters
+    ----------
+    boards
+        Returns the boards of the command.
+    packets
+        Whether the design has packets, which may travel in UDP.
+    """
+    udp = click.option("--udp", is_flag=True, help=f"Send packets in UDP, for networks with routers. {_NOT_DRIVEN}")
     options = (
         click.option(
             "--build-id",
@@ -57,7 +66,7 @@ def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], 
             help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
             "setting, which is between the two.",
         ),
-        click.option("--udp", is_flag=True, help=f"Send packets in UDP, for networks with routers. {_NOT_DRIVEN}"),
+        *((udp,) if packets else ()),
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
         click.option(
             "--board",
@@ -137,7 +146,7 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
 
 
 def show(
-    output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str], *, udp: bool
+    output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str], *, udp: bool = False
 ) -> None:
     """Print the files that were written, and the next commands."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
@@ -152,12 +161,18 @@ def show(
 
 @click.command()
 @click.option("--aggregator", is_flag=True, help="Build an aggregator between the board's ports instead of a worker.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Add debug cores: logic analysers of memory ports, streams, dots and sums, and the state of the link.",
+)
 @_board_options(_with_shells)
 def vitis(
     name: str | None,
     board: str | None,
     out: Path,
     aggregator: bool,
+    debug: bool,
     udp: bool,
     build_id: int,
     cable: str | None,
@@ -177,13 +192,37 @@ def vitis(
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable)
+            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable, debug=debug)
     facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory:
         facts["image_bytes"] = xclbin.memory.image_bytes
     show(output, out, files, facts, ["make check", "make"], udp=udp)
     if xclbin.memory:
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
+
+
+@click.command()
+@_board_options(_with_shells, packets=False)
+def selftest(
+    name: str | None, board: str | None, out: Path, build_id: int, cable: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Write the folder from which Vitis builds a test of a board.
+
+    The xclbin has the memory ports of the configuration's worker, at the same memories and on the same dies, and the
+    MACs of all cages. `p4sgd doctor --self-test` loads it, and says how fast and how right they are. It is much smaller
+    than a worker, so build it first. DIR is written whole or not at all. An earlier output is replaced; a folder with
+    other files in it is refused.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    config = _needed(name)
+    board = _board_of(config, board, _with_shells())
+    with output.working(f"making the self-test for {board}"):
+        from p4sgd.build.fpga.vitis import build
+
+        with writing(out, ValueError):
+            files, xclbin = build(config, out, board=board, build_id=build_id, cable=cable, self_test=True)
+    facts: dict[str, Any] = {"config": config, "board": board, "kernels": list(xclbin.kernels)}
+    show(output, out, files, facts, ["make check", "make", f"p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin"])
 
 
 @click.command()
@@ -291,5 +330,5 @@ def build() -> None:
     """Write or check folders for AMD's tools."""
 
 
-for _command in (vitis, vivado, check, demo):
+for _command in (vitis, vivado, selftest, check, demo):
     build.add_command(_command)

@@ -1,7 +1,7 @@
-"""The command `p4sgd doctor`: an examination of a cluster's network."""
+"""The command `p4sgd doctor`: an examination of a cluster's network, or the self-test of boards."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from p4sgd.host.cli.options import (
     is_given,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.run.checks import CLUSTER, find_cluster_file
 
 if TYPE_CHECKING:
@@ -39,6 +39,33 @@ __all__ = ["doctor"]
     help="Hardware configuration of each worker of a simulated cluster.",
 )
 @fault_option
+@click.option(
+    "--self-test",
+    "xclbin",
+    type=click.Path(path_type=Path),
+    metavar="XCLBIN",
+    help="Examine boards of this machine instead, with the xclbin of p4sgd build selftest.",
+)
+@click.option(
+    "--board",
+    "boards",
+    multiple=True,
+    metavar="xrt:ADDRESS",
+    help="With --self-test: a board to examine; may be repeated. By default all that p4sgd info lists as ready.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1, 512),
+    default=16,
+    show_default=True,
+    metavar="MIB",
+    help="With --self-test: MiB of its memory that each port reads, from the start of its first channel.",
+)
+@click.option(
+    "--cable",
+    is_flag=True,
+    help="With --self-test: frames leave the board. A cable joins its two cages, or each has a loop-back plug.",
+)
 @common_options
 def doctor(
     device: str,
@@ -46,10 +73,14 @@ def doctor(
     workers: int,
     name: str | None,
     fault: tuple[tuple[str, float], ...],
+    xclbin: Path | None,
+    boards: tuple[str, ...],
+    memory: int,
+    cable: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Find out what is wrong with a cluster's network.
+    """Find out what is wrong with a cluster's network, or with a board.
 
     Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
     every worker and check: worker (does it answer, and is it the right one?), board (what are its card's power and
@@ -57,8 +88,17 @@ def doctor(
     accept its packets?), allreduce (does it receive the sums?) and weights (are they exact?). Problems follow, each
     with a remedy. After a check has failed, checks that depend on it are left out.
 
-    Exit status: 0 if training works, 1 if not. The contents of the workers' memories are lost.
+    With --self-test the table has a row for each board's clock, memory port and cage. A port reads alone, with all
+    others, and single beats, compares what it reads, and writes, if a worker does at that port. Frames come back within
+    the transceivers of the cage, so no cable is needed.
+
+    Exit status: 0 if training works, 1 if not. The contents of the workers' and boards' memories are lost.
     """
+    if xclbin is not None:
+        _refuse_given("device", "cluster", "workers", "name", "fault", why="has no use with --self-test")
+        _self_test(xclbin, boards, memory << 20, not cable, Output(as_json=as_json, quiet=quiet))
+        return
+    _refuse_given("boards", "memory", "cable", why="is for --self-test")
     from p4sgd.host.devices import DEVICES, open_device
 
     if not DEVICES[device].has_network:
@@ -67,7 +107,7 @@ def doctor(
     output = Output(as_json=as_json, quiet=quiet)
     opening = SIMULATOR_OPENING if device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
-        from p4sgd.host.doctor import Result, examine
+        from p4sgd.host.doctor import examine
         from p4sgd.hw.spec.config import PRESETS
 
         options: dict[str, Any] = dict(fault)
@@ -75,45 +115,15 @@ def doctor(
         if file is not None:
             from p4sgd.host.aggregators.cluster_file import read_cluster
 
-            _refuse_given("workers", "name", "fault")
+            _refuse_given("workers", "name", "fault", why=f"is for simulated clusters, not for --device {CLUSTER}")
             found = read_cluster(file)
             options["cluster"], workers, name = found, len(found.workers), None
         opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
-    output.document(
-        {
-            "device": device,
-            "workers": workers,
-            "config": name,
-            "healthy": examination.healthy,
-            "complete": examination.complete,
-            "findings": [
-                {
-                    "worker": finding.worker,
-                    "check": finding.check,
-                    "result": finding.result.value,
-                    "problem": finding.problem,
-                    "remedy": finding.remedy,
-                    "evidence": finding.evidence,
-                }
-                for finding in examination.findings
-            ],
-        }
-    )
-    output.table(
-        ["worker", "check", "result", "evidence"],
-        [
-            (_worker(finding), finding.check, finding.result.value, _text(finding.evidence))
-            for finding in examination.findings
-        ],
-        texts=4,
-        wraps=True,
-    )
-    for finding in examination.findings:
-        if finding.result is not Result.PASSED:
-            remedy = f": {finding.remedy}" if finding.remedy else ""
-            output.say(f"{finding.result.value}: {_subject(finding)}{finding.problem}{remedy}")
+    facts = {"device": device, "workers": workers, "config": name}
+    facts |= {"healthy": examination.healthy, "complete": examination.complete}
+    _show(output, facts, "worker", [(finding.worker, finding) for finding in examination.findings])
     if not examination.complete:
         output.say("checks that depend on these were left out")
     if not examination.healthy:
@@ -121,20 +131,78 @@ def doctor(
     output.say("the cluster can train")
 
 
-def _refuse_given(*names: str) -> None:
-    """Refuse options that a cluster file or a real network decides."""
-    for param in click.get_current_context().command.params:
-        if param.name in names and is_given(param.name):
-            raise UserError(f"{param.opts[0]} is for simulated clusters: leave it out with --device {CLUSTER}")
+def _show(
+    output: Output, facts: Mapping[str, Any], column: str, findings: Sequence[tuple[int | str | None, "Finding"]]
+) -> None:
+    """Print findings, each with whom it is of (None: of all), as a document after some facts, as a table, as sentences.
 
-
-def _worker(finding: "Finding") -> str:
-    return "all" if finding.worker is None else str(finding.worker)
-
-
-def _subject(finding: "Finding") -> str:
-    return "" if finding.worker is None else f"worker {finding.worker}: "
+    ``column`` is what to call those whom they are of.
+    """
+    rows = [
+        {
+            column: who,
+            "check": finding.check,
+            "result": finding.result.value,
+            "problem": finding.problem,
+            "remedy": finding.remedy,
+            "evidence": finding.evidence,
+        }
+        for who, finding in findings
+    ]
+    output.document({**facts, "findings": rows})
+    output.table(
+        [column, "check", "result", "evidence"],
+        [
+            ("all" if who is None else str(who), finding.check, finding.result.value, _text(finding.evidence))
+            for who, finding in findings
+        ],
+        texts=4,
+        wraps=True,
+    )
+    for who, finding in findings:
+        if finding.problem:
+            subject = "" if who is None else f"{column} {who}: "
+            remedy = f": {finding.remedy}" if finding.remedy else ""
+            output.say(f"{finding.result.value}: {subject}{finding.problem}{remedy}")
 
 
 def _text(evidence: Mapping[str, int | str]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in evidence.items())
+
+
+def _refuse_given(*names: str, why: str) -> None:
+    """Refuse options that decide nothing here."""
+    for param in click.get_current_context().command.params:
+        if param.name in names and is_given(param.name):
+            raise UserError(f"{param.opts[0]} {why}: leave it out")
+
+
+_FRAMES = 10_000_000
+"""Frames that a cage sends in a self-test: 0.07 s at 100 Gb/s."""
+
+
+def _self_test(xclbin: Path, boards: tuple[str, ...], size: int, loopback: bool, output: Output) -> None:
+    """Run the self-test of boards and print what it finds."""
+    from p4sgd.host.doctor import Finding, Result, examine_self_test
+    from p4sgd.host.xrt.board import BoardAddress, find_boards, parse_device
+    from p4sgd.host.xrt.selftest import BoardSelfTest
+
+    found = list(boards) or [str(board) for board in find_boards() if board.is_ready]
+    if not found:
+        raise UserError("no board of this machine is ready: p4sgd info lists them, --board names one")
+    findings: list[tuple[str, Finding]] = []
+    for address in [BoardAddress(device, xclbin, unit) for device, unit in map(parse_device, found)]:
+        with output.working(f"testing {address}"):
+            try:
+                with contextlib.closing(BoardSelfTest(address)) as board:
+                    examined = examine_self_test(board, size=size, frames=_FRAMES, loopback=loopback)
+            except UserError:
+                raise
+            except P4sgdError as error:  # the other boards are tested all the same
+                examined = [Finding(None, "board", Result.FAILED, {}, str(error))]
+        findings += [(str(address), finding) for finding in examined]
+    healthy = all(finding.result is not Result.FAILED for _, finding in findings)
+    _show(output, {"self_test": str(xclbin), "healthy": healthy}, "board", findings)
+    if not healthy:
+        raise click.exceptions.Exit(FAILED)
+    output.say("a worker can be trusted with what was tested")

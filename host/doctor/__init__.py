@@ -1,6 +1,7 @@
-"""Diagnosis of a cluster's network: every worker's path to the aggregator and back is tried and judged."""
+"""Diagnosis of a cluster's network, where every worker's path to the aggregator and back is tried, and of boards."""
 
 from p4sgd.host.doctor.examination import examine
 from p4sgd.host.doctor.finding import Examination, Finding, Result
+from p4sgd.host.doctor.selftest import examine_self_test
 
-__all__ = ["Examination", "Finding", "Result", "examine"]
+__all__ = ["Examination", "Finding", "Result", "examine", "examine_self_test"]

@@ -7,7 +7,7 @@ from p4sgd.host.devices.device import Device
 from p4sgd.host.doctor.finding import Finding, Result
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
 
-__all__ = ["examine_ethernet"]
+__all__ = ["examine_ethernet", "why_down"]
 
 
 _WATCH_S = 0.5
@@ -44,14 +44,14 @@ def _judge(worker: int, before: LinkState, link: LinkState) -> Finding:
     evidence |= {name.lower(): link.counters[name] for name in _ERRORS if name in link.counters}
     if not status["up"]:
         evidence |= {name: value for name, value in status.items() if name not in evidence}
-        return Finding(worker, "ethernet", Result.FAILED, evidence, *_why_down(link))
+        return Finding(worker, "ethernet", Result.FAILED, evidence, *why_down(link))
     rises = {name: link.counters[name] - count for name, count in before.counters.items() if name in link.counters}
     if (found := _why_lossy(link, rises)) is not None:
         return Finding(worker, "ethernet", Result.WARNING, evidence, *found)
     return Finding(worker, "ethernet", Result.PASSED, evidence)
 
 
-def _why_down(link: LinkState) -> tuple[str, str]:
+def why_down(link: LinkState) -> tuple[str, str]:
     """Problem and remedy of a link that is down."""
     status = link.status
     both_ends = f"give both ends the same RS-FEC (here {'on' if link.rs_fec else 'off'}: rs_fec of the cluster file)"

@@ -30,7 +30,7 @@ class Finding:
         together.
     check
         Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or
-        ``weights``.
+        ``weights``; of a board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
     result
         Outcome of the check.
     evidence

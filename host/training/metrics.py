@@ -75,7 +75,7 @@ def _source(image: Image, form: FeatureFormat) -> Source:
 
 def quantised_activations(
     images: Sequence[Image],
-    weights: IntArray,
+    weights: Sequence[IntArray],
     features: FeatureFormat,
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
@@ -87,7 +87,7 @@ def quantised_activations(
     images
         The images of this process's workers.
     weights
-        int64 `WEIGHT` integers of all features, the bias last.
+        For each worker of the job, int64 `WEIGHT` integers in the order of its image's features.
     features
         Format of the features, with the planes that are read.
     samples
@@ -99,7 +99,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [image.layout.pad(weights[image.shard.columns].astype(np.int32)) for image in images]
+    own = [image.layout.pad(weights[image.shard.worker].astype(np.int32)) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     total = communicator.all_sum(np.sum(sums, axis=0))
@@ -118,7 +118,7 @@ _NEAR = _STEPS // 4
 """Places from 0 to where the search begins. By experiment on sparse data a quarter of a unit takes the fewest steps."""
 
 _BLOCK = 1 << 14
-"""Samples that are measured at once."""
+"""Samples or weights that are measured at once: what is allocated for them then stays in the cache."""
 
 _INTERPOLATIONS = 5
 """Steps of false position. For logistic and squared losses 2 to 4 are usually enough."""
@@ -182,7 +182,7 @@ def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[
 
 
 def _average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray | None, *arrays: FloatArray) -> float:
-    """`average` of a function of arrays, (samples,), block by block: what it allocates then stays in the cache."""
+    """`average` of a function of arrays, (samples,), block by block."""
     size, total = arrays[0].size, 0.0
     for first in range(0, size, _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -289,9 +289,13 @@ def penalty(weights: IntArray, l2: float, l1: float) -> float:
     """
     if not (l2 or l1):
         return 0.0
-    w = WEIGHT.to_real(weights)
-    # Not w @ w: how BLAS adds up depends on the number of threads.
-    return l2 / 2 * float((w * w).sum()) + l1 * float(np.abs(w).sum())
+    squares = magnitudes = 0.0
+    for first in range(0, weights.size, _BLOCK):
+        w = WEIGHT.to_real(weights[first : first + _BLOCK])
+        # Not w @ w: how BLAS adds up depends on the number of threads.
+        squares += float((w * w).sum()) if l2 else 0.0
+        magnitudes += float(np.abs(w).sum()) if l1 else 0.0
+    return l2 / 2 * squares + l1 * magnitudes
 
 
 def evaluate(model: Model | ModelSet, data: Dataset) -> dict[str, float]:

@@ -579,8 +579,9 @@ class _Training:
         if (ranks := self._sample_ranks) is not None:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
-        weights = self._prepared.join(session.read_weights())
-        metrics = self._measure_epoch(weights)
+        parts = session.read_weights()
+        weights = self._prepared.join(parts)
+        metrics = self._measure_epoch(weights, parts)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -626,26 +627,27 @@ class _Training:
             weighted=self._prepared.weighted,
         )
 
-    def _measure_epoch(self, weights: IntArray) -> dict[str, float]:
+    def _measure_epoch(self, weights: IntArray, parts: Sequence[IntArray]) -> dict[str, float]:
         """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
         if self._held_out:
-            return self._measure(weights)[1]
-        z, _ = self._fit(weights)
+            return self._measure(weights, parts)[1]
+        z, _ = self._fit(weights, parts)
         return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
-    def _measure(self, weights: IntArray) -> _Measured:
+    def _measure(self, weights: IntArray, parts: Sequence[IntArray]) -> _Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
-        z, intercept = self._fit(weights)
+        z, intercept = self._fit(weights, parts)
         model = self._prepared.fold(weights, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
 
-    def _fit(self, weights: IntArray) -> tuple[FloatArray, float]:
+    def _fit(self, weights: IntArray, parts: Sequence[IntArray]) -> tuple[FloatArray, float]:
         """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
+        ``parts`` are the weights of each worker.
         """
         prepared, y = self._prepared, self._real_labels
-        z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
+        z = quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
         intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
@@ -677,14 +679,14 @@ class _Training:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
         train = self._prepared.train
         if train is None:
-            return self._measure(weights)
+            return self._measure(weights, self._prepared.split(weights))
         if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
-            model, _, _ = self._measure(weights)
+            model, _, _ = self._measure(weights, self._prepared.split(weights))
             z = model.decision_function(train)
         return self._complete(model, z)
 

@@ -90,6 +90,11 @@ class BoardMac:
             return
         self._pulse("reset", rs_fec=on)
 
+    def set_loopback(self, on: bool) -> None:
+        """Let the transceivers receive what they send, or else what comes in. A change resets the link."""
+        if on != bool(self._client.read(cmac.CONTROL)["loopback"]):
+            self._pulse("reset", loopback=on)
+
     def _pulse(self, reset: str, **settings: int) -> None:
         """Set and clear a reset in CONTROL, together with other settings."""
         control = self._client.read(cmac.CONTROL) | settings

@@ -1,1 +1,1 @@
-"""Kernels: worker, aggregator and Ethernet MAC as top modules for the vendor's tools."""
+"""Kernels: worker, aggregator, self-test and Ethernet MAC as top modules for the vendor's tools."""

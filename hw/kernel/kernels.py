@@ -17,7 +17,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
 
-__all__ = ["AggregatorKernel", "WorkerKernel", "slice_name"]
+__all__ = ["AggregatorKernel", "WorkerKernel", "connect_memory", "slice_name"]
 
 
 def slice_name(memory: int, place: int) -> str:
@@ -26,6 +26,15 @@ def slice_name(memory: int, place: int) -> str:
     ``place`` counts the slices of a memory from the worker on, starting at 0.
     """
     return f"gmem{memory}_slice{place}"
+
+
+def connect_memory(m: Module, port: Any, kernel: Any, memory: int, slices: int) -> None:
+    """Connect a memory port within a kernel to the kernel's ``gmem<memory>``, through a number of register slices."""
+    for place in range(slices):
+        m.submodules[slice_name(memory, place)] = each = Axi4Slice(port.signature)
+        wiring.connect(m, port, each.master)
+        port = each.memory
+    wiring.connect(m, port, wiring.flipped(getattr(kernel, f"gmem{memory}")))
 
 
 class WorkerKernel(wiring.Component):
@@ -94,12 +103,7 @@ class WorkerKernel(wiring.Component):
         m.submodules.worker = worker = Worker(self._config, build_id=self._build_id, engine=self._engine)
         connect_control(m, self.control, worker.control)
         for i, count in enumerate(self._slices):
-            port = memory_port(self._config, worker, i)
-            for place in range(count):
-                m.submodules[slice_name(i, place)] = each = Axi4Slice(port.signature)
-                wiring.connect(m, port, each.master)
-                port = each.memory
-            wiring.connect(m, port, wiring.flipped(getattr(self, f"gmem{i}")))
+            connect_memory(m, memory_port(self._config, worker, i), self, i, count)
         wiring.connect(m, worker.tx, wiring.flipped(self.axis_tx))
         wiring.connect(m, wiring.flipped(self.axis_rx), worker.rx)
         return m

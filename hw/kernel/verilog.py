@@ -10,10 +10,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
+from p4sgd.hw.debug_cores import DebugCore
 from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel
 from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
+from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import BlackBox, instances, modules, to_verilog
@@ -26,6 +28,7 @@ __all__ = [
     "CMAC_KERNEL",
     "EMULATED_CMAC_KERNEL",
     "ID_BITS",
+    "SELFTEST_KERNEL",
     "WORKER_KERNEL",
     "KernelVerilog",
     "Port",
@@ -33,6 +36,7 @@ __all__ = [
     "aggregator_kernel",
     "cmac_kernel",
     "emulated_cmac_kernel",
+    "selftest_kernel",
     "with_ports",
     "worker_kernel",
 ]
@@ -166,6 +170,9 @@ WORKER_KERNEL = "p4sgd_worker_kernel"
 AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
 """Top module of the aggregator's kernel."""
 
+SELFTEST_KERNEL = "p4sgd_selftest_kernel"
+"""Top module of the self-test's kernel."""
+
 CMAC_KERNEL = "p4sgd_cmac_kernel"
 """Top module of a MAC's kernel."""
 
@@ -178,8 +185,8 @@ CMAC_IP = "p4sgd_cmac_usplus"
 ID_BITS = 1
 """Width of the IDs of memory ports. All IDs are 0."""
 
-_SLICE = re.compile(r"\\\S+\.gmem\d+_slice\d+")
-"""Name of the module of a register slice of a `WorkerKernel`."""
+_PLACED = re.compile(r"\\\S+\.(gmem\d+_slice\d+|test\d+)")
+"""Name of the module of a register slice to memory, or of a `PortTest` of a `SelfTestKernel`."""
 
 _SYNCHRONIZER = re.compile(r"^  reg (\[\d+:0\] )?stage0 ", re.MULTILINE)
 """First register of one of the `MarkedSynchronizers`, in its module."""
@@ -206,11 +213,14 @@ class KernelVerilog:
         All modules.
     ports
         Ports of the top module, in order.
+    debug_cores
+        Debug cores of which there are instances. Like other IP they are not part of the text.
     """
 
     top: str
     text: str
     ports: tuple[Port, ...]
+    debug_cores: tuple[DebugCore, ...] = ()
 
 
 def with_ports(kernel: wiring.Component) -> VendorPorts:
@@ -232,16 +242,27 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
     return VendorPorts(kernel, prefixes, id_bits=ID_BITS, attributes=True)
 
 
-def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
+def worker_kernel(
+    config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = (), debug: bool = False
+) -> KernelVerilog:
     """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
-    Parameters are those of a `WorkerKernel`. Its register slices are kept: Vivado may otherwise dissolve modules this
-    small, and then they could not be placed on their die by name.
+    Parameters are those of a `WorkerKernel`; for ``debug`` there are debug cores. Its register slices are kept: Vivado
+    may otherwise dissolve modules this small, and then they could not be placed on their die by name.
     """
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
-    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
-    return replace(written, text=_keep(written.text, filter(_SLICE.fullmatch, modules(written.text))))
+    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug)
+    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
+
+
+def selftest_kernel(
+    config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()
+) -> KernelVerilog:
+    """Verilog of the self-test's kernel. Parameters are those of a `SelfTestKernel`; what is placed by name is kept."""
+    kernel = SelfTestKernel(config, cages=cages, build_id=build_id, slices=slices)
+    written = _written(kernel, SELFTEST_KERNEL)
+    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:
@@ -249,7 +270,7 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
     return _written(AggregatorKernel(config, build_id=build_id), AGGREGATOR_KERNEL)
 
 
-def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP) -> KernelVerilog:
+def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP, debug: bool = False) -> KernelVerilog:
     """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
     Parameters
@@ -259,8 +280,10 @@ def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP
     top, mac
         Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is
         placed separately.
+    debug
+        Whether there are debug cores.
     """
-    written = _written(CmacKernel(build_id=build_id, mac=mac), top)
+    written = _written(CmacKernel(build_id=build_id, mac=mac), top, debug=debug)
     # The constraints name synchronizers and what they sample by their paths, so all modules on these paths are kept.
     bodies = modules(written.text)
     kept = {name for name, body in bodies.items() if _SYNCHRONIZER.search(body)}
@@ -281,11 +304,13 @@ def _keep(text: str, names: Iterable[str]) -> str:
     return text
 
 
-def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
+def _written(kernel: wiring.Component, top: str, *more: str, debug: bool = False) -> KernelVerilog:
     """Verilog of a kernel with vendor port names, followed by the texts ``more``."""
     component = with_ports(kernel)
     ports = tuple(
         Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
         for name, member in component.signature.members.items()
     )
-    return KernelVerilog(top, "\n".join([to_verilog(component, top, platform=MarkedSynchronizers()), *more]), ports)
+    platform = MarkedSynchronizers(debug=debug)
+    text = "\n".join([to_verilog(component, top, platform=platform), *more])
+    return KernelVerilog(top, text, ports, tuple(platform.debug_cores or ()))

@@ -31,7 +31,7 @@ from p4sgd.hw.spec.fixed import DELTA
 from p4sgd.hw.spec.run import COUNT_BITS, ENGINE_EVENTS
 from p4sgd.hw.worker.scoreboard import Scoreboard
 
-__all__ = ["ENGINE_SETTINGS", "Engine", "EngineCommands", "EngineState"]
+__all__ = ["ENGINE_SETTINGS", "Engine", "EngineCommands", "EngineState", "lines_reader"]
 
 
 ENGINE_SETTINGS = data.StructLayout(
@@ -108,6 +108,11 @@ class EngineState(wiring.Signature):
             *ENGINE_EVENTS,
         )
         super().__init__({flag: Out(1) for flag in flags} | {"in_flight": Out(range(config.in_flight + 1))})
+
+
+def lines_reader(config: WorkerConfig) -> StridedReader:
+    """The reader of a memory port of an engine."""
+    return StridedReader(config.port_bits, fifo_beats=512)
 
 
 class Engine(wiring.Component):
@@ -189,7 +194,7 @@ class Engine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
-        readers = [StridedReader(config.port_bits, fifo_beats=512) for _ in range(config.ports)]
+        readers = [lines_reader(config) for _ in range(config.ports)]
         forward, fifo, model = DotProduct(config), LineFIFO(config), Model(config)
         backward = Gradient(config, spacing=Model.UPDATE_SPACING)
         loader, storer, scoreboard = ModelLoader(config), ModelStorer(config), Scoreboard(config)

@@ -13,6 +13,7 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.datapath.strided_reader import StridedReader
+from p4sgd.hw.debug_cores import CoreKind, add_debug_core
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.prober import Prober
 from p4sgd.hw.net.udp import UdpReceiver, UdpSender
@@ -27,7 +28,17 @@ from p4sgd.hw.worker.counters import Counters
 from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine, EngineCommands
 from p4sgd.hw.worker.sequencer import RunSizes, Sequencer
 
-__all__ = ["ENGINE", "WORKER", "Worker", "engine_verilog", "memory_port", "worker_signature", "worker_verilog"]
+__all__ = [
+    "ANALYSER",
+    "ENGINE",
+    "WORKER",
+    "Worker",
+    "engine_verilog",
+    "labels_reader",
+    "memory_port",
+    "worker_signature",
+    "worker_verilog",
+]
 
 
 def worker_signature(config: WorkerConfig) -> wiring.Signature:
@@ -54,6 +65,11 @@ def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
         return worker.labels_memory
     engine, port = divmod(number, config.ports)
     return worker.memory[engine] if port == 0 else worker.extra_memory[engine * (config.ports - 1) + port - 1]
+
+
+def labels_reader() -> StridedReader:
+    """The reader of the labels."""
+    return StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
 
 
 class Worker(wiring.Component):
@@ -127,7 +143,7 @@ class Worker(wiring.Component):
         run_sizes = RunSizes(config)
         partial_sum = PartialSum(config)
         loss = LossUnit(config)
-        labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
+        labels = labels_reader()
         engines = [self._engine(config) for _ in range(config.engines)]
 
         # All that takes part in training is reset at the end of an aborted run, too. The clock is the same. Each engine
@@ -213,6 +229,15 @@ class Worker(wiring.Component):
             self.events["sums_came"].eq(loss.sums.valid & loss.sums.ready),
             self.events["deltas_came"].eq(loss.deltas.valid),
         ]
+        # Dots of one engine are shown whole: those of all would take hundreds of block RAMs.
+        probes = [
+            Cat(self.idle, aborting, failed, sequencer.phase),
+            Cat(engine.dots.valid for engine in engines),
+            engines[0].dots.payload,
+            *(endpoint.partials.valid, endpoint.partials.ready, endpoint.partials.payload),
+            *(endpoint.sums.valid, endpoint.sums.ready, endpoint.sums.payload),
+        ]
+        add_debug_core(m, platform, CoreKind.ANALYSER, ANALYSER, ClockSignal(), probes)
         return m
 
     def _connect_udp(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
@@ -399,6 +424,9 @@ WORKER = "p4sgd_worker"
 
 ENGINE = f"{WORKER}_engine"
 """Name of an engine's module."""
+
+ANALYSER = f"{WORKER}_ila"
+"""Module of the logic analyser in a worker that has one."""
 
 
 def engine_verilog(config: WorkerConfig) -> str:

@@ -35,7 +35,7 @@ from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.host.xrt import board as finding
 from p4sgd.host.xrt import library
 from p4sgd.hw.spec import aggregator as aggregator_registers
-from p4sgd.hw.spec import cmac, registers
+from p4sgd.hw.spec import cmac, registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -241,6 +241,104 @@ class KernelAggregator:
         pass
 
 
+class KernelSelfTest:
+    """A self-test as a kernel: by the exact model, with a beat a cycle after a latency.
+
+    The board's ``faults`` say what is wrong: the ``read`` or ``written`` content of a port (a function that changes
+    it), ports that are ``swapped``, cycles a beat of ``slow`` ones (a number, or a function of the ports that run), and
+    of those that are so in ``single`` beats, their ``errors``, the ``clock`` in MHz, what to add to the results of
+    ``frames`` by cage, and what is not as it should be in ``loopback``, as of a cable.
+    """
+
+    runs = hangs = False
+    LATENCY = 75
+
+    def __init__(self, board, config, cages, groups):
+        self._board = board
+        self._sizes = selftest.Sizes.of(WorkerConfig(**config), cages)
+        self._ports = [Port(board.channels[group]) for group in groups]
+        self._words = {register.offset: register.reset for register in selftest.after_reset(self._sizes)}
+        self._client = RegisterClient(self._words.__getitem__, self._words.__setitem__)
+
+    def read_register(self, offset):
+        if offset == selftest.CLOCK.offset:
+            return int(time.monotonic() * 1e6 * self._board.faults.get("clock", 250)) % (1 << 32)
+        return self._words.get(offset, 0)
+
+    def write_register(self, offset, word):
+        if offset == selftest.RUN.offset:
+            chosen = self._client.read_pair(selftest.PORTS)
+            ports = [port for port in range(self._sizes.memories) if chosen >> port & 1]
+            run = self._read if selftest.RUN.decode(word)["read"] else self._write
+            for port in ports:
+                try:
+                    result = run(port)
+                except EmulatorError as error:
+                    self._board.machine.violations.append(f"a port reads or writes elsewhere: {error}")
+                    continue
+                strided = self._client.read(selftest.SHAPE)["stride_beats"] > 1
+                cycles = self._board.faults.get("single" if strided else "slow", {}).get(port, 1)
+                cycles = max(cycles(ports) if callable(cycles) else cycles, 1)
+                result |= {"cycles": round(result["beats"] * cycles) + self.LATENCY, "latency": self.LATENCY}
+                result["errors"] = self._board.faults.get("errors", {}).get(port, 0)
+                for name, register in selftest.port_results(port).items():
+                    self._client.write(register, value=result[name])
+            return
+        for cage in range(self._sizes.cages):
+            if offset == selftest.send_of(cage).offset:
+                self._send(cage, word)
+        self._words[offset] = word
+
+    def _port(self, port):
+        """Address, first number, bytes of a beat, and what is there, of the memory that a port reaches."""
+        swapped = self._board.faults.get("swapped", ())
+        other = sum(swapped) - port if port in swapped else port
+        address = self._client.read_pair(selftest.address_of(other))
+        return (
+            address,
+            self._client.read(selftest.first_of(port))["value"],
+            self._sizes.bytes_of(port),
+            self._ports[other],
+        )
+
+    def _read(self, port):
+        address, first, beat_bytes, memory = self._port(port)
+        shape = self._client.read(selftest.SHAPE)
+        beats = self._client.read(selftest.GROUPS)["value"] * shape["stride_beats"]
+        content = memory.read(address, beats * beat_bytes)
+        self._board.faults.get("read", lambda port, content: None)(port, content)
+        return selftest.read_result(content.reshape(beats, beat_bytes), first, **shape)
+
+    def _write(self, port):
+        assert self._sizes.writes(port), "only ports that a worker writes can write"
+        address, first, beat_bytes, memory = self._port(port)
+        beats = self._client.read(selftest.CHUNKS)["value"] * self._sizes.chunk_beats
+        content = selftest.pattern(first, beats, beat_bytes).reshape(-1)
+        self._board.faults.get("written", lambda port, content: None)(port, content)
+        memory.write(address, content)
+        return {"beats": beats, "wrong": 0, "wrong_beat": 0, "wrong_word": 0, "wrong_words": 0}
+
+    def _send(self, cage, frames):
+        result = {
+            "sending": 0,
+            "sent": frames,
+            "received": frames,
+            "wrong": 0,
+            "missing": 0,
+            "cycles": round(1.76 * frames),
+        }
+        for name, more in self._board.faults.get("frames", {}).get(cage, {}).items():
+            result[name] += more
+        for name, register in selftest.cage_registers(cage).items():
+            self._client.write(register, value=result[name])
+
+    def receive(self, frame):
+        pass
+
+    def work(self):
+        pass
+
+
 class KernelMac:
     """A MAC as a kernel. Its link is up a moment after loading or reset, if the cable is good."""
 
@@ -260,7 +358,7 @@ class KernelMac:
     def read_register(self, offset):
         if offset in (cmac.STATUS.offset, cmac.LANES.offset):
             control = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])
-            cable = self._board.cable
+            cable = self._board.faults.get("loopback", {}) if control["loopback"] else self._board.cable
             fits = cable.get("there", True) and self._rs_fec == cable.get("rs_fec", 1)
             adapted = self.rx_resets >= cable.get("rx_resets", 0)
             signal = fits and adapted and not control["reset"] and not control["rx_reset"]
@@ -321,6 +419,7 @@ class Board:
         self.links = links
         self.lost = False
         self.cable = {}
+        self.faults = {}
         self.uuid = None
         self.kernels, self.controls = {}, {}
         self.opened = {}  # handles of kernels, by name
@@ -344,6 +443,8 @@ class Board:
     def _kernel(self, name, kernel):
         if name.startswith(("p4sgd_cmac", cmac.EMULATED_KERNEL)):
             return KernelMac(self)
+        if name.startswith(selftest.KERNEL):
+            return KernelSelfTest(self, kernel["config"], kernel["cages"], kernel["groups"])
         if name.startswith("p4sgd_aggregator"):
             return KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
         return KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"], self.links[_number(name) - 1])
@@ -411,15 +512,22 @@ class Buffer:
 
 
 def make_xclbin(
-    path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs", macs=1
+    path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs", macs=1, cages=2
 ):
-    """Write an xclbin for this machine. One for the emulator has no ``macs``."""
+    """Write an xclbin for this machine. One for the emulator has no ``macs``. A self-test tries so many ``cages``."""
     if groups is None:
         groups = [1 + bank % 7 for bank in range(config.memories)] if isinstance(config, WorkerConfig) else []
     document = {
         "uuid": (number << 64 | 0xAB00_00CD).to_bytes(16, "little").hex(),  # zeros in it must not end it
         "platform": platform,
-        "kernels": {f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups, "control": control}},
+        "kernels": {
+            f"{kernel}_1": {
+                "config": dataclasses.asdict(config),
+                "groups": groups,
+                "control": control,
+                "cages": cages,
+            }
+        },
     }
     for cage in range(macs):
         document["kernels"][f"{cmac.kernel_name(cage)}_1"] = {"config": {}, "groups": [], "control": "hs"}

@@ -161,9 +161,8 @@ def joined(folder):
     """
     tops = json.loads((folder / "manifest.json").read_text())["kernels"]
     texts = {kernel: (folder / f"{kernel}.v").read_text() for kernel in units(folder).values()}
-    streams = [
-        (source.split("."), sink.split("."), depth) for source, sink, depth in lines_of(folder, "stream_connect")
-    ]
+    lines = lines_of(folder, "stream_connect")
+    streams = [(source.split("."), sink.split("."), depth) for source, sink, depth in lines]
     ends = {f"{unit}_{bus}" for *both, _ in streams for unit, bus in both}
     ports, body = ["input ap_clk", "input ap_rst_n", f"input [{len(streams) - 1}:0] pause"], []
     for unit, kernel in units(folder).items():

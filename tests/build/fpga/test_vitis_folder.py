@@ -232,7 +232,8 @@ def test_a_foreign_folder_is_left_alone(tmp_path):
 TOOLS = {
     "vivado": 'case "$1" in -version) echo "Vivado v$RELEASE (64-bit)";; *) for f; do :; done; echo "$f" >>"$LOG"; '
     'f=${f#package_}; touch "out/${f%.tcl}.xo";; esac',
-    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
+    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG"; '
+    'mkdir -p out/hw/gates; echo "$FINDING" >out/hw/gates/verdict.txt; touch out/hw/p4sgd_worker.xclbin;; esac',
     "platforminfo": 'test "$2" != missing',
     "emconfigutil": 'echo "emconfigutil $@" >>"$LOG"',
 }
@@ -251,8 +252,8 @@ def tools(vitis_folder, tmp_path, monkeypatch):
         (programs / name).chmod(0o755)
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
 
-    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}"):
-        environment = os.environ | {"RELEASE": release, "PATH": path}
+    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}", finding="passed cdc.rpt"):
+        environment = os.environ | {"RELEASE": release, "PATH": path, "FINDING": finding}
         done = subprocess.run(
             ["make", *arguments], cwd=out, env=environment, capture_output=True, text=True, check=False
         )
@@ -267,7 +268,22 @@ def test_make_packs_the_kernels_and_links_them(tools):
     *packed, linked = log.splitlines()
     assert sorted(packed) == ["package_p4sgd_cmac.tcl", "package_p4sgd_worker.tcl"]
     assert "--link --target hw --config link_hw.cfg --vivado.prop" in linked
+    for step, script in (("PLACE_DESIGN.TCL.PRE", "place.tcl"), ("ROUTE_DESIGN.TCL.POST", "judge.tcl")):
+        assert re.search(rf"--vivado.prop run.impl_1.STEPS.{step}=/\S+/{script} ", linked)
     assert linked.endswith("--output out/hw/p4sgd_worker.xclbin out/p4sgd_worker.xo out/p4sgd_cmac.xo")
+
+
+def test_make_fails_as_long_as_the_routed_design_does(tools):
+    """The xclbin stays, as it took hours; make does not link it again, but goes on to fail."""
+    for _ in range(2):
+        done, log = tools(finding="FAILED timing.rpt: the least setup slack is -0.123 ns")
+        assert done.returncode == 2
+        assert "FAILED timing.rpt: the least setup slack is -0.123 ns" in done.stdout
+        assert "out/hw/p4sgd_worker.xclbin is there, but not to be used" in done.stderr
+        assert log.count("--link") == 1
+    done, _ = tools("--dry-run", "TARGET=hw_emu")
+    assert "--link --target hw_emu" in done.stdout
+    assert not re.search("judge|verdict", done.stdout), "an emulator has no routed design"
 
 
 def test_make_links_for_the_emulator_and_describes_its_board(tools):

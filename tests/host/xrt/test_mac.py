@@ -109,8 +109,8 @@ def test_loopback_outlasts_resets(machine, address, monkeypatch):
     monkeypatch.setattr(mac, "_TRY_S", 0.0)
     monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.0)
     with contextlib.closing(BoardMac("me", address, 0)) as found:
-        unit(machine).words[cmac.CONTROL.offset] = cmac.CONTROL.encode(loopback=1)
-        machine.boards[0].cable = {"there": False}
+        machine.boards[0].faults = {"loopback": {"there": False}}
+        found.set_loopback(True)
         found.await_link()
         assert cmac.CONTROL.decode(unit(machine).words[cmac.CONTROL.offset]) == {
             "reset": 0,

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from p4sgd.build.fpga.check import Problem
+from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.kernel.verilog import Port
+from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import cmac_map
 from p4sgd.hw.spec.config import WorkerConfig
@@ -207,6 +209,8 @@ def _register_name(folder: VendorFolder, kernel: str, argument: Element, is_poin
         return argument.get("name", "").upper()
     config = WorkerConfig(**folder.manifest["worker"])
     number = int(argument.get("port", "").removeprefix("m_axi_gmem") or -1)
+    if kernel == selftest.KERNEL:
+        return f"PORT{number}_ADDRESS_LOW"
     if number == config.labels_memory:
         return "LABELS_ADDRESS_LOW"
     engine, port = divmod(number, config.ports)
@@ -217,6 +221,9 @@ def _registers(folder: VendorFolder, kernel: str) -> RegisterMap:
     """A kernel's registers."""
     if kernel == "p4sgd_worker":
         return worker_map(WorkerConfig(**folder.manifest["worker"]))
+    if kernel == selftest.KERNEL:
+        cages = len(DEVICES[folder.manifest["board"]].cages)
+        return selftest.selftest_map(selftest.Sizes.of(WorkerConfig(**folder.manifest["worker"]), cages))
     if kernel == "p4sgd_aggregator":
         return aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))
     return cmac_map()

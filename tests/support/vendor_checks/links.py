@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vitis import JUDGE, PLACE
 from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
 
 _OPTIONS = {
-    "": {"platform", "kernel_frequency", "save-temps"},
+    "": {"platform", "kernel_frequency", "save-temps", "debug"},
     "connectivity": {"nk", "sp", "stream_connect", "connect", "slr"},
+    "debug": {"chipscope", "protocol"},
 }
 """Options of v++ (UG1393) that a link configuration may have, by section."""
 
@@ -65,6 +66,7 @@ class _Check:
         yield from self._streams()
         yield from self._wires()
         yield from self._slrs()
+        yield from self._watched()
 
     def _of(self, key: str) -> list[_Line]:
         return [line for line in self._lines if line.key == key]
@@ -182,6 +184,14 @@ class _Check:
             if die not in {f"SLR{number}" for number in range(self._board.dies)}:
                 yield self._at(line, f"the FPGA has no {die}")
 
+    def _watched(self) -> Iterator[Problem]:
+        memories = self._ports("master")
+        buses = {"protocol": memories, "chipscope": memories | self._ports("write_only", "read_only")}
+        for key, ports in buses.items():
+            for line in self._of(key):
+                if line.value.replace(":", ".") not in ports:
+                    yield self._at(line, f"there is no port {line.value} for a debug core")
+
     def _each_once(self, wanted: set[str], given: Counter[str], what: str, key: str) -> Iterator[Problem]:
         for port in sorted(wanted):
             if given[port] != 1:
@@ -205,7 +215,7 @@ _LINK = re.compile(r"link_(\w+)\.cfg")
 
 
 def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
-    """Variables name the kernels of every target, the shell with its releases, and the placement script."""
+    """Variables name the kernels of every target, the shell with its releases, and the scripts that Vivado runs."""
     file = "Makefile"
     shell = DEVICES[folder.manifest["board"]].shell
     wanted = {"RELEASES": set(shell.releases)}
@@ -214,6 +224,7 @@ def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
     else:
         wanted["DEFAULT_PLATFORM"] = {shell.platform}
         wanted["PLACE_hw"] = {PLACE} & set(folder.files)
+        wanted["JUDGE_hw"] = {JUDGE}
         for name in folder.ending(".cfg"):
             if match := _LINK.fullmatch(name):
                 wanted[f"KERNELS_{match[1]}"] = set(linked(folder, name).values())

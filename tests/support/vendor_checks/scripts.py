@@ -7,9 +7,10 @@ from functools import cached_property
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import BusKind, find_buses
-from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vitis import JUDGE, PLACE
 from p4sgd.build.fpga.vivado import FLOORPLAN
 from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import WORKER
 from support.vendor_checks.commands import IPS, is_one_of
@@ -183,7 +184,7 @@ _REGISTER_PINS = {"C", "CE", "CLR", "D", "PRE", "Q", "R", "S"}
 
 
 def _check_cells(folder: VendorFolder) -> Iterator[Problem]:
-    """Constraints fit the top module of the script that reads them, placement scripts the worker's kernel."""
+    """Constraints fit the top module of the script that reads them, placement scripts the kernel with memory."""
     unread = set(folder.ending(".xdc"))
     for script, run in folder.runs.items():
         read = [name for call in run.calls if (name := call.file_read)]
@@ -202,11 +203,19 @@ def _check_cells(folder: VendorFolder) -> Iterator[Problem]:
                 yield from _paths(design, folder.runs[name].calls)
     for script in (PLACE, FLOORPLAN):
         if script in folder.runs:
-            worker = _Design(folder.verilog[WORKER], folder.kernels[WORKER])
-            yield from _paths(worker, folder.runs[script].calls)
+            kernel = _placed(folder)
+            yield from _paths(_Design(folder.verilog[kernel], folder.kernels[kernel]), folder.runs[script].calls)
             yield from _units(folder, folder.runs[script].calls)
+    for script in (JUDGE, "project.tcl"):
+        if script in folder.runs:
+            yield from _judged(folder, script, folder.runs[script].calls)
     for name in sorted(unread):
         yield Problem(name, "is read by no script")
+
+
+def _placed(folder: VendorFolder) -> str:
+    """The kernel whose cells are placed."""
+    return SELFTEST if SELFTEST in folder.kernels else WORKER
 
 
 @dataclass(frozen=True)
@@ -268,8 +277,28 @@ def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
                 yield Problem(call.file, f"the Verilog has no {path}", call.line)
 
 
+_JUDGED = re.compile(r"NAME =~ \*/(\w+)_1/inst(?:/([\w/]+))?")
+"""Filter for a kernel's cells whose clock crossings and methodology are judged."""
+
+
+def _judged(folder: VendorFolder, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
+    """Cells of every kernel on the board are judged, and are there."""
+    board = linked(folder, "link_hw.cfg").values() if "link_hw.cfg" in folder.files else folder.kernels
+    missing = set(board)
+    for call in calls:
+        if call.command != "get_cells" or not (match := _JUDGED.fullmatch(call.option("filter") or "")):
+            continue
+        kernel, path = match.groups()
+        missing.discard(kernel)
+        design = _Design(folder.verilog[kernel], folder.kernels[kernel]) if kernel in folder.kernels else None
+        if not design or (path and not design.has(path.split("/"), is_pin=False)):
+            yield Problem(script, f"judges {match[0].partition('/')[2]}, which is not there")
+    for kernel in sorted(missing):
+        yield Problem(script, f"judges nothing of {kernel}")
+
+
 def _units(folder: VendorFolder, calls: Sequence[Call]) -> Iterator[Problem]:
-    """A filter for the worker names an instance that is linked."""
+    """A filter for the kernel with memory names an instance that is linked."""
     units = {unit: kernel for file in folder.ending(".cfg") for unit, kernel in linked(folder, file).items()}
     for call in calls:
         wanted = call.option("filter")
@@ -278,5 +307,5 @@ def _units(folder: VendorFolder, calls: Sequence[Call]) -> Iterator[Problem]:
         match = _UNIT.fullmatch(wanted)
         if not match:
             yield Problem(call.file, f"no instance of a kernel is found by {wanted}", call.line)
-        elif units.get(match[1]) != WORKER:
-            yield Problem(call.file, f"no instance of {WORKER} is called {match[1]}", call.line)
+        elif units.get(match[1]) != _placed(folder):
+            yield Problem(call.file, f"no instance of {_placed(folder)} is called {match[1]}", call.line)

@@ -1,0 +1,300 @@
+"""The self-test of a board: what its memory ports and MACs do, and whether that is enough for a worker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from p4sgd.host.doctor.ethernet import why_down
+from p4sgd.host.doctor.finding import Finding, Result
+from p4sgd.host.xrt.selftest import BoardSelfTest
+from p4sgd.hw.spec.cmac import LinkState
+from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.packet import FRAME_BYTES
+from p4sgd.hw.spec.selftest import Sizes, first_number, number_of_word, pattern, read_result
+
+__all__ = ["examine_self_test"]
+
+
+_SHARE = 0.9
+"""Least share of a beat a cycle at which memory keeps up with a port.
+
+A pseudo channel of HBM gives 14.375 GB/s (UG1393, HBM Configuration and Use; 9.9 on a U50, by the 316 GB/s of DS965). A
+port of 32 bytes takes 8.0 at 250 MHz. So only refreshes stop it: if all banks refresh at once, for 260 ns of 3.9 µs,
+that is 6.7 % of the time. The rest is for the start of a run and for crossings between clocks."""
+
+_STRIDE = 8
+"""Stored planes of the run in single beats, of which one is read: what most depends on the reads under way."""
+
+_MOST_CHUNKS = 1 << 16
+"""Most chunks that are written."""
+
+_CLOCK_SHARE = 0.99
+"""Least share of 250 MHz. v++ lowers the clock of a kernel whose timing it does not meet."""
+
+_LINE_FRAMES = 100e9 / 8 / (FRAME_BYTES + 24) / 1e6
+"""Millions of frames a second on 100 Gb/s: preamble, check sequence and gap are 24 bytes more of each (IEEE 802.3)."""
+
+_SEEDS = {"read": 0x1234_5678, "written": 0x8765_4321}
+"""Seeds of the pattern that the host writes, and of the one that the ports write over it."""
+
+_LINK_CONFIGURATION = "the sp= lines of link_hw.cfg"
+
+
+def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback: bool = True) -> list[Finding]:
+    """Run the self-test of a board, and judge what it finds. The content of its memory is lost.
+
+    Parameters
+    ----------
+    board
+        The board; the caller closes it.
+    size
+        Bytes of each port's memory, a multiple of 4096.
+    frames
+        Frames that each cage sends.
+    loopback
+        Whether the transceivers receive what they send. Else a cable joins the two cages, or a plug each to itself.
+
+    Returns
+    -------
+    Findings ``clock``, ``memory <port>`` and ``cage <number>``: one for each problem, or one that has passed.
+
+    Raises
+    ------
+    P4sgdError
+        As a `BoardSelfTest`.
+    """
+    megahertz = board.kernel.megahertz()
+    clock = _judge_clock(megahertz)
+    ports = _MemoryTest(board, size, megahertz)
+    return [clock, *ports.findings(), *_examine_cages(board, frames, megahertz, loopback)]
+
+
+def _judge_clock(megahertz: float) -> Finding:
+    evidence: dict[str, int | str] = {"megahertz": f"{megahertz:.1f}"}
+    nominal = 1000 / CLOCK_NS
+    if megahertz >= _CLOCK_SHARE * nominal:
+        return Finding(None, "clock", Result.PASSED, evidence)
+    problem = f"the kernels' clock has {megahertz:.0f} MHz, not {nominal:g}: timing was not met when they were linked"
+    remedy = "look for the failing paths in the reports of v++ (out/hw/reports); rates below are at this clock"
+    return Finding(None, "clock", Result.WARNING, evidence, problem, remedy)
+
+
+class _MemoryTest:
+    """Runs of all memory ports: each alone, all of the engines at once, in single beats, and writing."""
+
+    def __init__(self, board: BoardSelfTest, size: int, megahertz: float) -> None:
+        self._board = board
+        self._sizes: Sizes = board.kernel.sizes
+        self._size = size
+        self._megahertz = megahertz
+        ports = range(self._sizes.memories)
+        self._addresses = [board.reserve(port, size) for port in ports]
+        self._evidence: list[dict[str, int | str]] = [{} for _ in ports]
+        self._problems: list[list[tuple[Result, str, str]]] = [[] for _ in ports]
+
+    def findings(self) -> list[Finding]:
+        """Run all; returns the findings of each port."""
+        sizes, kernel = self._sizes, self._board.kernel
+        for port in range(sizes.memories):
+            self._set(port, "read")
+            self._board.write_memory(port, pattern(self._first(port, "read"), self._beats(port), sizes.bytes_of(port)))
+        engines = range(sizes.memories - 1)  # the labels need little, and may share a channel with the last bank
+        beats = self._beats(0)
+        for port in range(sizes.memories):
+            self._judge_read("alone", kernel.read([port], self._beats(port)))
+        self._judge_read("together", kernel.read(engines, beats))
+        self._judge_read("single beats", kernel.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
+        self._store([port for port in engines if sizes.writes(port)])
+        return [finding for port in range(sizes.memories) for finding in self._of(port)]
+
+    def _beats(self, port: int) -> int:
+        return self._size // self._sizes.bytes_of(port)
+
+    def _first(self, port: int, seed: str) -> int:
+        return first_number(self._addresses[port], self._sizes.bytes_of(port), _SEEDS[seed])
+
+    def _set(self, port: int, seed: str) -> None:
+        self._board.kernel.set_port(port, self._addresses[port], self._first(port, seed))
+
+    def _of(self, port: int) -> Iterator[Finding]:
+        check, evidence = f"memory {port}", self._evidence[port]
+        if not self._problems[port]:
+            yield Finding(None, check, Result.PASSED, evidence)
+        for result, problem, remedy in self._problems[port]:
+            yield Finding(None, check, result, evidence, f"{self._name(port)} {problem}", remedy)
+
+    def _name(self, port: int) -> str:
+        if port == self._sizes.memories - 1:
+            return f"memory port {port} (labels)"
+        engine, own = divmod(port, self._sizes.ports)
+        return f"memory port {port} (engine {engine}, port {own})"
+
+    def _note(self, port: int, run: str, result: Mapping[str, int]) -> None:
+        """Add to a port's evidence what a run has counted."""
+        evidence = self._evidence[port]
+        if run == "alone":
+            evidence["latency_ns"] = round(1000 * result["latency"] / self._megahertz)
+        rate = result["beats"] * self._sizes.bytes_of(port) * self._megahertz / max(1, result["cycles"])
+        evidence[f"{run.replace(' ', '_')}_mb_per_s"] = round(rate)
+        for name in ("wrong", "errors"):
+            evidence[name] = int(evidence.get(name, 0)) + result[name]
+
+    def _fail(self, port: int, problem: str, remedy: str, result: Result = Result.FAILED) -> None:
+        self._problems[port].append((result, problem, remedy))
+
+    def _has_failed(self, port: int) -> bool:
+        return any(result is Result.FAILED for result, _, _ in self._problems[port])
+
+    def _judge_read(self, run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1) -> None:
+        for port, result in results.items():
+            self._note(port, run, result)
+            share = result["beats"] / max(1, result["cycles"])
+            if self._has_failed(port):
+                continue  # the same again
+            if result["errors"]:
+                self._fail(
+                    port,
+                    f"answers with {result['errors']} errors: its addresses are not those of a memory that it reaches",
+                    f"check {_LINK_CONFIGURATION}",
+                )
+            elif result["wrong"]:
+                self._fail(port, *self._why_wrong(port, result, stride))
+            elif share < _SHARE and stride > 1:
+                self._fail(
+                    port,
+                    f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",
+                    "memory takes fewer reads at a time than the port asks for: train with all stored planes, which "
+                    "are read at the full rate",
+                    Result.WARNING,
+                )
+            elif share < _SHARE:
+                others = "while the others read, too: they share a channel" if run == "together" else "alone"
+                self._fail(
+                    port,
+                    f"reads only {share:.0%} of a beat a cycle {others}",
+                    f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
+                    "be at channels of its own",
+                )
+
+    def _why_wrong(self, port: int, result: Mapping[str, int], stride: int) -> tuple[str, str]:
+        """Problem and remedy of a port that has read something else than the pattern."""
+        wrong, beat_bytes = result["wrong"], self._sizes.bytes_of(port)
+        what = f"reads {wrong:,} of {result['beats']:,} beats wrong"
+        beat = result["wrong_beat"] * stride
+        found = number_of_word(result["wrong_word"], _SEEDS["read"])
+        for other, address in enumerate(self._addresses):
+            place = (found - address // self._sizes.bytes_of(other)) % (1 << 32)
+            if place >= self._beats(other) or (other, place) == (port, beat):
+                continue
+            if other != port:
+                return (
+                    f"{what}: they are those of {self._name(other)}",
+                    f"the two are swapped, or get the same address: check {_LINK_CONFIGURATION} and p4sgd_selftest.xml",
+                )
+            return (
+                f"{what}: beat {place:,} comes where beat {beat:,} belongs",
+                "bits of addresses get lost, or beats come out of order: suspect the way to the memory",
+            )
+        words = [word for word in range(beat_bytes // 4) if result["wrong_words"] >> word & 1]
+        what += f", in words {', '.join(map(str, words))}; the first is beat {beat:,}"
+        content = self._board.read_memory(port, beat * beat_bytes, beat_bytes).reshape(1, -1)
+        number = first_number(self._addresses[port] + beat * beat_bytes, beat_bytes, _SEEDS["read"])
+        if read_result(content, number)["wrong"]:
+            return f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate"
+        return (
+            f"{what}, which the host reads right",
+            "suspect the way from the memory to the kernel: was timing met when it was linked?",
+        )
+
+    def _store(self, ports: Sequence[int]) -> None:
+        """Let the ports write another pattern as a worker stores its model, and look for it."""
+        sizes, kernel = self._sizes, self._board.kernel
+        chunks = min(self._size // (sizes.chunk_beats * sizes.beat_bytes), _MOST_CHUNKS)
+        beats = chunks * sizes.chunk_beats
+        for port in ports:
+            self._set(port, "written")
+        stored, read = kernel.write(ports, chunks), kernel.read(ports, beats)
+        for port in ports:
+            self._note(port, "store", stored[port])
+            if self._has_failed(port):
+                continue
+            content = self._board.read_memory(port, 0, beats * sizes.beat_bytes).reshape(beats, -1)
+            wrong = read_result(content, self._first(port, "written"))["wrong"]
+            if stored[port]["errors"]:
+                self._fail(
+                    port, f"gets {stored[port]['errors']} errors where it writes", f"check {_LINK_CONFIGURATION}"
+                )
+            elif wrong or read[port]["wrong"]:
+                self._fail(
+                    port,
+                    f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself "
+                    f"{read[port]['wrong']:,}",
+                    "suspect the way from the kernel to the memory: was timing met when it was linked?",
+                )
+
+
+def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
+    """Send frames through every cage, and compare what comes back."""
+    cages = range(board.kernel.sizes.cages)
+    macs = dict(enumerate(board.macs))
+    for mac in macs.values():
+        mac.set_loopback(loopback)
+    for mac in macs.values():
+        mac.await_link()
+    before = {cage: mac.link_state() for cage, mac in macs.items()}
+    up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
+    results = board.kernel.send(up, frames)
+    after = {cage: mac.link_state() for cage, mac in macs.items()}
+    if loopback:
+        for mac in macs.values():
+            mac.set_loopback(False)
+    return [
+        _judge_frames(cage, frames, results[cage], megahertz, before.get(cage), after.get(cage), loopback)
+        if cage in results
+        else _link_down(cage, before[cage], loopback)
+        for cage in cages
+        if cage in results or cage in before
+    ]
+
+
+def _link_down(cage: int, link: LinkState, loopback: bool) -> Finding:
+    problem, remedy = why_down(link)
+    if loopback and link.status["power_good"] and not (link.status["tx_reset"] or link.status["rx_reset"]):
+        problem = "its transceivers do not receive what they send themselves"
+        remedy = "suspect their reference clock: its frequency, and that of GT_REF_CLK_FREQ in p4sgd_cmac*_ip.tcl"
+    return Finding(None, f"cage {cage}", Result.FAILED, dict(link.status), f"cage {cage}: {problem}", remedy)
+
+
+_LOSSES = ("TX_DROPPED", "RX_BAD", "RX_BAD_FCS", "RX_OVERFLOWS", "FEC_CORRECTED", "FEC_UNCORRECTED", "LINK_LOSSES")
+"""Counters of a MAC that tell where frames are lost."""
+
+
+def _judge_frames(
+    cage: int,
+    frames: int,
+    result: Mapping[str, int],
+    megahertz: float,
+    before: LinkState | None,
+    after: LinkState | None,
+    loopback: bool,
+) -> Finding:
+    lost = frames - result["received"] - result["wrong"]
+    rate = result["sent"] * megahertz / max(1, result["cycles"])
+    evidence: dict[str, int | str] = {name: result[name] for name in ("sent", "received", "wrong")}
+    evidence |= {"lost": lost, "missing": result["missing"], "million_frames_per_s": f"{rate:.1f}"}
+    if before is not None and after is not None:
+        rises: dict[str, int] = {name: after.counters.get(name, 0) - before.counters.get(name, 0) for name in _LOSSES}
+        evidence.update((name.lower(), count) for name, count in rises.items())
+    check, name = f"cage {cage}", f"cage {cage}"
+    if result["wrong"] or lost or result["missing"]:
+        problem = f"{name}: of {frames:,} frames {lost:,} were lost, and {result['wrong']:,} came back wrong"
+        if not (result["wrong"] or lost):
+            problem = f"{name}: frames came back out of order, or others in their place"
+        remedy = (
+            "the MAC's counters tell where; no cable is to blame in loopback: was timing met when it was linked?"
+            if loopback
+            else "clean or replace the cable; then run it without --cable, to test the MAC alone"
+        )
+        return Finding(None, check, Result.FAILED, evidence, problem, remedy)
+    if after is not None and rate < _SHARE * min(_LINE_FRAMES, megahertz):
+        problem = f"{name}: it sends {rate:.0f} million frames a second, of {_LINE_FRAMES:.0f} that the line carries"
+        return Finding(None, check, Result.WARNING, evidence, problem, "check the clock of the kernels and of the MAC")
+    return Finding(None, check, Result.PASSED, evidence)

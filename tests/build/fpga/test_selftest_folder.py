@@ -1,0 +1,113 @@
+"""The folder of a self-test for Vitis: it agrees with itself, and with what a worker of the same size would have."""
+
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+from support.command_line import p4sgd
+from support.placement import placed
+from support.vendor_checks import CHECKS, check_all
+from support.vendor_checks.folder import open_vendor_folder
+
+from p4sgd.build.fpga.check import check
+from p4sgd.build.fpga.vitis import build
+from p4sgd.build.generate.devices import BOARDS, DEVICES
+from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
+from p4sgd.host.cli.app import main
+from p4sgd.hw.spec.config import PRESETS
+
+CONFIGS = ("u280", "u280_wide", "u55c", "u50")
+
+COMMANDS = ("p4sgd build selftest --config u280 --out selftest", "p4sgd build check selftest")
+"""Those of README.md."""
+
+FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
+"""Without Verilator, which reads the folder of README.md by the command that checks it."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("selftest") / "out"
+    build("tiny", out, board="u280", cable="copper", self_test=True)
+    return out
+
+
+def test_nothing_is_wrong_with_it(folder):
+    report = check_all(folder)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    if report.skipped:
+        pytest.skip(str(report.skipped))
+
+
+def test_macs_are_those_of_all_cages(folder):
+    link = (folder / "link_hw.cfg").read_text().splitlines()
+    streams = [line for line in link if line.startswith("stream_connect=")]
+    assert streams == [
+        "stream_connect=p4sgd_selftest_1.axis_tx0:p4sgd_cmac_1.axis_tx:16",
+        "stream_connect=p4sgd_selftest_1.axis_tx1:p4sgd_cmac1_1.axis_tx:16",
+        "stream_connect=p4sgd_cmac_1.axis_rx:p4sgd_selftest_1.axis_rx0:16",
+        "stream_connect=p4sgd_cmac1_1.axis_rx:p4sgd_selftest_1.axis_rx1:16",
+    ]
+    emulated = (folder / "link_hw_emu.cfg").read_text()
+    assert "stream_connect=p4sgd_selftest_1.axis_tx1:p4sgd_selftest_1.axis_rx1:16" in emulated
+    assert "CONFIG.RX_EQ_MODE {DFE}" in (folder / "p4sgd_cmac1_ip.tcl").read_text()
+
+
+def test_the_commands_name_each_other(folder, tmp_path):
+    done = p4sgd(
+        "build", "selftest", "--config", "tiny", "--board", "u280", "--cable", "copper", "--out", tmp_path / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "p4sgd doctor --self-test out/hw/p4sgd_selftest.xclbin" in done.stdout
+    assert "--udp" not in p4sgd("build", "selftest", "--help").stdout
+    for path in folder.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+
+def memories(path):
+    """Memory of each port of a link configuration."""
+    lines = [line for line in path.read_text().splitlines() if line.startswith("sp=")]
+    return dict(line.partition(".")[2].split(":", 1) for line in lines)
+
+
+def widths(path):
+    """Width of each memory port in a kernel's description."""
+    ports = ElementTree.parse(path).find("kernel").iter("port")
+    return {port.get("name"): port.get("dataWidth") for port in ports if port.get("name").startswith("m_axi")}
+
+
+def test_ports_are_those_of_the_worker(folder, vitis_folder):
+    for target in ("hw", "hw_emu"):
+        assert memories(folder / f"link_{target}.cfg") == memories(vitis_folder / f"link_{target}.cfg")
+    assert widths(folder / "p4sgd_selftest.xml") == widths(vitis_folder / "p4sgd_worker.xml")
+    limits = [
+        [line for line in (path / f"package_{name}.tcl").read_text().splitlines() if line.startswith("p4sgd::memory")]
+        for path, name in ((folder, "p4sgd_selftest"), (vitis_folder, "p4sgd_worker"))
+    ]
+    assert limits[0] == limits[1] != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_folders_of_the_boards(name, tmp_path, monkeypatch):
+    """Every port is tested on the die of the engine that has it at the worker. One is made as README.md does."""
+    monkeypatch.chdir(tmp_path)
+    out, board = tmp_path / "selftest", BOARDS[name]
+    if name == "u280":
+        for command in COMMANDS:
+            done = CliRunner().invoke(main, command.split()[1:])
+            assert done.exit_code == 0, done.output
+    else:
+        build(name, out, board=board, self_test=True)
+    report = check(open_vendor_folder(out), FIT)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    config, device = PRESETS[name](), DEVICES[board]
+    dies = placed(out)
+    tests = {die: [cell for cell in cells if "test" in cell] for die, cells in dies.items()}
+    for die, engines in enumerate(engines_by_die(config.engines, device)):
+        ports = [engine * config.ports + port for engine in engines for port in range(config.ports)]
+        ports += [config.labels_memory] * (die == shared_die(device))
+        assert tests[die] == [f"component/test{port}" for port in ports]
+    slices = [cell for cells in dies.values() for cell in cells if "slice" in cell]
+    assert len(slices) == sum(map(len, slice_dies(config, device)))
+    assert len(memories(out / "link_hw.cfg")) == sum(map(len, tests.values())) == config.memories

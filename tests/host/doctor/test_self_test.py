@@ -1,0 +1,219 @@
+"""`p4sgd doctor --self-test` on a machine with boards: what is wrong is found, and named."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.xrt import TINY, Machine, bdf_of, make_xclbin
+
+from p4sgd.host.cli.app import main
+from p4sgd.host.xrt import mac
+from p4sgd.host.xrt import selftest as driver
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.selftest import KERNEL, first_number, number_of_word, pattern
+
+SMALL = WorkerConfig.small()
+MIB = 1 << 20
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
+    monkeypatch.setattr(driver, "_CLOCK_S", 0.02)
+    monkeypatch.setattr(driver, "_ARRIVE_S", 0.002)
+    with contextlib.closing(Machine(tmp_path, 2, channel_bytes=2 * MIB)) as found:
+        found.install(monkeypatch)
+        yield found
+        assert not found.open_handles
+
+
+@pytest.fixture
+def xclbin(tmp_path):
+    """A self-test for two engines of two ports, one of labels, and two cages."""
+    return make_xclbin(tmp_path / "selftest.xclbin", SMALL, kernel=KERNEL, macs=2)
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, ["doctor", *map(str, words)])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def examine(xclbin, *words, status=0):
+    """The findings of board 0."""
+    done = run("--self-test", xclbin, "--board", f"xrt:{bdf_of(0)}", "--memory", 1, *words, "--json", status=status)
+    document = json.loads(done.stdout)
+    assert document["healthy"] == (status == 0)
+    return document["findings"]
+
+
+def problems(findings):
+    return {found["check"]: (found["result"], found["problem"]) for found in findings if found["problem"]}
+
+
+def test_boards_that_are_as_they_should_be(machine, xclbin):
+    """All of the machine. By hand: 131,072 beats of 8 bytes take 75 cycles more, at 250 MHz 1,998.9 MB/s."""
+    document = json.loads(run("--self-test", xclbin, "--memory", 1, "--json").stdout)
+    assert document["healthy"]
+    names = ["clock", *(f"memory {port}" for port in range(5)), "cage 0", "cage 1"]
+    assert [(found["board"], found["check"]) for found in document["findings"]] == [
+        (f"xrt:{bdf_of(board)}", name) for board in range(2) for name in names
+    ]
+    assert {found["result"] for found in document["findings"]} == {"passed"}
+    evidence = {found["check"]: found["evidence"] for found in document["findings"]}
+    assert float(evidence["clock"]["megahertz"]) == pytest.approx(250, rel=0.01)
+    rates = [name for name in evidence["memory 0"] if name.endswith("mb_per_s")]
+    assert rates == ["alone_mb_per_s", "together_mb_per_s", "single_beats_mb_per_s", "store_mb_per_s"]
+    assert evidence["memory 0"]["alone_mb_per_s"] == pytest.approx(1998.9, rel=0.01)
+    assert evidence["memory 0"]["latency_ns"] == pytest.approx(300, rel=0.01)
+    assert "store_mb_per_s" not in evidence["memory 1"], "a worker does not write there"
+    assert "together_mb_per_s" not in evidence["memory 4"], "labels"
+    assert (evidence["cage 1"]["sent"], evidence["cage 1"]["lost"]) == (10_000_000, 0)
+    assert float(evidence["cage 1"]["million_frames_per_s"]) == pytest.approx(142, rel=0.01)
+    done = run("--self-test", xclbin, "--memory", 1)
+    assert "a worker can be trusted with what was tested" in done.stdout
+    assert f"xrt:{bdf_of(1)}" in done.stdout
+
+
+def flip(port, bit):
+    """Changes one bit of what a port reads or writes, always the same."""
+
+    def change(number, content):
+        if number == port:
+            content.reshape(-1)[bit // 8] ^= 1 << bit % 8
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("faults", "check", "problem"),
+    [
+        ({"read": flip(2, 64 * 5 + 33)}, "memory 2", "reads 1 of 131,072 beats wrong, in words 1; the first is beat 5"),
+        ({"swapped": (1, 2)}, "memory 1", "they are those of memory port 2 (engine 1, port 0)"),
+        ({"errors": {3: 7}}, "memory 3", "answers with 7 errors"),
+        ({"slow": {0: 1.5}}, "memory 0", "reads only 67% of a beat a cycle alone"),
+        ({"slow": {4: 3}}, "memory 4", "memory port 4 (labels) reads only 33% of a beat a cycle alone"),
+        ({"slow": {3: lambda ports: len(ports) / 2}}, "memory 3", "reads only 50% of a beat a cycle while the others"),
+        (
+            {"written": flip(2, 70)},
+            "memory 2",
+            "131,072 beats; then the host reads 1 of them wrong, and the port itself 1",
+        ),
+        ({"frames": {1: {"received": -3}}}, "cage 1", "of 10,000,000 frames 3 were lost, and 0 came back wrong"),
+        ({"frames": {0: {"received": -1, "wrong": 1}}}, "cage 0", "0 were lost, and 1 came back wrong"),
+        ({"frames": {0: {"missing": 2}}}, "cage 0", "frames came back out of order"),
+        ({"loopback": {"there": False}}, "cage 1", "its transceivers do not receive what they send themselves"),
+        ({"loopback": {"power_good": 0, "there": False}}, "cage 0", "no power: 0b0000"),
+    ],
+)
+def test_what_is_wrong_is_named(machine, xclbin, faults, check, problem):
+    machine.boards[0].faults = faults
+    found = problems(examine(xclbin, status=1))
+    result, text = found[check]
+    assert result == "failed"
+    assert problem in text
+    others = {"swapped": {"memory 1", "memory 2"}, "loopback": {"cage 0", "cage 1"}}
+    assert set(found) == others.get(next(iter(faults)), {check})
+
+
+def test_what_is_wrong_in_memory_itself(machine, xclbin):
+    """The host reads it wrong, too."""
+    call = machine._xrtBOSync
+
+    def spoil(buffer, direction, size, offset):
+        done = call(buffer, direction, size, offset)
+        found = machine._handles[buffer]
+        if direction == 0 and found.channel is machine.boards[0].channels[2]:
+            found.allocation.data[3] ^= 0x80
+        return done
+
+    machine._xrtBOSync = spoil
+    _, text = problems(examine(xclbin, status=1))["memory 1"]
+    assert "in words 0; the first is beat 0, which the host reads wrong, too" in text
+
+
+def test_beats_at_other_places(machine, xclbin):
+    """As if the lowest bit of an address were lost."""
+
+    def lose(port, content):
+        if port == 1:
+            beats = content.reshape(-1, 8)
+            beats[1::2] = beats[0::2]
+
+    machine.boards[0].faults = {"read": lose}
+    assert "beat 0 comes where beat 1 belongs" in problems(examine(xclbin, status=1))["memory 1"][1]
+
+
+@pytest.mark.parametrize(
+    ("faults", "check", "problem"),
+    [
+        ({"clock": 200}, "clock", "has 200 MHz, not 250"),
+        ({"frames": {1: {"cycles": 10_000_000}}}, "cage 1", "million frames a second, of 142"),
+        ({"single": {0: 1.3}}, "memory 0", "reads 77% of a beat a cycle if it reads 1 of 8 planes"),
+    ],
+)
+def test_what_only_makes_a_worker_slower_is_a_warning(machine, xclbin, faults, check, problem):
+    machine.boards[0].faults = faults
+    result, text = problems(examine(xclbin))[check]
+    assert result == "warning"
+    assert problem in text
+
+
+def test_frames_leave_the_board_by_a_cable(machine, xclbin):
+    """Then the cable matters, and in the end the loop-back is off."""
+    machine.boards[0].cable = {"there": False}
+    examine(xclbin)
+    assert "no valid signal" in problems(examine(xclbin, "--cable", status=1))["cage 0"][1]
+    machine.boards[0].cable = {}
+    machine.boards[0].faults = {"loopback": {"there": False}}
+    examine(xclbin, "--cable")
+
+
+def test_an_emulated_board_has_no_macs(tmp_path, monkeypatch):
+    xclbin = make_xclbin(tmp_path / "selftest.xclbin", TINY, kernel=KERNEL, macs=0)
+    with contextlib.closing(Machine(tmp_path, 1, emulation=True, channel_bytes=2 * MIB)) as machine:
+        machine.install(monkeypatch)
+        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json")
+        checks = [found["check"] for found in json.loads(done.stdout)["findings"]]
+        assert checks == ["clock", "memory 0", "memory 1", "cage 0", "cage 1"]
+
+
+def test_a_board_that_fails_does_not_hide_the_others(machine, xclbin):
+    machine.boards[0].lost = True
+    findings = json.loads(run("--self-test", xclbin, "--memory", 1, "--json", status=1).stdout)["findings"]
+    assert (findings[0]["board"], findings[0]["result"]) == (f"xrt:{bdf_of(0)}", "failed")
+    assert "not on the bus" in findings[0]["problem"]
+    assert {found["result"] for found in findings[1:]} == {"passed"}
+
+
+def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path):
+    worker = make_xclbin(tmp_path / "worker.xclbin", TINY, number=2)
+    for words, says in (
+        (("--self-test", worker), "has no kernel p4sgd_selftest"),
+        (("--self-test", tmp_path / "none.xclbin"), "cannot read the xclbin"),
+        (("--self-test", xclbin, "--memory", 8), "no room for 8 MiB at memory port 0"),
+        (("--self-test", xclbin, "--board", "3b:00.1"), "'3b:00.1' is no board"),
+        (("--self-test", xclbin, "--workers", 3), "--workers has no use with --self-test: leave it out"),
+        (("--memory", 8), "--memory is for --self-test: leave it out"),
+    ):
+        done = run(*words, status=2)
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_without_boards_there_is_nothing_to_test(machine, xclbin, monkeypatch, tmp_path):
+    monkeypatch.setattr("p4sgd.host.xrt.board.DRIVER", tmp_path / "none")
+    assert "no board of this machine is ready" in run("--self-test", xclbin, status=2).stderr
+
+
+def test_the_pattern_tells_addresses():
+    """Numbers of a word are undone, for any seed; beats of two ports, of two seeds and in a row have no word alike."""
+    for address in (0, 4096, 0x12_3456_7000):
+        for seed in (0, 0xFFFF_FFFF):
+            assert number_of_word(first_number(address, 32, seed), seed) == address // 32
+    beats = [pattern(first_number(address, 32, 1), 128, 32) for address in (0, 4096)]
+    np.testing.assert_array_equal(np.concatenate(beats), pattern(1, 256, 32))
+    assert len(np.unique(np.concatenate(beats).view("<u4")[:, 0])) == 256

@@ -1,0 +1,197 @@
+"""The self-test's kernel, as the board gets it, driven and judged as a board is: everything at its ports is not ours.
+
+The text is that of the generated Verilog, registers, memories and streams are ends of cocotbext-axi. Frames come back,
+but for faults on the way.
+"""
+
+import re
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.task import bridge, resume
+from support.bench import parameters, run_verilog_bench, start
+from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
+
+from p4sgd.host.doctor import selftest as judge
+from p4sgd.host.doctor.selftest import examine_self_test
+from p4sgd.host.xrt import selftest as driver
+from p4sgd.host.xrt.selftest import SelfTestClient
+from p4sgd.hw.kernel.verilog import selftest_kernel
+from p4sgd.hw.spec import selftest
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.register_map import RegisterClient
+
+BUILD_ID = 0x1234
+SIZE = 4096
+FRAMES = 40
+CAGES = 2
+
+
+class SpoiltBuffer(Buffer):
+    """A buffer that is read through ``change``, which may spoil the bytes that are read."""
+
+    change = staticmethod(lambda address, data: data)
+
+    async def read(self, address, size):
+        return bytes(self.change(address - self.base, bytearray(await super().read(address, size))))
+
+
+class Board:
+    """What a `BoardSelfTest` has, of a kernel in the simulator; to be used in a function that ``bridge`` runs.
+
+    ``spoil(cage, number, frame)`` returns what comes back of a frame: a list of frames.
+    """
+
+    macs = ()
+
+    def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame]):
+        self.sizes = selftest.Sizes.of(WorkerConfig(**parameters()["config"]), CAGES)
+        self._bus = register_master(dut, "s_axi_control", stall)
+        self.buffers = [
+            SpoiltBuffer(dut, f"m_axi_gmem{port}", stall, (2 * port + 1) << 28, SIZE)
+            for port in range(self.sizes.memories)
+        ]
+        for cage in range(CAGES):
+            source, sink = frame_source(dut, f"axis_rx{cage}", stall), frame_sink(dut, f"axis_tx{cage}", stall)
+            cocotb.start_soon(self._return(cage, source, sink, spoil))
+
+    async def _return(self, cage, source, sink, spoil):
+        number = 0
+        while True:
+            frame = bytes((await sink.recv()).tdata)
+            for each in spoil(cage, number, frame):
+                source.send_nowait(axi.AxiStreamFrame(each))
+            number += 1
+
+    def read_register(self, offset):
+        return resume(self._bus.read_dword)(offset)
+
+    def write_register(self, offset, word):
+        resume(self._bus.write_dword)(offset, word)
+
+    def open(self):
+        self.kernel = SelfTestClient("the kernel", RegisterClient(self.read_register, self.write_register))
+        self.kernel.megahertz = lambda: 250.0  # time of the simulator is not that of this machine
+
+    def reserve(self, port, size):
+        return self.buffers[port].base
+
+    def write_memory(self, port, data):
+        self.buffers[port].content[: data.size] = data.tobytes()
+
+    def read_memory(self, port, start, size):
+        return np.frombuffer(bytes(self.buffers[port].content[start : start + size]), np.uint8)
+
+    async def examine(self):
+        """The problems that are found, by check."""
+
+        @bridge
+        def run():
+            self.open()
+            return examine_self_test(self, size=SIZE, frames=FRAMES)
+
+        found = await run()
+        self.evidence = {finding.check: finding.evidence for finding in found}
+        return {finding.check: finding.problem for finding in found if finding.problem}
+
+
+def be_patient():
+    """The simulator is slow: so are frames that come back, and memory that pauses."""
+    driver._RUN_S, driver._ARRIVE_S = 600.0, 5.0
+
+
+@cocotb.test()
+async def a_board_as_it_should_be(dut):
+    be_patient()
+    board = Board(dut)
+    await start(dut)
+    judge._SHARE = 0.5  # runs of 512 beats, of which the start is a part
+    assert await board.examine() == {}
+    assert not [stray for buffer in board.buffers for stray in buffer.strays]
+    assert board.evidence["cage 1"]["received"] == FRAMES
+
+    @bridge
+    def look():
+        identity = selftest.identity(board.sizes, BUILD_ID)
+        for register in selftest.selftest_map(board.sizes):
+            if register.name in identity:
+                assert board.read_register(register.offset) == identity[register.name], register.name
+        first = board.read_register(selftest.CLOCK.offset)
+        assert 0 < board.read_register(selftest.CLOCK.offset) - first < 100
+
+    await look()
+
+
+def lose_and_spoil(cage, number, frame):
+    """Of cage 1 a frame is lost, one comes twice and one is spoilt."""
+    match cage, number:
+        case 1, 3:
+            return []
+        case 1, 7:
+            return [frame[:-1] + bytes([frame[-1] ^ 1])]
+        case 1, 9:
+            return [frame[:60]]
+    return [frame]
+
+
+@cocotb.test()
+async def faults_are_named(dut):
+    """Swapped ports, a wrong beat, an error of memory, lost and spoilt frames; and pauses of all, which are none."""
+    be_patient()
+    judge._SHARE = 0.0
+    board = Board(dut, 0.3, lose_and_spoil)
+    await start(dut)
+    one, two, three = board.buffers[1], board.buffers[2], board.buffers[3]
+    beat_bytes = board.sizes.beat_bytes
+
+    def swap(mine, other):
+        def change(place, data):
+            return other.content[place : place + len(data)]
+
+        return change
+
+    one.change, three.change = swap(one, three), swap(three, one)
+
+    def spoil(place, data):
+        at = 5 * beat_bytes + 4
+        if place <= at < place + len(data):
+            data[at - place] ^= 0x10
+        return data
+
+    two.change = spoil
+    assert board.sizes.writes(0)
+    found = await board.examine()
+    assert "they are those of memory port 3 (engine 1, port 1)" in found["memory 1"]
+    assert "they are those of memory port 1 (engine 0, port 1)" in found["memory 3"]
+    assert "1 of 512 beats wrong, in words 1; the first is beat 5, which the host reads right" in found["memory 2"]
+    assert f"of {FRAMES} frames 1 were lost, and 2 came back wrong" in found["cage 1"]
+    assert set(found) == {"memory 1", "memory 2", "memory 3", "cage 1"}
+
+
+@cocotb.test()
+async def errors_of_memory_are_named(dut):
+    """Beyond its buffer there is none: reading and writing end in SLVERR."""
+    be_patient()
+    judge._SHARE = 0.0
+    board = Board(dut)
+    await start(dut)
+    board.reserve = lambda port, size: board.buffers[port].base + SIZE * (port == 0)
+    found = await board.examine()
+    assert set(found) == {"memory 0"}
+    assert "answers with 512 errors" in found["memory 0"]
+    assert len(board.buffers[0].strays) > 512 // 64
+
+
+@pytest.mark.rtl
+def test_selftest_kernel():
+    config = WorkerConfig.small()
+    kernel = selftest_kernel(config, cages=CAGES, build_id=BUILD_ID, slices=(0, 1, 3, 0, 2))
+    run_verilog_bench(kernel.text, kernel.top, __file__, scrambled=True, config=vars(config))
+
+
+def test_what_is_placed_by_name_is_kept():
+    """Tests of ports, and register slices: else Vivado may dissolve their modules."""
+    text = selftest_kernel(WorkerConfig.tiny(), slices=(1, 2)).text
+    kept = re.findall(r'keep_hierarchy = "yes" \*\)\nmodule \S+\.(\w+)', text)
+    assert sorted(kept) == ["gmem0_slice0", "gmem1_slice0", "gmem1_slice1", "test0", "test1"]
