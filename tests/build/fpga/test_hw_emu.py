@@ -10,6 +10,7 @@ import json
 import random
 import re
 import shlex
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,9 @@ import pytest
 from click.testing import CliRunner
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles
-from support.bench import parameters, run_verilog_bench, start
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
+from support.bench import default_seed, parameters, run_verilog_bench, start
 from support.foreign_axi import Buffer, register_master
 from support.jobs import configure, random_job
 from support.jobs import start as start_job
@@ -298,3 +301,30 @@ def test_the_verilog_joined_as_configured_trains_by_the_command_of_the_readme(vi
     command = [*readme_command(vitis_folder), "--epochs", "1"]
     weights = emulated_weights(command, "--epochs", "1")
     run_verilog_bench(joined(vitis_folder), TOP, __file__, folder=str(vitis_folder), command=command, weights=weights)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is missing: apt-get install iverilog")
+def test_it_trains_where_words_of_memories_are_unknown_at_first(vitis_folder, tmp_path, monkeypatch):
+    """Verilator knows 0 and 1 only; Icarus, as the simulator of Vitis, also x, which spreads where it is looked at."""
+    seed = default_seed()
+    command = ["train", "wine:class_0", "--lr", "0.1", "--epochs", "1", "--device", "cluster", "--cluster", CLUSTER]
+    asked = {"folder": str(vitis_folder), "command": command, "weights": emulated_weights(command)}
+    monkeypatch.setenv("P4SGD_BENCH", json.dumps(asked))
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    source = tmp_path / f"{TOP}.v"
+    source.write_text(joined(vitis_folder))
+    runner = get_runner("icarus")
+    # As Verilog, by the name of the file, not SystemVerilog: in that, initial values wake no always block.
+    options = {"build_dir": tmp_path, "timescale": ("1ns", "1ps"), "build_args": ["-g2005"]}
+    runner.build(sources=[source], hdl_toplevel=TOP, **options)
+    results = runner.test(
+        test_module=Path(__file__).stem,
+        hdl_toplevel=TOP,
+        build_dir=tmp_path,
+        test_filter="trains/stall=0.0",
+        seed=seed,
+        extra_env={"COCOTB_LOG_LEVEL": "WARNING"},
+    )
+    assert get_results(results) == (1, 0), f"P4SGD_SEED={seed}"
