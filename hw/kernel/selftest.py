@@ -396,16 +396,19 @@ class PortTest(wiring.Component):
         results = self.results
         number = Signal(WORD_BITS, reset_less=True)  # of the next beat
         beats_left = Signal(range(STRIDE_LIMIT), reset_less=True)  # of its group, after it
+        is_last = Signal(reset_less=True)  # there are none
         skip = Signal(WORD_BITS, reset_less=True)  # from the last beat of a group to the next one
         skips = Array(Const(PATTERN_STEP * (gap + 1) % (1 << WORD_BITS), WORD_BITS) for gap in range(STRIDE_LIMIT))
         gap = (stable.stride_beats - stable.burst_beats)[: (STRIDE_LIMIT - 1).bit_length()]
         m.d.port += skip.eq(skips[gap])
+        whole, single = stable.burst_beats - 1, stable.burst_beats == 1
         with m.If(read):
-            m.d.port += [number.eq(stable.first), beats_left.eq(stable.burst_beats - 1)]
+            m.d.port += [number.eq(stable.first), beats_left.eq(whole), is_last.eq(single)]
         with m.Elif(reader.data.valid):
             m.d.port += [
-                number.eq(number + Mux(beats_left == 0, skip, PATTERN_STEP)),
-                beats_left.eq(Mux(beats_left == 0, stable.burst_beats, beats_left) - 1),
+                number.eq(number + Mux(is_last, skip, PATTERN_STEP)),
+                beats_left.eq(Mux(is_last, whole, beats_left - 1)),
+                is_last.eq(Mux(is_last, single, beats_left == 1)),
             ]
 
         beat = Signal(self._bits, reset_less=True)
