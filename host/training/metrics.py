@@ -27,7 +27,7 @@ from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Features, Source, shared_features
@@ -75,7 +75,7 @@ def _source(image: Image, form: FeatureFormat) -> Source:
 
 def quantised_activations(
     images: Sequence[Image],
-    weights: Sequence[IntArray],
+    weights: Sequence[WeightArray],
     features: FeatureFormat,
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
@@ -87,7 +87,7 @@ def quantised_activations(
     images
         The images of this process's workers.
     weights
-        For each worker of the job, int64 `WEIGHT` integers in the order of its image's features.
+        For each worker of the job, int32 `WEIGHT` integers in the order of its image's features.
     features
         Format of the features, with the planes that are read.
     samples
@@ -99,7 +99,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [image.layout.pad(weights[image.shard.worker].astype(np.int32)) for image in images]
+    own = [image.layout.pad(weights[image.shard.worker]) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     total = communicator.all_sum(np.sum(sums, axis=0))
@@ -276,13 +276,13 @@ def measure_model(
     return result
 
 
-def penalty(weights: IntArray, l2: float, l1: float) -> float:
+def penalty(weights: WeightArray, l2: float, l1: float) -> float:
     """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
 
     Parameters
     ----------
     weights
-        int64 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
+        int32 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
         instead, which is not penalised.
     l2, l1
         Strengths of the penalties of these weights.

@@ -51,7 +51,7 @@ from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.data_parallel import SampleRanks
@@ -627,20 +627,20 @@ class _Training:
             weighted=self._prepared.weighted,
         )
 
-    def _measure_epoch(self, weights: IntArray, parts: Sequence[IntArray]) -> dict[str, float]:
+    def _measure_epoch(self, weights: WeightArray, parts: Sequence[WeightArray]) -> dict[str, float]:
         """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
         if self._held_out:
             return self._measure(weights, parts)[1]
         z, _ = self._fit(weights, parts)
         return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
-    def _measure(self, weights: IntArray, parts: Sequence[IntArray]) -> _Measured:
+    def _measure(self, weights: WeightArray, parts: Sequence[WeightArray]) -> _Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
         z, intercept = self._fit(weights, parts)
         model = self._prepared.fold(weights, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
 
-    def _fit(self, weights: IntArray, parts: Sequence[IntArray]) -> tuple[FloatArray, float]:
+    def _fit(self, weights: WeightArray, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
         """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
@@ -659,12 +659,12 @@ class _Training:
         activations = {"train": (z, self._prepared.train_labels)}
         for name, (data, held_out) in self._held_out.items():
             activations[name] = model.decision_function(data), held_out
-        metrics = self._metrics(activations, model.weights.astype(np.int64))
+        metrics = self._metrics(activations, model.weights)
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics, activations
 
-    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: IntArray) -> dict[str, float]:
+    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: WeightArray) -> dict[str, float]:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
@@ -675,7 +675,7 @@ class _Training:
             metrics["objective"] = metrics["train_loss"] + penalties
         return metrics
 
-    def _finish(self, weights: IntArray) -> _Measured:
+    def _finish(self, weights: WeightArray) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
         train = self._prepared.train
         if train is None:
@@ -690,7 +690,7 @@ class _Training:
             z = model.decision_function(train)
         return self._complete(model, z)
 
-    def _score(self, record: EpochRecord, weights: IntArray) -> IntArray:
+    def _score(self, record: EpochRecord, weights: WeightArray) -> WeightArray:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
         state, best = self._state, self._state.best
         score = record.metrics[self._monitored]
