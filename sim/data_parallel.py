@@ -24,12 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.model import WeightArray
 from p4sgd.sim.sparse import ByteArray, SparseFeatures, SparseModel, bring_up
 
 __all__ = ["DataParallelModel", "SampleRanks"]

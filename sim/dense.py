@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.fixed import IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import kernels
-from p4sgd.sim.model import Features, Model, WeightArray
+from p4sgd.sim.model import Features, Model
 
 __all__ = ["KEPT_BYTES", "DenseFeatures", "DenseModel", "Lines"]
 

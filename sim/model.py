@@ -5,15 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.fixed import IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
 from p4sgd.sim import kernels
 
-__all__ = ["Features", "Model", "WeightArray"]
-
-WeightArray = npt.NDArray[np.int32]
+__all__ = ["Features", "Model"]
 
 
 class Features(ABC):

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.model import Features, Model, WeightArray
+from p4sgd.sim.model import Features, Model
 
 __all__ = ["Entries", "SparseFeatures", "SparseModel", "bring_up"]
 

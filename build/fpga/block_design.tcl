@@ -162,7 +162,8 @@ proc p4sgd::open_project {name part kernels} {
     create_bd_design board
 }
 
-# Checks the block design and makes the bitstream, out/<name>/<name>.runs/impl_1/board_wrapper.bit.
+# Checks the block design and makes the bitstream, out/<name>/<name>.runs/impl_1/board_wrapper.bit. The routed design is
+# open then.
 proc p4sgd::make_bitstream {constraints jobs} {
     variable folder
     validate_bd_design
@@ -178,10 +179,5 @@ proc p4sgd::make_bitstream {constraints jobs} {
     if {[get_property PROGRESS [get_runs impl_1]] ne "100%"} {
         error "the implementation has failed: see its log in out"
     }
-    foreach slack {WNS WHS} {
-        set nanoseconds [get_property STATS.$slack [get_runs impl_1]]
-        if {[string is double -strict $nanoseconds] && $nanoseconds < 0} {
-            error "the bitstream is there, but misses its timing: $slack is $nanoseconds ns"
-        }
-    }
+    open_run impl_1
 }

@@ -93,21 +93,56 @@ set_max_delay -datapath_only -from $kernel_clock -to $free_clock {period}
 """
 
 
-def crossing_constraints(command: str) -> str:
-    """XDC constraints for the clock crossings of a MAC's kernel."""
-    lines = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)]
+_GRAY = "Gray code: one bit changes at a time, and set_bus_skew holds bits together"
+
+_WAIVERS = (
+    (
+        ("CDC-11",),
+        "component/adapter/mac_rst_reg/C",
+        "component/adapter/mac_reset_crossing/stage0_reg/D component/adapter/rx_crossing/rst_cdc/*_reg/PRE",
+        "each ends the reset of another side of a FIFO, in any order",
+    ),
+    (
+        ("CDC-1", "CDC-4"),
+        "component/adapter/counters/shown_reg[*]/C",
+        "",
+        "a snapshot stands still from before the pulse that tells of it until the next, and is read only then",
+    ),
+)
+"""Waivers of ``report_cdc`` besides those of pointers: rules (UG906), sources, sinks if not all, and why it is safe."""
+
+
+def crossing_constraints(command: str, *, debug: bool = False) -> str:
+    """XDC constraints for the clock crossings of a MAC's kernel, and what of them ``report_cdc`` need not report.
+
+    For ``debug`` there is a core in the free-running clock that samples signals of the MAC's.
+    """
+    lines, waivers = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)], list(_WAIVERS)
     for fifo in ("tx_crossing", "rx_crossing"):
         for pointer, crossing in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
             path = f"component/adapter/{fifo}"
+            source, sink = f"{path}/{pointer}_reg[*]", f"{path}/{crossing}/stage0_reg[*]"
             lines += [
                 "set_bus_skew \\",
-                f"    -from [get_cells {{{path}/{pointer}_reg[*]}}] \\",
-                f"    -to [get_cells {{{path}/{crossing}/stage0_reg[*]}}] {_CLOCK_NS}",
+                f"    -from [get_cells {{{source}}}] \\",
+                f"    -to [get_cells {{{sink}}}] {_CLOCK_NS}",
             ]
+            waivers.append((("CDC-6",), f"{source}/C", f"{sink}/D", _GRAY))
+    if debug:
+        lines.append(f"set_max_delay -datapath_only -from $mac_clock -to $free_clock {_CLOCK_NS}")
     lines += [
         "",
         "# Resets are asserted at any time, and released in step with the clock.",
         "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/shown_reset/*_reg/PRE "
         "component/adapter/*/rst_cdc/*_reg/PRE}]",
+        "",
+        "# What report_cdc cannot know to be safe. Anything else in the adapter that it calls critical is an error.",
     ]
+    for rules, source, sink, reason in waivers:
+        pins = [f"    -from [get_pins {{{source}}}]", *([f"    -to [get_pins {{{sink}}}]"] if sink else [])]
+        for rule in rules:
+            lines += [
+                f"create_waiver -type CDC -id {rule} -user p4sgd -description {{{reason}}} \\",
+                " \\\n".join(pins),
+            ]
     return "\n".join(lines) + "\n"

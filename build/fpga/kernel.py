@@ -22,12 +22,13 @@ from p4sgd.hw.kernel.verilog import (
     Port,
     aggregator_kernel,
     cmac_kernel,
+    emulated_cmac_kernel,
     selftest_kernel,
     worker_kernel,
 )
 from p4sgd.hw.spec import registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.cmac import cmac_map, kernel_name
+from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, CTRL, Access, Register, RegisterMap
 
@@ -43,6 +44,7 @@ __all__ = [
     "Kernel",
     "aggregator",
     "cmac",
+    "emulated_cmac",
     "find_buses",
     "kernel_xml",
     "memory_bus",
@@ -156,14 +158,23 @@ class Kernel:
     ip: str | None = None
 
     @property
+    def debug_script(self) -> str | None:
+        """File that makes its debug cores; None if it has none."""
+        return f"{self.name}_debug.tcl" if self.verilog.debug_cores else None
+
+    @property
     def vlnv(self) -> str:
         """Vendor, library, name and version."""
         return f"{VENDOR}:{LIBRARY}:{self.name}:{VERSION}"
 
     @property
     def unit(self) -> str:
-        """Name of its only instance, as Vitis would choose it."""
-        return f"{self.name}_1"
+        """Name of its first or only instance."""
+        return self.unit_at(0)
+
+    def unit_at(self, index: int) -> str:
+        """Name of an instance, counted from 0, as Vitis chooses it."""
+        return f"{self.name}_{index + 1}"
 
     @cached_property
     def buses(self) -> list[Bus]:
@@ -180,13 +191,18 @@ def memory_bus(number: int) -> str:
     return f"m_axi_gmem{number}"
 
 
-def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
-    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA."""
+def worker(config: WorkerConfig, device: Device, build_id: int = 0, *, debug: bool = False) -> Kernel:
+    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA.
+
+    For ``debug`` it has a logic analyser.
+    """
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
         "p4sgd_worker",
-        worker_kernel(config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)]),
+        worker_kernel(
+            config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)], debug=debug
+        ),
         registers.CTRL,
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
@@ -228,8 +244,10 @@ def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
     )
 
 
-def cmac(port: int, build_id: int = 0) -> Kernel:
+def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
     """The kernel of the MAC of a QSFP28 port, which runs without being started.
+
+    For ``debug`` it has a core that shows the link.
 
     Every port has a kernel of its own, because each MAC is at another place of the FPGA.
     """
@@ -237,12 +255,24 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
     ip = f"{name}_usplus"
     return Kernel(
         name,
-        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip),
+        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug),
         CTRL,
         cmac_documents(build_id),
         "cmac_",
         scalars=_writable(cmac_map()),
         ip=ip,
+    )
+
+
+def emulated_cmac(build_id: int = 0) -> Kernel:
+    """The kernel that stands in for the MAC of a worker where transceivers cannot be simulated."""
+    return Kernel(
+        EMULATED_KERNEL,
+        emulated_cmac_kernel(build_id=build_id),
+        CTRL,
+        cmac_documents(build_id),
+        "cmac_",
+        scalars=_writable(cmac_map()),
     )
 
 

@@ -4,11 +4,11 @@ A configuration names the kernels, the memory of every memory port, the streams 
 shell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import DEVICES, Device, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -23,12 +23,14 @@ _FIFO_DEPTH = 16
 
 @dataclass(frozen=True)
 class Design:
-    """Kernels, one instance of each, and their connections.
+    """Instances of kernels, and their connections.
 
     Attributes
     ----------
     kernels
         The kernels.
+    counts
+        Number of instances of each kernel that has more than one, by its name.
     memories
         Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
     streams
@@ -37,13 +39,17 @@ class Design:
         Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     dies
         Die of each instance that is placed on a single one.
+    debug
+        Whether v++ adds debug cores at ports of kernels.
     """
 
     kernels: tuple[Kernel, ...]
+    counts: dict[str, int] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
     dies: dict[str, int] = field(default_factory=dict)
+    debug: bool = False
 
 
 def bank(channels: range, other: str) -> str:
@@ -74,15 +80,36 @@ def link_configuration(design: Design, board: Device, summary: str, command: str
         f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
         "save-temps=1",
+        *(["debug=1"] if design.debug else []),
         "",
         "[connectivity]",
-        *(f"nk={kernel.name}:1:{kernel.unit}" for kernel in design.kernels),
+        # Instances get the names that v++ chooses, <kernel>_1, <kernel>_2, …: between names of a list UG1393 has a dot
+        # up to 2022.1 and a comma from 2023.1 on ("Creating Multiple Instances of a Kernel").
+        *(f"nk={kernel.name}:{design.counts.get(kernel.name, 1)}" for kernel in design.kernels),
         *(f"sp={port}:{memory}" for port, memory in design.memories.items()),
         *(f"stream_connect={source}:{sink}:{_FIFO_DEPTH}" for source, sink in design.streams),
         *(f"connect={one}:{other}" for one, other in design.wires),
         *(f"slr={unit}:SLR{die}" for unit, die in design.dies.items()),
+        *(_watched(design.kernels) if design.debug else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
+    """The section of a configuration by which v++ adds debug cores at ports of kernels (UG1393, --debug Options).
+
+    A logic analyser records the first and the last memory port of a kernel, and its streams. At every memory port there
+    would be too many: each takes some 20 block RAMs. All memory ports have a protocol checker, which is small.
+    """
+    yield from ("", "[debug]")
+    for kernel in kernels:
+        if kernel.ip:
+            continue  # its streams are those of the others
+        memories = [bus.name for bus in kernel.buses_of(BusKind.MEMORY)]
+        streams = [bus.name for bus in kernel.buses_of(BusKind.STREAM)]
+        yield from (f"protocol={kernel.unit}:{name}" for name in memories)
+        recorded = dict.fromkeys([*memories[:1], *memories[-1:], *streams])
+        yield from (f"chipscope={kernel.unit}:{name}" for name in recorded)
 
 
 @dataclass(frozen=True)
@@ -100,7 +127,7 @@ class Xclbin:
     summaries
         Description of the design by target.
     aggregator
-        Size of the aggregator, which is on the board, or beside a worker in the emulator; None for a self-test.
+        Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
     worker, memory
         Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
     """
@@ -114,15 +141,26 @@ class Xclbin:
     memory: HbmMap | None = None
 
     @property
+    def trains(self) -> bool:
+        """Whether the design for the emulator is a cluster that can train."""
+        return self.worker is not None and self.aggregator is not None
+
+    @property
     def kernels(self) -> dict[str, Kernel]:
         """Kernels of all targets, by name."""
         return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
-def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+_EMULATED_WORKERS = 2
+"""Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
+
+
+def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
-    A MAC cannot be emulated. In the emulator an aggregator takes its place, so that the worker can train alone.
+    A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
+    of its own: workers, a stand-in for the MAC of each, and an aggregator with a port for each of these. Memories of
+    the workers are in the same channels, where XRT gives each its own buffers.
 
     Parameters
     ----------
@@ -132,6 +170,8 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
         One of `DEVICES`.
     build_id
         Number that the BUILD_ID registers give.
+    debug
+        Whether kernels have debug cores.
 
     Raises
     ------
@@ -142,35 +182,30 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     """
     device = DEVICES[board]
     memory = _memory(config, device)
-    worker = kernels.worker(config, device, build_id)
-    mac = kernels.cmac(0, build_id)
-    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(device.cages), udp=config.udp)
+    worker = kernels.worker(config, device, build_id, debug=debug)
+    mac = kernels.cmac(0, build_id, debug=debug)
+    count = min(_EMULATED_WORKERS, max(1, device.hbm.channels // config.memories))
+    stand_in = kernels.emulated_cmac(build_id)
+    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
-    memories = _memories(worker, memory, device)
+    memories = _memories((worker.unit_at(index) for index in range(count)), memory, device)
     return Xclbin(
         worker.name,
         board,
         {
             "hw": Design(
                 (worker, mac),
-                memories,
-                (_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-                tuple(_wires(mac, device, 0)),
-                {mac.unit: device.network_die},
+                memories=_memories([worker.unit], memory, device),
+                streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
+                wires=tuple(_wires(mac, device, 0)),
+                dies={mac.unit: device.network_die},
+                debug=debug,
             ),
-            "hw_emu": Design(
-                (worker, aggregator),
-                memories,
-                (
-                    _stream(worker, aggregator, "tx", "rx0"),
-                    _stream(aggregator, worker, "tx0", "rx"),
-                    *(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in range(1, sizes.ports)),
-                ),
-            ),
+            "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
         },
         {
             "hw": "a worker and the MAC of QSFP28 port 0",
-            "hw_emu": "a worker and, in place of the MAC, which cannot be emulated, an aggregator",
+            "hw_emu": f"{count} worker{'s' * (count > 1)}, each behind a stand-in for its MAC, and an aggregator",
         },
         sizes,
         config,
@@ -178,12 +213,33 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xcl
     )
 
 
-def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xclbin:
+def _emulated_cluster(
+    worker: Kernel, stand_in: Kernel, aggregator: Kernel, memories: dict[str, str], count: int
+) -> Design:
+    """So many workers behind stand-ins for their MACs, each of which is connected to a port of an aggregator."""
+    streams: list[tuple[str, str]] = []
+    for index in range(count):
+        one, mac = worker.unit_at(index), stand_in.unit_at(index)
+        streams += [
+            (f"{one}.axis_tx", f"{mac}.axis_tx"),
+            (f"{mac}.axis_line_tx", f"{aggregator.unit}.axis_rx{index}"),
+            (f"{aggregator.unit}.axis_tx{index}", f"{mac}.axis_line_rx"),
+            (f"{mac}.axis_rx", f"{one}.axis_rx"),
+        ]
+    return Design(
+        (worker, stand_in, aggregator),
+        {worker.name: count, stand_in.name: count},
+        memories,
+        tuple(streams),
+    )
+
+
+def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
     """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
     ----------
-    board, build_id
+    board, build_id, debug
         As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
@@ -197,23 +253,24 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xc
     config = AggregatorConfig(ports=len(device.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
-    macs = [kernels.cmac(port, build_id) for port in ports]
+    macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
     return Xclbin(
         aggregator.name,
         board,
         {
             "hw": Design(
                 (aggregator, *macs),
-                {},
-                (
+                streams=(
                     *(_stream(aggregator, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], aggregator, "rx", f"rx{port}") for port in ports),
                 ),
-                tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
-                {kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                dies={kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                debug=debug,
             ),
             "hw_emu": Design(
-                (aggregator,), {}, tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports)
+                (aggregator,),
+                streams=tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports),
             ),
         },
         {
@@ -234,22 +291,26 @@ def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> X
     test = kernels.self_test(config, device, build_id)
     ports = range(len(device.cages))
     macs = [kernels.cmac(port, build_id) for port in ports]
-    memories = _memories(test, memory, device)
+    memories = _memories([test.unit], memory, device)
     return Xclbin(
         test.name,
         board,
         {
             "hw": Design(
                 (test, *macs),
-                memories,
-                (
+                memories=memories,
+                streams=(
                     *(_stream(test, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], test, "rx", f"rx{port}") for port in ports),
                 ),
-                tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
-                {mac.unit: device.network_die for mac in macs},
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
+                dies={mac.unit: device.network_die for mac in macs},
             ),
-            "hw_emu": Design((test,), memories, tuple(_stream(test, test, f"tx{port}", f"rx{port}") for port in ports)),
+            "hw_emu": Design(
+                (test,),
+                memories=memories,
+                streams=tuple(_stream(test, test, f"tx{port}", f"rx{port}") for port in ports),
+            ),
         },
         {
             "hw": "a self-test of the memory ports of a worker and the MACs of all QSFP28 ports",
@@ -278,10 +339,11 @@ def _memory(config: WorkerConfig, device: Device) -> HbmMap:
     return memory
 
 
-def _memories(kernel: Kernel, memory: HbmMap, device: Device) -> dict[str, str]:
-    """Memory of each memory port of a kernel, as in `Design`."""
+def _memories(units: Iterable[str], memory: HbmMap, device: Device) -> dict[str, str]:
+    """Memory of each memory port of instances of a kernel, as in `Design`."""
     return {
-        f"{kernel.unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
+        f"{unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
+        for unit in units
         for number, channels in enumerate(memory.channels)
     }
 

@@ -1,6 +1,6 @@
 """Files of a kernel in a folder for AMD's tools, among them the script with which Vivado packages it as IP."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
@@ -17,6 +17,7 @@ from p4sgd.build.fpga.kernel import (
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
+from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
@@ -96,8 +97,51 @@ def kernel_files(
         found[f"{kernel.name}.xdc"] = _setting_constraints(kernel.settings, command)
     if kernel.ip and cage:
         found[_ip_file(kernel)] = ip_script(kernel.ip, cage, free_megahertz, command, cable)
-        found[_CROSSINGS] = crossing_constraints(command)
+        found[_CROSSINGS] = crossing_constraints(command, debug=kernel.debug_script is not None)
+    if kernel.debug_script:
+        found[kernel.debug_script] = _debug_script(kernel.verilog.debug_cores, command)
     return found
+
+
+_CORES = {
+    CoreKind.ANALYSER: {
+        "C_DATA_DEPTH": "1024",
+        "C_INPUT_PIPE_STAGES": "2",
+        "C_EN_STRG_QUAL": "1",
+        "C_ADV_TRIGGER": "true",
+        "ALL_PROBE_SAME_MU_CNT": "2",
+    },
+    CoreKind.STATUS: {"C_NUM_PROBE_OUT": "0", "C_EN_SYNCHRONIZATION": "1"},
+}
+"""Parameters of debug cores (PG172, PG159), as github.com/vortexgpgpu/vortex has them. 1,024 cycles of the probes of a
+worker take some 25 block RAMs."""
+
+_WIDTHS = {
+    CoreKind.ANALYSER: ("C_NUM_OF_PROBES", "C_PROBE{}_WIDTH"),
+    CoreKind.STATUS: ("C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
+}
+"""Parameters for the number of probes, and for the width of each."""
+
+
+def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
+    """Tcl that adds debug cores to the open project, synthesised with it as in the vendor's rtl_vadd_hw_debug."""
+    lines = [header_comment("# {}", command)]
+    for core in cores:
+        probes = _WIDTHS[core.kind]
+        parameters = _CORES[core.kind] | {
+            probes[0]: str(len(core.widths)),
+            **{probes[1].format(number): str(bits) for number, bits in enumerate(core.widths)},
+        }
+        lines += [
+            "",
+            f"create_ip -name {core.kind.value} -vendor xilinx.com -library ip -module_name {core.module}",
+            "set_property -dict [list \\",
+            *(f"    CONFIG.{name} {{{value}}} \\" for name, value in parameters.items()),
+            f"] [get_ips {core.module}]",
+            f"generate_target {{instantiation_template}} [get_files {core.module}.xci]",
+            f"set_property generate_synth_checkpoint false [get_files {core.module}.xci]",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _ip_file(kernel: Kernel) -> str:
@@ -131,7 +175,11 @@ def describe(
         "config": config,
         **sizes,
         "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
-        "sourced": [*scripts, *(_ip_file(kernel) for kernel in kernels if kernel.ip)],
+        "sourced": [
+            *scripts,
+            *(_ip_file(kernel) for kernel in kernels if kernel.ip),
+            *(kernel.debug_script for kernel in kernels if kernel.debug_script),
+        ],
     }
 
 
@@ -148,6 +196,7 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
         *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),
+        *((f"p4sgd::ip {kernel.debug_script}",) if kernel.debug_script else ()),
         *((f"p4sgd::constraints {kernel.name}.xdc",) if kernel.settings else ()),
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",
         f"p4sgd::clock {10**9 // CLOCK_NS}",

@@ -17,7 +17,7 @@ proc sandbox::run {path script commands seconds} {
     set child [interp create -safe]
     interp limit $child time -seconds [expr {[clock seconds] + $seconds}]
     set hidden [interp hidden $child]
-    foreach name {source file puts glob} {
+    foreach name {source file puts glob open close} {
         interp alias $child $name {} sandbox::$name $child
     }
     interp alias $child exit {} error "the script ends by itself"
@@ -137,6 +137,17 @@ proc sandbox::glob {child args} {
 }
 
 proc sandbox::puts {child args} {}
+
+# What a script writes to the folder out is lost.
+proc sandbox::open {child path access} {
+    variable folder
+    if {[string first $folder/out/ [::file normalize [::file join $folder $path]]] != 0 || $access ne "w"} {
+        error "open $path is not for scripts of this folder"
+    }
+    return $path
+}
+
+proc sandbox::close {child file} {}
 
 if {[info exists argv0] && [file tail $argv0] eq "sandbox.tcl"} {
     ::puts -nonewline [sandbox::run {*}$argv]

@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
@@ -12,15 +13,29 @@ from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
-__all__ = ["PLACE", "build", "vitis_files"]
+__all__ = ["CLUSTER", "JUDGE", "PLACE", "build", "vitis_files"]
 
 _HERE = Path(__file__).parent
 
 _RULES = "rules.mk"
 """File with the rules of the Makefile."""
 
+CLUSTER = "hw_emu.toml"
+"""Cluster file of the design for the emulator."""
+
 PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
+
+JUDGE = "judge.tcl"
+"""Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
+
+_TRAINING = """\
+Its workers then train by this command, slowly, as their Verilog is simulated:
+
+```sh
+XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --device cluster --cluster hw_emu.toml
+```
+"""
 
 _SCRIPT = """\
 # Vivado runs this before place_design, because v++ tells it to. It assigns {parts}
@@ -54,6 +69,18 @@ def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command:
     return f"{header_comment('# {}', command)}\n{_SCRIPT.format(parts=parts, unit=kernel.unit, cells=cells)}"
 
 
+def _judge_script(xclbin: Xclbin, device: Device, command: str) -> str:
+    """The file `JUDGE`, which judges the design for the board."""
+    lines = [
+        header_comment("# {}", command),
+        "# Vivado runs this after route_design, because v++ tells it to.",
+        "",
+        f"source [file join [file dirname [file normalize [info script]]] {GATES}]",
+        judge_command("hw gates", xclbin.designs["hw"].kernels, device),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 _TEXT = """\
 # {name} for {platform}
 
@@ -72,8 +99,14 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
+{training}
 `make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
 Ethernet), which is free.
+
+`make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
+methodology in the kernels, or would take more than {watts} W. `out/hw/gates/verdict.txt` names the reports. They are
+made after routing, so the xclbin is there, too: v++ may have lowered its clock.
+
 All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
 
 | file | contents |
@@ -81,6 +114,7 @@ All that the tools write goes to `out`; after `make clean`, which removes it, th
 | `link_<target>.cfg` | kernels, the memory of each port, and connections, for v++ |
 | `<kernel>.v`, `<kernel>.xml` | a kernel, and its description for Vitis and XRT |
 | `package_<kernel>.tcl` | packages it as `out/<kernel>.xo` |
+| `judge.tcl`, `gates.tcl` | reports on the routed design and judges it; Vivado runs it after routing |
 {more}
 | `*registers.*` | registers as Markdown, C header and JSON |
 
@@ -92,14 +126,20 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     more = []
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
+    if any(kernel.debug_script for kernel in xclbin.kernels.values()):
+        more.append("| `<kernel>_debug.tcl` | makes debug cores: of the worker's dots and sums, and of a MAC's link |")
     if xclbin.memory:
         more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
         more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
+    if xclbin.trains:
+        more.append("| `hw_emu.toml` | cluster file of the design for the emulator |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
         name=xclbin.name,
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
+        watts=DEVICES[xclbin.board].watts,
+        training=_TRAINING if xclbin.trains else "",
         more="\n".join(more),
         memory=_memory(xclbin),
     )
@@ -139,6 +179,8 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
         "Makefile": _makefile(xclbin, command),
         _RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
         PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
+        GATES: with_header_comment(_HERE / GATES, command),
+        JUDGE: _judge_script(xclbin, device, command),
     }
     for target, design in xclbin.designs.items():
         found[f"link_{target}.cfg"] = link_configuration(design, device, xclbin.summaries[target], command)
@@ -146,9 +188,21 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
     for kernel in xclbin.kernels.values():
         cage = next(cages) if kernel.ip else None
         found |= kernel_files(kernel, device.part, cage, device.shell.free_megahertz, command, cable=cable)
+    if xclbin.trains:
+        found[CLUSTER] = _cluster(xclbin, command)
     if xclbin.worker:
         found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, device, command)
     return found
+
+
+def _cluster(xclbin: Xclbin, command: str) -> str:
+    """The file `CLUSTER`: the aggregator, and a worker behind each of its ports."""
+    binary = f'xclbin = "out/hw_emu/{xclbin.name}.xclbin"'
+    lines = [header_comment("# {}", command), "[aggregator]", 'kind = "fpga"', 'control = "xrt:0"', binary]
+    assert xclbin.aggregator
+    for port in range(xclbin.aggregator.ports):
+        lines += ["", "[[workers]]", f'control = "xrt:0{f"/{port + 1}" if port else ""}"', binary, f"port = {port}"]
+    return "\n".join(lines) + "\n"
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:
@@ -164,6 +218,7 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
             for target, design in xclbin.designs.items()
         ),
         *([f"PLACE_hw := {PLACE}"] if xclbin.memory else []),
+        f"JUDGE_hw := {JUDGE}",
         "",
         f"include {_RULES}",
     ]
@@ -179,6 +234,7 @@ def build(
     build_id: int = 0,
     cable: str | None = None,
     self_test: bool = False,
+    debug: bool = False,
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
@@ -198,6 +254,8 @@ def build(
         What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
     self_test
         Whether to build the self-test for the worker's configuration instead of the worker.
+    debug
+        Whether there are debug cores, in kernels and at their ports.
 
     Returns
     -------
@@ -213,16 +271,18 @@ def build(
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
-    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
+    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}{' --debug' * debug}"
     command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
     command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
     if config is None:
-        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id)
+        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id, debug=debug)
+    elif self_test:
+        xclbin = selftest_xclbin(config, board, build_id=build_id)
     else:
-        xclbin = (selftest_xclbin if self_test else worker_xclbin)(config, board, build_id=build_id)
+        xclbin = worker_xclbin(config, board, build_id=build_id, debug=debug)
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
         "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,
     }
-    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES)
+    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
     return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin

@@ -1,4 +1,4 @@
-#   make                 the xclbin of the board (v++'s target hw): takes hours
+#   make                 the xclbin of the board (v++'s target hw), and its verdict: takes hours
 #   make TARGET=hw_emu   an xclbin for Vitis' hardware emulator: see README.md
 #   make kernels         only the kernels, packed as out/<kernel>.xo
 #   make check           whether the tools are there
@@ -15,12 +15,21 @@ OBJECTS := $(KERNELS_$(TARGET):%=$(OUT)/%.xo)
 TOOLS := vivado v++ platforminfo $(if $(filter hw_emu,$(TARGET)),emconfigutil)
 # v++ takes files of scripts with their whole path only.
 PLACE := $(PLACE_$(TARGET):%=--vivado.prop run.impl_1.STEPS.PLACE_DESIGN.TCL.PRE=$(CURDIR)/%)
+JUDGE := $(JUDGE_$(TARGET):%=--vivado.prop run.impl_1.STEPS.ROUTE_DESIGN.TCL.POST=$(CURDIR)/%)
+VERDICT := $(JUDGE_$(TARGET):%=$(OUT)/$(TARGET)/gates/verdict.txt)
 OTHER_PLATFORM := $(if $(filter-out $(DEFAULT_PLATFORM),$(PLATFORM)),--platform $(PLATFORM))
 
 .PHONY: xclbin kernels check clean
 .DELETE_ON_ERROR:
 
 xclbin: $(XCLBIN)
+ifneq ($(VERDICT),)
+	@cat $(VERDICT)
+	@if grep -q '^FAILED' $(VERDICT); then \
+	    echo "$(XCLBIN) is there, but not to be used: the reports in $(dir $(VERDICT)) say why" >&2; \
+	    exit 2; \
+	fi
+endif
 
 kernels: $(OBJECTS)
 
@@ -48,13 +57,14 @@ check:
 # A kernel may have constraints; one with the vendor's IP needs the script that makes the IP, and those of the MAC.
 .SECONDEXPANSION:
 
-$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml $$(wildcard $$*_ip.tcl) $$(wildcard $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
+$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p $(OUT)
 	vivado -mode batch -nojournal -notrace -log $(OUT)/$*.log -source package_$*.tcl
 
-$(XCLBIN): $(OBJECTS) link_$(TARGET).cfg $(PLACE_$(TARGET)) | check
+$(XCLBIN): $(OBJECTS) link_$(TARGET).cfg $(PLACE_$(TARGET)) $(JUDGE_$(TARGET):%=% gates.tcl) | check
 	mkdir -p $(@D)
-	v++ --link --target $(TARGET) --config link_$(TARGET).cfg $(OTHER_PLATFORM) $(PLACE) \
+	rm -rf $(@D)/gates
+	v++ --link --target $(TARGET) --config link_$(TARGET).cfg $(OTHER_PLATFORM) $(PLACE) $(JUDGE) \
 	    --temp_dir $(@D)/temp --log_dir $(@D)/logs --report_dir $(@D)/reports --output $@ $(OBJECTS)
 	$(if $(filter hw_emu,$(TARGET)),emconfigutil --platform $(PLATFORM) --od $(@D))
 

@@ -8,6 +8,7 @@ from typing import Any
 from amaranth.vendor import XilinxPlatform
 
 from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
+from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
@@ -96,6 +97,9 @@ FLOORPLAN = "floorplan.tcl"
 
 _OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
 
+_PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
+"""Files that scripts source."""
+
 _HERE = Path(__file__).parent
 
 _PROJECT = "p4sgd_board"
@@ -142,7 +146,7 @@ def vivado_files(
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
         _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
-        **{name: with_header_comment(_HERE / name, command) for name in (_OUT_OF_CONTEXT, _BLOCK_DESIGN, PROCEDURES)},
+        **{name: with_header_comment(_HERE / name, command) for name in _PROCEDURES},
         "project.tcl": _project(channels, kernels, device, pins, command),
         "board.xdc": board_constraints(board, command),
     }
@@ -186,6 +190,7 @@ def _project(
     every = " ".join(map(str, range(device.hbm.channels)))
     lines = [
         header_comment("# {}", command),
+        *_source(GATES),
         *_source(_BLOCK_DESIGN),
         f"p4sgd::open_project {_PROJECT} {device.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
@@ -200,6 +205,7 @@ def _project(
         f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
         f"p4sgd::connect_port {mac.unit}",
         "p4sgd::make_bitstream board.xdc 8",
+        judge_command("gates", kernels, device),
     ]
     return "\n".join(lines) + "\n"
 
@@ -230,6 +236,9 @@ make worker     # out/worker: of the whole worker
 make bitstream  # out/{project}/…/board_wrapper.bit; takes hours
 ```
 
+`make bitstream` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical
+violation of the methodology in the kernels, or would take more than {watts} W: `out/gates/verdict.txt` names reports.
+
 AMD's XDMA driver gives the host all memory from address 0 on, 256 MiB a channel, and the registers: the worker's from
 {worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` shows which memory is in which channel. The bitstream is
 loaded by JTAG. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which is free.
@@ -239,7 +248,8 @@ loaded by JTAG. The MAC is IP that needs a licence (UltraScale+ Integrated 100G 
 
 
 def _readme(board: str, command: str) -> str:
-    text = _README.format(board=DEVICES[board].name, project=_PROJECT, worker=0, mac=_REGISTERS)
+    device = DEVICES[board]
+    text = _README.format(board=device.name, project=_PROJECT, worker=0, mac=_REGISTERS, watts=device.watts)
     return f"{header_comment('<!-- {} -->', command)}\n\n{text}"
 
 
@@ -278,6 +288,5 @@ def build(
         "--out DIR"
     )
     texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id, cable=cable)
-    scripts = (PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
-    description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *scripts)
+    description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *_PROCEDURES)
     return write_folder(folder, command, texts, description)

@@ -1,4 +1,4 @@
-#   make bitstream  the bitstream of the board: takes hours
+#   make bitstream  the bitstream of the board, and its verdict: takes hours
 #   make worker     reports of the worker alone, in out/worker
 #   make engine     reports of one engine, in out/engine
 #   make check      whether Vivado is there
@@ -9,7 +9,14 @@ VIVADO := vivado -mode batch -nojournal -notrace
 .PHONY: bitstream worker engine check clean
 .DELETE_ON_ERROR:
 
+VERDICT := out/gates/verdict.txt
+
 bitstream: $(BITSTREAM)
+	@cat $(VERDICT)
+	@if grep -q '^FAILED' $(VERDICT); then \
+	    echo "$(BITSTREAM) is there, but not to be used: the reports in $(dir $(VERDICT)) say why" >&2; \
+	    exit 2; \
+	fi
 
 check:
 	@command -v vivado >/dev/null || { \
@@ -29,12 +36,13 @@ worker engine: | check
 # A kernel may have constraints; one with the vendor's IP needs the script that makes the IP, and those of the MAC.
 .SECONDEXPANSION:
 
-out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl) $$(wildcard $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
+out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p out
 	$(VIVADO) -log out/$*.log -source package_$*.tcl
 
-$(BITSTREAM): project.tcl block_design.tcl board.xdc $(KERNELS:%=out/%/ip/component.xml) | check
+$(BITSTREAM): project.tcl block_design.tcl gates.tcl board.xdc $(KERNELS:%=out/%/ip/component.xml) | check
 	mkdir -p out
+	rm -f $(VERDICT)
 	$(VIVADO) -log out/project.log -source project.tcl
 
 clean:

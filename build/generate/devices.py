@@ -91,6 +91,8 @@ class Device:
         The QSFP28 cages.
     shell
         The shell for which Vitis links.
+    watts
+        Most power that the FPGA should take.
     source
         Documents that the numbers are taken from.
     """
@@ -108,6 +110,7 @@ class Device:
     hbm: Hbm
     cages: tuple[Cage, ...]
     shell: Shell
+    watts: int
     source: str
 
     @property
@@ -137,6 +140,7 @@ DEVICES = {
             Cage("CMACE4_X0Y6", "X0Y44~X0Y47", _SI570, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
         ),
         shell=Shell("xilinx_u280_gen3x16_xdma_1_202211_1", other_memory="DDR[0]"),
+        watts=160,
         source="DS963, XCU280; UG1120; quad 134",
     ),
     "u50": Device(
@@ -153,6 +157,7 @@ DEVICES = {
         hbm=Hbm(32, 256 << 20),
         cages=(Cage("CMACE4_X0Y3", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp_00", "io_clk_qsfp_refclka_00"),),
         shell=Shell("xilinx_u50_gen3x16_xdma_5_202210_1"),
+        watts=63,
         source="DS965, XCU50; UG1120; quad 131",
     ),
     "u55c": Device(
@@ -172,6 +177,7 @@ DEVICES = {
             Cage("CMACE4_X0Y4", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
         ),
         shell=Shell("xilinx_u55c_gen3x16_xdma_3_202210_1"),
+        watts=115,
         source="DS978, XCU55C; UG1120; quad 130",
     ),
 }
@@ -181,6 +187,10 @@ without a shell needs (`p4sgd.build.fpga.vivado.PINS`).
 Resources and cages are taken from the data sheet, dies from UG1120. HBM is two stacks of 16 pseudo channels (PG276), of
 256 MB, and of 512 on a U55C (UG1393, HBM Configuration and Use). The die of the transceivers follows from the quad of
 QSFP 0 in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578).
+
+Power is the budget in the vendor's constraints of the U280 (master XDC, revision 2.04) and the U50 (alveo-u50-xdc,
+2021-05-05; also github.com/fpganinja/taxi, src/cndm/board/Alveo/fpga/fpga_au50.xdc). None is known of a U55C: 115 W are
+what its data sheet gives for the whole card.
 
 MACs, transceivers and their reference clocks are those of the vendor's 100G example for Vitis
 (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl), and quads and clocks also those of

@@ -215,7 +215,7 @@ def read_cluster(path: Path) -> Cluster:
         token=top.token("token"),
     )
     top.refuse_others()
-    # A board may have both a worker and the aggregator, but not two workers.
+    # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
     known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := known.setdefault((worker.host, worker.place), f"workers[{index}]")) != f"workers[{index}]":
@@ -439,13 +439,13 @@ class _Table:
         """A board, with its xclbin from the key ``xclbin``."""
         text = self.text(key, required=True)
         try:
-            device = parse_device(text)
+            device, unit = parse_device(text)
         except UserError as error:
             raise self.mistake(key, str(error)) from None
         xclbin = self.path("xclbin")
         if xclbin is None:
             raise self.mistake("xclbin", "is missing: the bitstream for the board")
-        return BoardAddress(device, xclbin)
+        return BoardAddress(device, xclbin, unit)
 
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)

@@ -161,12 +161,18 @@ def show(
 
 @click.command()
 @click.option("--aggregator", is_flag=True, help="Build an aggregator between the board's ports instead of a worker.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Add debug cores: logic analysers of memory ports, streams, dots and sums, and the state of the link.",
+)
 @_board_options(_with_shells)
 def vitis(
     name: str | None,
     board: str | None,
     out: Path,
     aggregator: bool,
+    debug: bool,
     udp: bool,
     build_id: int,
     cable: str | None,
@@ -186,7 +192,7 @@ def vitis(
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable)
+            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable, debug=debug)
     facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory:
         facts["image_bytes"] = xclbin.memory.image_bytes

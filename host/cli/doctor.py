@@ -191,7 +191,7 @@ def _self_test(xclbin: Path, boards: tuple[str, ...], size: int, loopback: bool,
     if not found:
         raise UserError("no board of this machine is ready: p4sgd info lists them, --board names one")
     findings: list[tuple[str, Finding]] = []
-    for address in [BoardAddress(parse_device(board), xclbin) for board in found]:
+    for address in [BoardAddress(device, xclbin, unit) for device, unit in map(parse_device, found)]:
         with output.working(f"testing {address}"):
             try:
                 with contextlib.closing(BoardSelfTest(address)) as board:

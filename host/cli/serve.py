@@ -88,6 +88,7 @@ def serve(
     from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
     from p4sgd.host.serve.metrics import drop_privileges, find_user
     from p4sgd.hw.spec.job import MAX_PORTS
+    from p4sgd.sim.network.batch import BatchAggregator
 
     output = Output(as_json=as_json, quiet=quiet)
     if slots * jobs > _MOST_SLOTS:
@@ -103,13 +104,15 @@ def serve(
     token = _read_token(address, token_file)
     metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
     becomes = None if user is None else find_user(user)
-    with contextlib.ExitStack() as opened:
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as opened:
         links = {}
         for name in interfaces:
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
         owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
         check_address(address, token)  # before the loops are compiled
+        with _ending_at_once():
+            BatchAggregator(1).warm_up()
         server = SoftwareAggregatorServer(
             links, address, slots=slots, jobs=jobs, owner=owner, token=token, tell=output.remark
         )
@@ -133,6 +136,22 @@ def serve(
             if address.path is not None and _stays(address.path):
                 output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
         server.run()
+
+
+@contextlib.contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM end this process with status 0 while loops are compiled, before anybody is served.
+
+    Numba's compiler calls Python from C, where an exception would be lost and become an error of its own.
+    """
+    before = {
+        number: signal.signal(number, lambda number, frame: os._exit(0)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -267,7 +286,7 @@ def worker(
         else:
             most = most_micro_batches(link.most_bytes)
             served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
-            with output.working("getting ready"):
+            with _ending_at_once():
                 warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=token)))
         output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")

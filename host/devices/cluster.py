@@ -25,7 +25,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.client import GoneError, RefusalError
+from p4sgd.host.rpc.client import GoneError, RefusalError, TokenError
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -45,13 +45,15 @@ _POLL_S = 0.05
 def network_settings(cluster: Cluster) -> NetworkSettings:
     """The network settings of a cluster file, in the units of the workers' registers."""
     options = cluster.network
+    is_emulated = any(worker.board is not None and worker.board.is_emulated for worker in cluster.workers)
     return NetworkSettings(
         resend_cycles=options.resend_us * 1000 // CLOCK_NS,
         resends=options.resends,
         doublings=options.doublings,
         aggregator_mac=cluster.aggregator.mac,
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
-        slack_s=_SLACK_S,
+        slack_s=0.0 if is_emulated else _SLACK_S,
+        udp=cluster.aggregator.udp,
     )
 
 
@@ -167,6 +169,8 @@ class ClusterDevice:
             for index in range(ranks.rank, workers, ranks.size):
                 try:
                     connection = _connect(index, cluster)
+                except TokenError:  # it is there, but would never take part
+                    raise
                 except UserError:
                     if ranks.size > 1 or not cluster.workers[index].late:
                         raise
@@ -298,10 +302,11 @@ class ClusterDevice:
             try:
                 control, token = ControlAddress.parse(address.control), self._cluster.token
                 connection = RemoteWorker(index, control, token, connect_s=_RECONNECT_S)
-            except (UserError, GoneError):  # it is not there, or another program uses it
+            except (P4sgdError, TokenError) as error:
+                if not isinstance(error, GoneError):
+                    tell(f"a worker that has come cannot take part: {error}")
                 continue
-            except P4sgdError as error:
-                tell(f"a worker that has come cannot take part: {error}")
+            except UserError:  # it is not there, or another program uses it
                 continue
             with contextlib.ExitStack() as opened:
                 opened.callback(connection.close)

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import UserError
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import GROUP_BIT
+from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = [
@@ -60,6 +61,8 @@ class NetworkSettings:
     slack_s
         Seconds of delay to expect from programs rather than from the network: an aggregator's answer, or workers that
         are started one after the other. 0 in a simulated network, where wall-clock time means nothing.
+    udp
+        Whether packets travel in UDP, and addresses stand for those of IPv4 (`p4sgd.hw.spec.udp`).
 
     Raises
     ------
@@ -75,6 +78,7 @@ class NetworkSettings:
     aggregator_mac: int = 0
     local_macs: tuple[int, ...] = ()
     slack_s: float = 0.0
+    udp: bool = False
 
     def __post_init__(self) -> None:
         for name, low, field in (
@@ -98,6 +102,10 @@ class NetworkSettings:
     def local_mac(self, shard: int) -> int:
         """MAC address of a worker."""
         return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
+
+    def address_text(self, address: int) -> str:
+        """An address as the user knows it: of Ethernet, or of IPv4 and perhaps with a port."""
+        return udp_address_text(address) if self.udp else mac_text(address)
 
     @property
     def echo_s(self) -> float:

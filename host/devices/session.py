@@ -19,7 +19,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
@@ -271,13 +271,13 @@ class Session:
             client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=int(image.exempt is not None))
             client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
 
-    def write_weights(self, weights: Sequence[IntArray]) -> None:
+    def write_weights(self, weights: Sequence[WeightArray]) -> None:
         """Write weights to the workers' memory, for runs with `ModelSource.MEMORY`.
 
         Parameters
         ----------
         weights
-            For each worker of the job, int64 `WEIGHT` integers in the order of its image's features.
+            For each worker of the job, int32 `WEIGHT` integers in the order of its image's features.
         """
         own = weights[self._ranks.rank :: self._ranks.size]
         for worker, image, values in zip(self._device.workers, self._images, own, strict=True):
@@ -359,8 +359,8 @@ class Session:
         counted = any(any(worker.values()) for worker in counters)
         return RunReport(frozenset(flags), tuple(counters) if counted else ())
 
-    def read_weights(self) -> list[IntArray]:
-        """The weights that the last run stored: for each worker of the job, int64 in the order of its features."""
+    def read_weights(self) -> list[WeightArray]:
+        """The weights that the last run stored: for each worker of the job, int32 in the order of its features."""
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
@@ -371,7 +371,8 @@ class Session:
                 )
                 for engine in range(config.engines)
             ]
-            weights.append(layout.unpad(layout.gather(np.stack(engines))).astype(np.int64))
+            stacked = engines[0][np.newaxis] if len(engines) == 1 else np.stack(engines)
+            weights.append(layout.unpad(layout.gather(stacked)))
         return of_job(weights, self._ranks)
 
     # -- details -------------------------------------------------------------------------------------------------

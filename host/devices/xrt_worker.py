@@ -31,6 +31,9 @@ _CAGE = 0
 _END_S = 1.0
 """Longest time that an aborted run may take to end. Outstanding reads of memory take microseconds."""
 
+_EMULATED_END_S = 600.0
+"""The same in Vitis' emulator, for which a microsecond is many cycles."""
+
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 2e-3
 """Bounds of the time between two polls for the end of a run. Long runs should not occupy a core."""
 
@@ -76,7 +79,7 @@ class BoardWorker:
             except P4sgdError as error:
                 raise P4sgdError(f"{self._name} {error}") from None
             self._end_run()
-            self._mac = open_mac(self._name, address, _CAGE)
+            self._mac = open_mac(self._name, address, None if address.is_emulated else _CAGE)
             if self._mac is not None:
                 opened.callback(self._mac.close)
                 self._mac.set_rs_fec(rs_fec)
@@ -192,7 +195,7 @@ class BoardWorker:
         if self._is_idle():
             return
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
-        if not self.await_end(_END_S):
+        if not self.await_end(_EMULATED_END_S if self._address.is_emulated else _END_S):
             raise P4sgdError(
                 f"{self._name} does not end its run: reset the board (xbutil reset --device {self._address.device}), "
                 "which ends everything that runs on it"

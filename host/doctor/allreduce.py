@@ -14,7 +14,7 @@ from p4sgd.host.doctor.finding import Finding, Result
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import LABEL, IntArray
+from p4sgd.hw.spec.fixed import LABEL, IntArray, WeightArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.packet import frame_bytes
 from p4sgd.hw.spec.registers import ModelSource
@@ -205,7 +205,7 @@ def _judge(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int
     return Finding(worker, _CHECK, Result.PASSED, evidence)
 
 
-def _compare(worker: int, weights: IntArray, expected: IntArray) -> Finding:
+def _compare(worker: int, weights: WeightArray, expected: IntArray) -> Finding:
     wrong = int(np.count_nonzero(weights != expected))
     evidence: dict[str, int] = {"weights": weights.size, "wrong": wrong}
     if not wrong:

@@ -1,6 +1,6 @@
 """The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
@@ -15,7 +15,7 @@ from p4sgd.host.doctor.finding import Examination, Finding, Result
 from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, read_arrived_partials
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason, mac_text
+from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["examine"]
@@ -63,7 +63,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
         return known
     session = Session(device, network)
     self_test = SelfTest(device, session)
-    findings += _examine_identities([client_of(worker) for worker in device.workers], names)
+    findings += _examine_identities([client_of(worker) for worker in device.workers], names, network)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     links, patience = _examine_links(device, session, self_test, aggregator)
@@ -122,12 +122,12 @@ def _examine_links(
     clients = [client_of(worker) for worker in device.workers]
     links, settings, well, silent = [], [], [], []
     for index, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
-        link, echo = examine_link(index, client, worker.config, aggregator, echo_s)
+        link, echo = examine_link(index, client, worker.config, aggregator, session.network)
         links.append(link)
         if echo is None:
             silent.append(index)
         else:
-            settings += _examine_settings(index, client, worker.config, echo, session.limit)
+            settings += _examine_settings(index, client, worker.config, echo, session)
             patience = max(patience, _needed_resend_cycles(echo))
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
@@ -139,7 +139,9 @@ def _examine_links(
     return [*links, *settings], patience
 
 
-def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[WorkerName]) -> list[Finding]:
+def _examine_identities(
+    clients: Sequence[RegisterClient], names: Sequence[WorkerName], network: NetworkSettings
+) -> list[Finding]:
     """Look for workers with the same shard or MAC address, and for group addresses.
 
     This comes before the probes, because an aggregator's answers about two equal workers would be misleading.
@@ -148,6 +150,8 @@ def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[Worke
     ----------
     clients, names
         Registers and names of the workers, by shard index.
+    network
+        What addresses are.
 
     Returns
     -------
@@ -158,15 +162,16 @@ def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[Worke
     macs: dict[int, int] = {}
     for worker, client in enumerate(clients):
         shard, mac = client.read(registers.JOB)["shard"], client.read_pair(registers.LOCAL_MAC)
-        evidence: dict[str, int | str] = {"shard": shard, "local_mac": mac_text(mac)}
+        address = network.address_text(mac)
+        evidence: dict[str, int | str] = {"shard": shard, "local_mac": address}
         problems = []
         if (other := shards.setdefault(shard, worker)) != worker:
             problems.append((f"it is shard {shard}, and so is {names[other]}", "give each a shard of its own in JOB"))
         if (other := macs.setdefault(mac, worker)) != worker:
-            problem = f"its address is {mac_text(mac)}, and so is that of {names[other]}"
+            problem = f"its address is {address}, and so is that of {names[other]}"
             problems.append((problem, "give each an address of its own in LOCAL_MAC"))
         if mac >> GROUP_BIT & 1:
-            problem = f"its address {mac_text(mac)} is that of a group: switches do not forward answers to it alone"
+            problem = f"its address {address} is that of a group: switches do not forward answers to it alone"
             problems.append((problem, "give it the address of a single host in LOCAL_MAC"))
         findings += [Finding(worker, "settings", Result.FAILED, evidence, *problem) for problem in problems]
     return findings
@@ -183,7 +188,7 @@ _ROUND_TRIPS = 2
 
 
 def _examine_settings(
-    worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, limit: MergeLimit
+    worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, session: Session
 ) -> list[Finding]:
     """Compare a worker's settings with the aggregator's, as its echo reports them.
 
@@ -195,8 +200,8 @@ def _examine_settings(
         Registers and configuration of the worker.
     echo
         The aggregator's answer to a probe about the worker's last slot.
-    limit
-        What all members speak.
+    session
+        The job: what all members speak, and what addresses are.
 
     Returns
     -------
@@ -204,6 +209,7 @@ def _examine_settings(
     """
     who = client.read(registers.JOB)
     local = client.read_pair(registers.LOCAL_MAC)
+    limit, text = session.limit, session.network.address_text
     problems = []
     highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
     if not limit.version <= echo.version <= highest:
@@ -213,11 +219,11 @@ def _examine_settings(
                 "generate both again with the same version of p4sgd",
             )
         )
-    problems += [_explain(check, who, local, config, echo) for check in echo.failed]
+    problems += [_explain(check, who, local, config, echo, text) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
-    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "local_mac": mac_text(local)}
+    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "local_mac": text(local)}
     differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
-    differences |= {"aggregator_version": echo.version, "aggregator_expects": mac_text(echo.expected)}
+    differences |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
     findings = [
         Finding(worker, "settings", Result.FAILED, evidence | differences, problem, remedy)
         for problem, remedy in problems
@@ -245,7 +251,14 @@ def _explain_early_resends(resend_cycles: int, echo: Echo) -> tuple[str, str]:
     )
 
 
-def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerConfig, echo: Echo) -> tuple[str, str]:
+def _explain(
+    check: DropReason,
+    who: dict[str, int],
+    local: int,
+    config: WorkerConfig,
+    echo: Echo,
+    text: Callable[[int], str],
+) -> tuple[str, str]:
     """Problem and remedy of a check of the aggregator that the worker's packets fail."""
     if check is DropReason.JOB:
         return f"the aggregator serves no job {who['job']}", "begin the job at the aggregator, under this number"
@@ -266,9 +279,8 @@ def _explain(check: DropReason, who: dict[str, int], local: int, config: WorkerC
         )
     if echo.expected != local:
         return (
-            f"its address is {mac_text(local)}, the aggregator expects shard {who['shard']} at "
-            f"{mac_text(echo.expected)}",
-            f"enter {mac_text(local)} for shard {who['shard']} in the aggregator's table",
+            f"its address is {text(local)}, the aggregator expects shard {who['shard']} at {text(echo.expected)}",
+            f"enter {text(local)} for shard {who['shard']} in the aggregator's table",
         )
     return (
         f"it is behind port {echo.port}, the aggregator expects shard {who['shard']} behind another",

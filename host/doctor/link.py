@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.devices.device import NetworkSettings
 from p4sgd.host.devices.diagnosis import PROBES, Echo, probe, probe_until_answered
 from p4sgd.host.doctor.allreduce import SelfTest
 from p4sgd.host.doctor.finding import Finding, Result
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import DropReason, mac_text
+from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["NEEDED_COUNTERS", "examine_link", "locate_loss", "read_arrived_partials"]
@@ -105,7 +106,7 @@ class _Probes:
 
 
 def examine_link(
-    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float
+    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, network: NetworkSettings
 ) -> tuple[Finding, Echo | None]:
     """Probe the path of a worker to the aggregator and back.
 
@@ -119,19 +120,19 @@ def examine_link(
         Registers and configuration of the worker.
     aggregator
         Controller of the aggregator, if its counters can tell losses on the way up from those on the way down.
-    echo_s
-        Time to wait for an answer, as in `p4sgd.host.devices.diagnosis.probe`.
+    network
+        How long to wait for an answer, and what addresses are.
 
     Returns
     -------
     The finding, and an answer of the aggregator if there was one.
     """
-    probes = _ask(client, config, aggregator, echo_s, broadcast=False)
+    probes = _ask(client, config, aggregator, network.echo_s, broadcast=False)
     peer = client.read_pair(registers.PEER_MAC)
     if not probes.echoes:
-        probes += _ask(client, config, aggregator, echo_s, broadcast=True)
+        probes += _ask(client, config, aggregator, network.echo_s, broadcast=True)
         if probes.echo is not None and probes.echo.source != peer:
-            return _wrong_address(worker, probes, peer), probes.echo
+            return _wrong_address(worker, probes, network.address_text(peer), network), probes.echo
     return _judge(worker, probes), probes.echo
 
 
@@ -151,15 +152,15 @@ def _ask(
     return _Probes(PROBES, tuple(echo for echo in answers if echo is not None), counted)
 
 
-def _wrong_address(worker: int, probes: _Probes, peer: int) -> Finding:
-    source = mac_text(probes.echoes[-1].source)
+def _wrong_address(worker: int, probes: _Probes, peer: str, network: NetworkSettings) -> Finding:
+    source = network.address_text(probes.echoes[-1].source)
     return Finding(
         worker,
         _CHECK,
         Result.FAILED,
-        probes.evidence | {"peer_mac": mac_text(peer), "aggregator_mac": source},
-        f"no aggregator has the address {mac_text(peer)} in PEER_MAC; the one that answers has {source}",
-        f"give the workers {source} as the aggregator's address, or the aggregator {mac_text(peer)} as its own",
+        probes.evidence | {"peer_mac": peer, "aggregator_mac": source},
+        f"no aggregator has the address {peer} in PEER_MAC; the one that answers has {source}",
+        f"give the workers {source} as the aggregator's address, or the aggregator {peer} as its own",
     )
 
 

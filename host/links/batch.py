@@ -10,11 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.packet import MOST_BYTES
+from p4sgd.hw.spec.udp import ETHERNET_BYTES
 
-__all__ = ["FrameBatch"]
+__all__ = ["NAME_BYTES", "FrameBatch"]
 
 ROOM = -(-(MOST_BYTES + 1) // 64) * 64
 """Bytes of a row: more than those of any packet, so that a frame that is cut is still too long."""
+
+NAME_BYTES = 16
+"""Bytes of struct sockaddr_in."""
 
 
 class _Vector(ctypes.Structure):
@@ -62,17 +66,19 @@ class FrameBatch:
         Their bytes, uint8 (rows, `ROOM`).
     sizes
         Their sizes in bytes, int64 (rows,).
+    names
+        Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, `NAME_BYTES`).
     """
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.frames = np.zeros((rows, ROOM), np.uint8)
         self.sizes = np.zeros(rows, np.int64)
-        places = self.frames.ctypes.data + ROOM * np.arange(rows, dtype=np.uint64)
-        self._places = places
-        self._to_receive, self._room = _describe(places)
-        self._to_send, self._content = _describe(places)
-        self._at_receive, self._at_send = self._to_receive.ctypes.data, self._to_send.ctypes.data
+        self.names = np.zeros((rows, NAME_BYTES), np.uint8)
+        self._frames_in, self._frames_out = (_Messages(self.frames) for _ in range(2))
+        self._datagrams_in, self._datagrams_out = (
+            _Messages(self.frames[:, ETHERNET_BYTES:], self.names) for _ in range(2)
+        )
 
     def frame(self, row: int) -> bytes:
         """A frame's bytes."""
@@ -92,13 +98,18 @@ class FrameBatch:
         OSError
             As recvmmsg(2), but not if no frame waits.
         """
-        count = int(_libc.recvmmsg(descriptor, self._at_receive, self.rows, socket.MSG_DONTWAIT, None))
-        if count < 0:
-            number = ctypes.get_errno()
-            if number in (errno.EAGAIN, errno.EINTR):
-                return 0
-            raise OSError(number, os.strerror(number))
-        self.sizes[:count] = self._to_receive["size"][:count]
+        count, sizes = self._frames_in.receive(descriptor)
+        self.sizes[:count] = sizes
+        return count
+
+    def receive_datagrams(self, descriptor: int) -> int:
+        """Receive datagrams as `receive` does, each as what follows a frame's EtherType.
+
+        What comes before it is left as it was, but counts in `sizes`. Where they are from is in `names`.
+        """
+        count, sizes = self._datagrams_in.receive(descriptor)
+        self.sizes[:count] = sizes
+        self.sizes[:count] += ETHERNET_BYTES
         return count
 
     def send(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
@@ -109,19 +120,58 @@ class FrameBatch:
         OSError
             As sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
         """
-        self._content["base"][: rows.size] = self._places[rows]
-        self._content["size"][: rows.size] = self.sizes[rows]
-        count = int(_libc.sendmmsg(descriptor, self._at_send, rows.size, socket.MSG_DONTWAIT))
+        return self._frames_out.send(descriptor, rows, self.sizes[rows])
+
+    def send_datagrams(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
+        """Send rows as `send` does, of each what follows its EtherType, to its address in `names`."""
+        return self._datagrams_out.send(descriptor, rows, self.sizes[rows] - ETHERNET_BYTES)
+
+
+class _Messages:
+    """Messages of one vector each, for the system.
+
+    Parameters
+    ----------
+    room
+        The bytes of each, uint8 (rows, bytes).
+    names
+        The socket address of each, if they have any.
+    """
+
+    def __init__(self, room: npt.NDArray[np.uint8], names: npt.NDArray[np.uint8] | None = None) -> None:
+        rows, size = room.shape
+        self._vectors, self._messages = np.zeros(rows, np.dtype(_Vector)), np.zeros(rows, np.dtype(_Message))
+        self._places = _places(room)
+        self._vectors["base"], self._vectors["size"] = self._places, size
+        headers = self._messages["header"]
+        headers["vectors"], headers["vector_count"] = _places(self._vectors), 1
+        if names is not None:
+            headers["name"], headers["name_size"] = _places(names), names.shape[1]
+        self._names = headers["name"].copy()
+        self._at = self._messages.ctypes.data
+
+    def receive(self, descriptor: int) -> tuple[int, npt.NDArray[np.uint32]]:
+        """How many have come, and their bytes. The size of a name stays: all are of the same family."""
+        count = int(_libc.recvmmsg(descriptor, self._at, self._messages.size, socket.MSG_DONTWAIT, None))
+        if count < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EAGAIN, errno.EINTR):
+                raise OSError(number, os.strerror(number))
+            count = 0
+        return count, self._messages["size"][:count]
+
+    def send(self, descriptor: int, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+        """How many of these rows, with so many bytes, were sent."""
+        self._vectors["base"][: rows.size] = self._places[rows]
+        self._vectors["size"][: rows.size] = sizes
+        self._messages["header"]["name"][: rows.size] = self._names[rows]
+        count = int(_libc.sendmmsg(descriptor, self._at, rows.size, socket.MSG_DONTWAIT))
         if count < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return count
 
 
-def _describe(places: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Messages of one vector each, and their vectors, for rows at these places."""
-    vectors, messages = np.zeros(places.size, np.dtype(_Vector)), np.zeros(places.size, np.dtype(_Message))
-    vectors["base"], vectors["size"] = places, ROOM
-    messages["header"]["vectors"] = vectors.ctypes.data + vectors.itemsize * np.arange(places.size, dtype=np.uint64)
-    messages["header"]["vector_count"] = 1
-    return messages, vectors
+def _places(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Where each row of an array is in memory."""
+    return rows.ctypes.data + rows.strides[0] * np.arange(len(rows), dtype=np.uint64)

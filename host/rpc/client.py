@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.token import is_nonce, is_proof, new_nonce, prove
+from p4sgd.host.rpc.token import OTHER_TOKEN, is_nonce, is_proof, new_nonce, prove
 from p4sgd.sim.rpc import Channel, RefusedError
 
-__all__ = ["ControlClient", "GoneError", "RefusalError"]
+__all__ = ["ControlClient", "GoneError", "RefusalError", "TokenError"]
 
 
 class RefusalError(P4sgdError):
@@ -20,6 +20,15 @@ class RefusalError(P4sgdError):
 
 class GoneError(P4sgdError):
     """A server is gone, or does not answer in time."""
+
+
+class TokenError(UserError):
+    """A server and its client do not have the same token, or only one of them has any."""
+
+
+_NOT_ASKED = "asks for no token, and the cluster file has one: give it --token"
+_NOT_GIVEN = "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
+"""What is said of a server if only one side has a token."""
 
 
 class ControlClient:
@@ -50,7 +59,9 @@ class ControlClient:
     Raises
     ------
     UserError
-        If the server is not there, serves another client, or has another token, or only one side has one.
+        If the server is not there or serves another client.
+    TokenError
+        If it has another token, or only one side has one.
     P4sgdError
         If it does not answer as it should, or not in time.
     """
@@ -143,7 +154,9 @@ class ControlClient:
         if refusal is not None:
             self.close()
             text = f"{self._name} {refusal}"
-            raise P4sgdError(text) if again else UserError(text)
+            if again:
+                raise P4sgdError(text)
+            raise TokenError(text) if refusal in (_NOT_ASKED, _NOT_GIVEN, OTHER_TOKEN) else UserError(text)
         if again and greeting.get("process") != self._process:
             raise self._fail("was started again in the meantime and has lost the state of this job")
         self._process = greeting.get("process")
@@ -152,11 +165,9 @@ class ControlClient:
     def _exchange_proofs(self, channel: Channel, nonce: Any) -> str | None:
         """Prove to have the token, and have the server prove it; what to say after its name if it cannot be used."""
         if nonce is None:
-            return None if self._token is None else "asks for no token, and the cluster file has one: give it --token"
+            return None if self._token is None else _NOT_ASKED
         if self._token is None:
-            return (
-                "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
-            )
+            return _NOT_GIVEN
         if not is_nonce(nonce):
             raise ValueError("it sends something else than a nonce")
         nonces = nonce, new_nonce()

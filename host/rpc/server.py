@@ -16,7 +16,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.rpc.address import ControlListener
-from p4sgd.host.rpc.token import is_nonce, is_proof, new_nonce, prove
+from p4sgd.host.rpc.token import OTHER_TOKEN, is_nonce, is_proof, new_nonce, prove
 from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, RefusedError, decode, encode, greeting
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class ControlServer:
             return "", self._refuse("serves only those who prove first that they have its token")
         nonces = nonce, str(theirs)
         if not is_proof(request.get("proof"), prove(token, "client", self._server, nonces)):
-            return "", self._refuse("has another token: give both sides the same file")
+            return "", self._refuse(OTHER_TOKEN)
         if not self._has_room():
             return "", self._busy
         return prove(token, "server", self._server, nonces), None

@@ -19,7 +19,10 @@ from typing import Any
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["is_nonce", "is_proof", "new_nonce", "prove", "read_token"]
+__all__ = ["OTHER_TOKEN", "is_nonce", "is_proof", "new_nonce", "prove", "read_token"]
+
+OTHER_TOKEN = "has another token: give both sides the same file"
+"""What a server says of itself to a client with a wrong proof, by which the client knows the reason."""
 
 _FEWEST, _MOST = 16, 4096
 """Bounds of a token's length in bytes: the lower one against guessing."""

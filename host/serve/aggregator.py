@@ -119,7 +119,7 @@ _IDLE_S = 30.0
 """A client without a request for so long is disconnected, to make room for others."""
 
 _BATCH = 256
-"""Most frames taken from a port in one turn: a millisecond at most, in UDP a few."""
+"""Most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few."""
 
 _POLL_S = 1.0
 """How often to read from links without an event: one that was down may be up again."""
@@ -127,6 +127,9 @@ _POLL_S = 1.0
 
 _JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
 """The bytes of a frame with the job and with the shard, in either version."""
+
+_GROUP = 1
+"""The bit of a frame's first byte that marks the address of a group."""
 
 
 class SoftwareAggregatorServer:
@@ -175,7 +178,6 @@ class SoftwareAggregatorServer:
     ) -> None:
         most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
-        self.aggregator.warm_up()
         self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)
         self._ports = np.zeros(_BATCH, np.int64)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
@@ -231,19 +233,28 @@ class SoftwareAggregatorServer:
             (rows,) = (ports >> port & 1).nonzero()
             if not rows.size:
                 continue
-            if link.address is None:  # every address can be reached
-                link.send_batch(self._answers, rows)
-                continue
-            for row in rows.tolist():
-                self._send_reachable(port, self._answers.frame(row))
+            for job in self.aggregator.jobs.values():
+                if not link.reaches(job.group_mac):
+                    rows = self._send_to_each(port, job, rows)
+            link.send_batch(self._answers, rows)
 
-    def _send_reachable(self, port: int, frame: bytes) -> None:
-        """Send an answer; one to all of a job without a multicast address in UDP to each of its workers by itself."""
-        link = self._links[port]
-        if link.reaches(int.from_bytes(frame[:6], "big")):
-            link.send(frame)
-            return
-        (job,) = (job for job in self.aggregator.jobs.values() if job.number == frame[_JOB])
-        for shard, member in enumerate(job.members):
-            if member.port == port:
-                link.send(member.mac.to_bytes(6, "big") + frame[6:_SHARD] + bytes([shard]) + frame[_SHARD + 1 :])
+    def _send_to_each(self, port: int, job: Job, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Send what is for all of a job without a multicast address in UDP to each of its workers behind a port.
+
+        Returns the other rows.
+        """
+        frames = self._answers.frames
+        is_to_all = (frames[rows, _JOB] == job.number) & (frames[rows, 0] & _GROUP != 0)
+        to_all = rows[is_to_all]
+        if to_all.size:
+            for shard, member in enumerate(job.members):
+                if member.port == port:
+                    self._address(to_all, member.mac, shard)
+                    self._links[port].send_batch(self._answers, to_all)
+            self._address(to_all, job.group_mac, 0)  # as they were, for other ports
+        others: npt.NDArray[np.int64] = rows[~is_to_all]
+        return others
+
+    def _address(self, rows: npt.NDArray[np.int64], mac: int, shard: int) -> None:
+        self._answers.frames[rows, :6] = np.frombuffer(mac.to_bytes(6, "big"), np.uint8)
+        self._answers.frames[rows, _SHARD] = shard

@@ -23,7 +23,7 @@ from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.fixed import WeightArray
 
 __all__ = [
     "FORMAT_VERSION",
@@ -62,12 +62,12 @@ class Best:
     score
         The monitored metric after that epoch.
     weights
-        int64 `WEIGHT` integers of all features, the bias last.
+        int32 `WEIGHT` integers of all features, the bias last.
     """
 
     epoch: int
     score: float
-    weights: IntArray
+    weights: WeightArray
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class State:
     Parameters
     ----------
     weights
-        int64 `WEIGHT` integers of all features, the bias last, from which the next epoch starts; ``None`` before the
+        int32 `WEIGHT` integers of all features, the bias last, from which the next epoch starts; ``None`` before the
         first.
     history
         The completed epochs.
@@ -94,7 +94,7 @@ class State:
         The best model so far, to which the schedule ``adaptive`` goes back, and training that diverges.
     """
 
-    weights: IntArray | None = None
+    weights: WeightArray | None = None
     history: list[EpochRecord] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     first_rate: float | None = None
@@ -316,12 +316,12 @@ class CheckpointFile:
                 continue
             # Each epoch is converted to text only once: a history may become long.
             epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
-            tensors[f"weights{suffix}"] = state.weights.astype(np.int32)
+            tensors[f"weights{suffix}"] = state.weights
             # A tensor, because the size of the metadata is limited.
             tensors[f"history{suffix}"] = np.frombuffer(b"\n".join(epochs), np.uint8)
             scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
             if state.best is not None:
-                tensors[f"best_weights{suffix}"] = state.best.weights.astype(np.int32)
+                tensors[f"best_weights{suffix}"] = state.best.weights
                 scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
             # A float comes back from JSON exactly as it was.
             metadata[f"state{suffix}"] = json.dumps(scalars)
@@ -378,10 +378,10 @@ def _state(tensors: Mapping[str, Any], metadata: Mapping[str, str], suffix: str)
         return State(remarks=[str(remark) for remark in remarks])
     best = None
     if f"best_weights{suffix}" in tensors:
-        weights = tensors[f"best_weights{suffix}"].astype(np.int64)
+        weights = tensors[f"best_weights{suffix}"].astype(np.int32, copy=False)
         best = Best(int(scalars["best_epoch"]), float(scalars["best_score"]), weights)
     return State(
-        weights=tensors[f"weights{suffix}"].astype(np.int64),
+        weights=tensors[f"weights{suffix}"].astype(np.int32, copy=False),
         history=[_record(json.loads(line)) for line in tensors[f"history{suffix}"].tobytes().splitlines()],
         remarks=[str(remark) for remark in remarks],
         first_rate=float(scalars["first_rate"]),

@@ -27,7 +27,7 @@ from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Features, Source, shared_features
@@ -75,7 +75,7 @@ def _source(image: Image, form: FeatureFormat) -> Source:
 
 def quantised_activations(
     images: Sequence[Image],
-    weights: IntArray,
+    weights: Sequence[WeightArray],
     features: FeatureFormat,
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
@@ -87,7 +87,7 @@ def quantised_activations(
     images
         The images of this process's workers.
     weights
-        int64 `WEIGHT` integers of all features, the bias last.
+        For each worker of the job, int32 `WEIGHT` integers in the order of its image's features.
     features
         Format of the features, with the planes that are read.
     samples
@@ -99,7 +99,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [image.layout.pad(weights[image.shard.columns].astype(np.int32)) for image in images]
+    own = [image.layout.pad(weights[image.shard.worker]) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     total = communicator.all_sum(np.sum(sums, axis=0))
@@ -118,7 +118,7 @@ _NEAR = _STEPS // 4
 """Places from 0 to where the search begins. By experiment on sparse data a quarter of a unit takes the fewest steps."""
 
 _BLOCK = 1 << 14
-"""Samples that are measured at once."""
+"""Samples or weights that are measured at once: what is allocated for them then stays in the cache."""
 
 _INTERPOLATIONS = 5
 """Steps of false position. For logistic and squared losses 2 to 4 are usually enough."""
@@ -182,7 +182,7 @@ def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[
 
 
 def _average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray | None, *arrays: FloatArray) -> float:
-    """`average` of a function of arrays, (samples,), block by block: what it allocates then stays in the cache."""
+    """`average` of a function of arrays, (samples,), block by block."""
     size, total = arrays[0].size, 0.0
     for first in range(0, size, _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -276,22 +276,26 @@ def measure_model(
     return result
 
 
-def penalty(weights: IntArray, l2: float, l1: float) -> float:
+def penalty(weights: WeightArray, l2: float, l1: float) -> float:
     """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
 
     Parameters
     ----------
     weights
-        int64 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
+        int32 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
         instead, which is not penalised.
     l2, l1
         Strengths of the penalties of these weights.
     """
     if not (l2 or l1):
         return 0.0
-    w = WEIGHT.to_real(weights)
-    # Not w @ w: how BLAS adds up depends on the number of threads.
-    return l2 / 2 * float((w * w).sum()) + l1 * float(np.abs(w).sum())
+    squares = magnitudes = 0.0
+    for first in range(0, weights.size, _BLOCK):
+        w = WEIGHT.to_real(weights[first : first + _BLOCK])
+        # Not w @ w: how BLAS adds up depends on the number of threads.
+        squares += float((w * w).sum()) if l2 else 0.0
+        magnitudes += float(np.abs(w).sum()) if l1 else 0.0
+    return l2 / 2 * squares + l1 * magnitudes
 
 
 def evaluate(model: Model | ModelSet, data: Dataset) -> dict[str, float]:

@@ -33,7 +33,7 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
-from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
 
@@ -186,13 +186,13 @@ class Prepared:
             return full_value(form.stored, form.signed) * deviation(form.stored, form.signed)
         return full_value(form.stored, form.signed)
 
-    def split(self, weights: IntArray) -> list[IntArray]:
-        """Deal the job's weights to its workers: int64 (features,) to one array a worker."""
+    def split(self, weights: WeightArray) -> list[WeightArray]:
+        """Deal the job's weights to its workers: int32 (features,) to one array a worker."""
         return [weights[shard.columns] for shard in self.shards]
 
-    def join(self, weights: Sequence[IntArray]) -> IntArray:
+    def join(self, weights: Sequence[WeightArray]) -> WeightArray:
         """Undo `split`."""
-        joined = np.empty(self.shards[0].total, np.int64)
+        joined = np.empty(self.shards[0].total, np.int32)
         for shard, values in zip(self.shards, weights, strict=True):
             joined[shard.columns] = values
         return joined
@@ -223,13 +223,13 @@ class Prepared:
         l2, l1 = options.penalties
         return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
 
-    def fold(self, weights: IntArray, loss: Loss) -> Model:
+    def fold(self, weights: WeightArray, loss: Loss) -> Model:
         """The model on raw features for weights of the hardware.
 
         Parameters
         ----------
         weights
-            int64 (features,) or (features + 1,), `WEIGHT` integers.
+            int32 (features,) or (features + 1,), `WEIGHT` integers.
         loss
             The loss.
         """
@@ -237,10 +237,12 @@ class Prepared:
         known, constant = self.space.count, 0.0
         if self.mixing is not None:
             real[:known], constant = fold_weights(self.mixing, real[:known])
+        # The bits of real @ offset would depend on threads. Most memory is taken here, so sparse data skip the product.
+        whole = real * self.offset if self.offset[:known].any() else real[known:] * self.offset[known:]
         return Model(
-            coefficients=real[:known] * self.slope[:known],
-            intercept=float((real * self.offset).sum()) + constant,  # the bits of real @ offset depend on threads
-            weights=weights.astype(np.int32),
+            coefficients=np.multiply(real[:known], self.slope[:known], out=real[:known]),
+            intercept=float(whole.sum()) + constant,
+            weights=weights,
             slope=self.slope,
             offset=self.offset,
             mixing=self.mixing,

@@ -33,7 +33,7 @@ from p4sgd.host.training.rate import (
     smallest_rate,
 )
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, WeightArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.features import Model
@@ -303,13 +303,13 @@ class _Trials:
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores
 
-    def _own(self, trial: int) -> list[IntArray]:
+    def _own(self, trial: int) -> list[WeightArray]:
         """Weights of a trial for each of this process's workers, in the order of its features."""
-        own = [np.empty(0, np.int64) for _ in self._prepared.images]
+        own = [np.empty(0, np.int32) for _ in self._prepared.images]
         for (places, _), part in zip(self._groups, self._models[trial], strict=True):
             for place, weights in zip(places, part.values(), strict=True):
                 layout = self._prepared.images[place].layout
-                scattered = weights.astype(np.int64).reshape(layout.config.engines, -1)
+                scattered = weights.reshape(layout.config.engines, -1)
                 own[place] = layout.unpad(layout.gather(scattered))
         return own
 

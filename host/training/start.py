@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.fixed import WeightArray
 
 if TYPE_CHECKING:
     from p4sgd.host.training.model_file import Model, ModelSet
@@ -36,7 +34,7 @@ class Start:
     scaling
         Scaling of the features, with their preconditioning; its heat is counted anew.
     weights
-        int64 `WEIGHT` integers of all features, the bias last; ``None`` is zeros.
+        int32 `WEIGHT` integers of all features, the bias last; ``None`` is zeros.
     rate
         Initial learning rate.
     history
@@ -52,7 +50,7 @@ class Start:
 
     coding: LabelCoding | TargetCoding | None = None
     scaling: Scaling | Whitening | None = None
-    weights: IntArray | None = None
+    weights: WeightArray | None = None
     rate: float | None = None
     history: "Sequence[EpochRecord]" = ()
     options: TrainingOptions | None = None
@@ -106,8 +104,7 @@ class Start:
                     f"{name}: a damaged model file: {row.weights.size} weights are not those of its options"
                 )
         rows = tuple(
-            cls(coding=row.labels, scaling=model.scaling, weights=row.weights.astype(np.int64), options=options)
-            for row in model.rows
+            cls(coding=row.labels, scaling=model.scaling, weights=row.weights, options=options) for row in model.rows
         )
         if len(rows) == 1:
             return rows[0]

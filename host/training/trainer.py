@@ -51,7 +51,7 @@ from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.data_parallel import SampleRanks
@@ -579,8 +579,9 @@ class _Training:
         if (ranks := self._sample_ranks) is not None:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
-        weights = self._prepared.join(session.read_weights())
-        metrics = self._measure_epoch(weights)
+        parts = session.read_weights()
+        weights = self._prepared.join(parts)
+        metrics = self._measure_epoch(weights, parts)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -626,26 +627,27 @@ class _Training:
             weighted=self._prepared.weighted,
         )
 
-    def _measure_epoch(self, weights: IntArray) -> dict[str, float]:
+    def _measure_epoch(self, weights: WeightArray, parts: Sequence[WeightArray]) -> dict[str, float]:
         """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
         if self._held_out:
-            return self._measure(weights)[1]
-        z, _ = self._fit(weights)
+            return self._measure(weights, parts)[1]
+        z, _ = self._fit(weights, parts)
         return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
-    def _measure(self, weights: IntArray) -> _Measured:
+    def _measure(self, weights: WeightArray, parts: Sequence[WeightArray]) -> _Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
-        z, intercept = self._fit(weights)
+        z, intercept = self._fit(weights, parts)
         model = self._prepared.fold(weights, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
 
-    def _fit(self, weights: IntArray) -> tuple[FloatArray, float]:
+    def _fit(self, weights: WeightArray, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
         """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
+        ``parts`` are the weights of each worker.
         """
         prepared, y = self._prepared, self._real_labels
-        z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
+        z = quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
         intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
@@ -657,12 +659,12 @@ class _Training:
         activations = {"train": (z, self._prepared.train_labels)}
         for name, (data, held_out) in self._held_out.items():
             activations[name] = model.decision_function(data), held_out
-        metrics = self._metrics(activations, model.weights.astype(np.int64))
+        metrics = self._metrics(activations, model.weights)
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics, activations
 
-    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: IntArray) -> dict[str, float]:
+    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: WeightArray) -> dict[str, float]:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
@@ -673,22 +675,22 @@ class _Training:
             metrics["objective"] = metrics["train_loss"] + penalties
         return metrics
 
-    def _finish(self, weights: IntArray) -> _Measured:
+    def _finish(self, weights: WeightArray) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
         train = self._prepared.train
         if train is None:
-            return self._measure(weights)
+            return self._measure(weights, self._prepared.split(weights))
         if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
-            model, _, _ = self._measure(weights)
+            model, _, _ = self._measure(weights, self._prepared.split(weights))
             z = model.decision_function(train)
         return self._complete(model, z)
 
-    def _score(self, record: EpochRecord, weights: IntArray) -> IntArray:
+    def _score(self, record: EpochRecord, weights: WeightArray) -> WeightArray:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
         state, best = self._state, self._state.best
         score = record.metrics[self._monitored]

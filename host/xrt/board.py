@@ -26,7 +26,7 @@ PREFIX = "xrt:"
 """Begins the address of a board, where other addresses are those of sockets."""
 
 _BDF = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NUMBER = re.compile(r"0|[1-9][0-9]?")
+_EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,31 @@ class BoardAddress:
         an emulated board.
     xclbin
         The file that v++ has linked.
+    unit
+        Number of the compute unit of a kernel. Only an emulated board has several workers, each a unit of its own.
     """
 
     device: str
     xclbin: Path
+    unit: int = 1
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.device}"
+        return f"{PREFIX}{self.device}{f'/{self.unit}' if self.unit > 1 else ''}"
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether Vitis emulates the board: in a simulation, seconds of this machine mean nothing."""
+        return self.device.isdecimal()
 
 
-def parse_device(text: str) -> str:
-    """Parse ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or ``xrt:N``; returns XRT's name of the board.
+def parse_device(text: str) -> tuple[str, int]:
+    """Parse the address of a board and of a unit on it.
+
+    It is ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or of an emulated board ``xrt:N`` or ``xrt:N/UNIT``.
+
+    Returns
+    -------
+    XRT's name of the board, and the number of the unit.
 
     Raises
     ------
@@ -59,12 +73,13 @@ def parse_device(text: str) -> str:
     """
     device = text.removeprefix(PREFIX).lower()
     if text.startswith(PREFIX):
-        if _NUMBER.fullmatch(device):
-            return device
+        if emulated := _EMULATED.fullmatch(device):
+            return emulated[1], int(emulated[2] or 1)
         if _BDF.fullmatch(device):
-            return device if device.count(":") == 2 else f"0000:{device}"
+            return device if device.count(":") == 2 else f"0000:{device}", 1
     raise UserError(
         f"{text!r} is no board: give xrt:DDDD:BB:DD.F, as listed by p4sgd info, or xrt:0 for one that Vitis emulates"
+        " (xrt:0/2 for the second worker on it)"
     )
 
 

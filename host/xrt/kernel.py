@@ -133,14 +133,14 @@ class MissingKernelError(UserError):
 class BoardKernel:
     """A kernel on a board, opened for this program alone.
 
-    The xclbin is loaded unless the board runs it already. It must have one compute unit of the kernel, named by v++.
+    The xclbin is loaded unless the board runs it already. Its compute units must be named by v++.
 
     Parameters
     ----------
     name
         Name of the user, for messages.
     address
-        The board and its xclbin.
+        The board, its xclbin, and the compute unit.
     kernel
         Name of the kernel.
 
@@ -204,8 +204,9 @@ class BoardKernel:
         return P4sgdError(f"{self._name} {what}: {error}")
 
     def _open_kernel(self, kernel: str) -> int:
+        unit = f"{kernel}_{self._address.unit}"
         try:
-            return self._library.open_kernel(self._board.handle, self._board.uuid, f"{kernel}:{{{kernel}_1}}")
+            return self._library.open_kernel(self._board.handle, self._board.uuid, f"{kernel}:{{{unit}}}")
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
@@ -216,7 +217,7 @@ class BoardKernel:
                 ) from None
             if error.number in (0, errno.EINVAL):
                 raise MissingKernelError(
-                    f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
+                    f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {unit}: {error}"
                 ) from None
             raise self.failure(f"cannot open its kernel {kernel}", error) from error
 

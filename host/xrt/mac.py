@@ -25,6 +25,10 @@ _OTHER_FEC_S = 1.5
 """Longest time to wait for a link with the other setting of forward error correction, and with the own one after
 that."""
 
+_EMULATED_S = 600.0
+"""Longest time to wait for the stand-in for a MAC. It takes a thousand cycles, of which an emulator of so much Verilog
+may do few a second."""
+
 _POLL_S = 0.01
 """Time between two polls for the link."""
 
@@ -33,7 +37,7 @@ _SNAPSHOT_READS = 100
 
 
 class BoardMac:
-    """The MAC of one cage. Its link comes up without software, unless its receivers do not adapt at the first try.
+    """A MAC. Its link comes up without software, unless its receivers do not adapt at the first try.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ class BoardMac:
     address
         The board and its xclbin.
     cage
-        Number of the QSFP28 cage.
+        Number of the QSFP28 cage; None for what stands in for a worker's MAC on a board that Vitis emulates.
 
     Raises
     ------
@@ -54,11 +58,13 @@ class BoardMac:
         As `BoardKernel`, also in later calls; or if the registers are not those of a MAC of this version.
     """
 
-    def __init__(self, name: str, address: BoardAddress, cage: int) -> None:
-        self._name = f"the MAC of cage {cage} of {name}"
+    def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
+        self._name = f"the stand-in for the MAC of {name}" if cage is None else f"the MAC of cage {cage} of {name}"
+        self._is_emulated = address.is_emulated
         self._other_end_fec: bool | None = None
         with contextlib.ExitStack() as opened:
-            kernel = BoardKernel(self._name, address, cmac.kernel_name(cage))
+            wanted = cmac.EMULATED_KERNEL if cage is None else cmac.kernel_name(cage)
+            kernel = BoardKernel(self._name, address, wanted)
             opened.enter_context(contextlib.closing(kernel))
             self._client = RegisterClient(kernel.read_register, kernel.write_register)
             problem = find_other_map(
@@ -96,11 +102,14 @@ class BoardMac:
             self._client.write(cmac.CONTROL, **control | {reset: asserted})
 
     def await_link(self) -> None:
-        """Wait until the link is up, for up to 15 s.
+        """Wait until the link is up, for up to 15 s; for longer, but without all that follows, in Vitis' emulator.
 
         While lanes are not aligned, receivers are reset every `_TRY_S` seconds. If that does not help, the other
         setting of forward error correction is tried for a moment, to find out whether the other end has it.
         """
+        if self._is_emulated:
+            self._await("up", _EMULATED_S)
+            return
         for _ in range(_TRIES):
             if self._await("up", _TRY_S):
                 return
@@ -133,8 +142,8 @@ class BoardMac:
         self._opened.close()
 
 
-def open_mac(name: str, address: BoardAddress, cage: int) -> BoardMac | None:
-    """Open a `BoardMac`; None if the xclbin has no MAC, as in Vitis' emulator."""
+def open_mac(name: str, address: BoardAddress, cage: int | None) -> BoardMac | None:
+    """Open a `BoardMac`; None if the xclbin has no such MAC, as an aggregator has none in Vitis' emulator."""
     try:
         return BoardMac(name, address, cage)
     except MissingKernelError:

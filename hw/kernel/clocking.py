@@ -4,6 +4,8 @@ from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal, Value
 
+from p4sgd.hw.debug_cores import DebugCore
+
 __all__ = ["KEEP", "MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 
 
@@ -74,7 +76,15 @@ class MarkedSynchronizers:
     Without a platform Amaranth leaves the attribute out. Its platform for this vendor instantiates cells of a library
     that other tools lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to
     it. What it samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it.
+
+    Attributes
+    ----------
+    debug_cores
+        The debug cores of the design, once it has been written; None if it shall have none.
     """
+
+    def __init__(self, *, debug: bool = False) -> None:
+        self.debug_cores: list[DebugCore] | None = [] if debug else None
 
     def get_ff_sync(self, synchronizer: Any) -> Module:
         """Make the module of an `amaranth.lib.cdc.FFSynchronizer`."""

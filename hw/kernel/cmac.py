@@ -23,6 +23,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile, member_name
 from p4sgd.hw.bus.stream import ValidSignature
+from p4sgd.hw.debug_cores import CoreKind, add_debug_core
 from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameBuffer
 from p4sgd.hw.spec.cmac import COUNTERS, FEC_LANES, LANES, PCS_LANES, STATUS, cmac_map, identity
@@ -354,6 +355,13 @@ _UNUSED_INPUTS = {
 """Inputs of the MAC that are tied to 0, and their widths."""
 
 
+_LINK = (
+    *("power_good", "reset", "rx_datapath_reset", "tx_reset", "rx_reset", "block_lock", "fec_lock", "fec_aligned"),
+    *("aligned", "local_fault", "remote_fault", "hi_ber", "send_remote_fault", "rx_enable", "tx_enable"),
+)
+"""What tells how far a link has come, in its order, of a `MacSignature`; for a debug core."""
+
+
 class CmacKernel(wiring.Component):
     """Kernel of the vendor's MAC, UltraScale+ Integrated 100G Ethernet (PG203), with a `CmacAdapter`.
 
@@ -473,4 +481,7 @@ class CmacKernel(wiring.Component):
             o_stat_rx_rsfec_uncorrected_cw_inc=mac.fec_uncorrected,
             **{f"i_{name}": Const(0, bits) for name, bits in _UNUSED_INPUTS.items()},
         )
+        # In the clock that never stops, so that it shows why the MAC's does not start.
+        link = [getattr(mac, name) for name in _LINK]
+        add_debug_core(m, platform, CoreKind.STATUS, f"{self._mac}_vio", self.clk_gt_freerun, link)
         return m

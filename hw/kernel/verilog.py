@@ -10,8 +10,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
+from p4sgd.hw.debug_cores import DebugCore
 from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel
+from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -24,6 +26,7 @@ __all__ = [
     "AGGREGATOR_KERNEL",
     "CMAC_IP",
     "CMAC_KERNEL",
+    "EMULATED_CMAC_KERNEL",
     "ID_BITS",
     "SELFTEST_KERNEL",
     "WORKER_KERNEL",
@@ -32,6 +35,7 @@ __all__ = [
     "VendorPorts",
     "aggregator_kernel",
     "cmac_kernel",
+    "emulated_cmac_kernel",
     "selftest_kernel",
     "with_ports",
     "worker_kernel",
@@ -172,6 +176,9 @@ SELFTEST_KERNEL = "p4sgd_selftest_kernel"
 CMAC_KERNEL = "p4sgd_cmac_kernel"
 """Top module of a MAC's kernel."""
 
+EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"
+"""Top module of the kernel that stands in for a MAC's in emulation."""
+
 CMAC_IP = "p4sgd_cmac_usplus"
 """Module of the vendor's MAC in the MAC's kernel."""
 
@@ -206,11 +213,14 @@ class KernelVerilog:
         All modules.
     ports
         Ports of the top module, in order.
+    debug_cores
+        Debug cores of which there are instances. Like other IP they are not part of the text.
     """
 
     top: str
     text: str
     ports: tuple[Port, ...]
+    debug_cores: tuple[DebugCore, ...] = ()
 
 
 def with_ports(kernel: wiring.Component) -> VendorPorts:
@@ -232,15 +242,17 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
     return VendorPorts(kernel, prefixes, id_bits=ID_BITS, attributes=True)
 
 
-def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
+def worker_kernel(
+    config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = (), debug: bool = False
+) -> KernelVerilog:
     """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
-    Parameters are those of a `WorkerKernel`. Its register slices are kept: Vivado may otherwise dissolve modules this
-    small, and then they could not be placed on their die by name.
+    Parameters are those of a `WorkerKernel`; for ``debug`` there are debug cores. Its register slices are kept: Vivado
+    may otherwise dissolve modules this small, and then they could not be placed on their die by name.
     """
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
-    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
+    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug)
     return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
 
 
@@ -258,7 +270,7 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
     return _written(AggregatorKernel(config, build_id=build_id), AGGREGATOR_KERNEL)
 
 
-def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP) -> KernelVerilog:
+def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP, debug: bool = False) -> KernelVerilog:
     """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
     Parameters
@@ -268,14 +280,21 @@ def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP
     top, mac
         Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is
         placed separately.
+    debug
+        Whether there are debug cores.
     """
-    written = _written(CmacKernel(build_id=build_id, mac=mac), top)
+    written = _written(CmacKernel(build_id=build_id, mac=mac), top, debug=debug)
     # The constraints name synchronizers and what they sample by their paths, so all modules on these paths are kept.
     bodies = modules(written.text)
     kept = {name for name, body in bodies.items() if _SYNCHRONIZER.search(body)}
     while more := {name for name, body in bodies.items() if kept & {module for module, _ in instances(body)}} - kept:
         kept |= more
     return replace(written, text=_keep(written.text, kept - {top}))
+
+
+def emulated_cmac_kernel(*, build_id: int = 0) -> KernelVerilog:
+    """Verilog of the kernel that stands in for a MAC's in emulation."""
+    return _written(EmulatedCmacKernel(build_id=build_id), EMULATED_CMAC_KERNEL)
 
 
 def _keep(text: str, names: Iterable[str]) -> str:
@@ -285,11 +304,13 @@ def _keep(text: str, names: Iterable[str]) -> str:
     return text
 
 
-def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
+def _written(kernel: wiring.Component, top: str, *more: str, debug: bool = False) -> KernelVerilog:
     """Verilog of a kernel with vendor port names, followed by the texts ``more``."""
     component = with_ports(kernel)
     ports = tuple(
         Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
         for name, member in component.signature.members.items()
     )
-    return KernelVerilog(top, "\n".join([to_verilog(component, top, platform=MarkedSynchronizers()), *more]), ports)
+    platform = MarkedSynchronizers(debug=debug)
+    text = "\n".join([to_verilog(component, top, platform=platform), *more])
+    return KernelVerilog(top, text, ports, tuple(platform.debug_cores or ()))

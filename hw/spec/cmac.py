@@ -9,6 +9,7 @@ __all__ = [
     "ABI_VERSION",
     "CONTROL",
     "COUNTERS",
+    "EMULATED_KERNEL",
     "FEC_LANES",
     "LANES",
     "MAGIC",
@@ -111,6 +112,10 @@ COUNTERS = counter_block(
     },
 )
 """Counters of the MAC; they count from reset."""
+
+
+EMULATED_KERNEL = "p4sgd_emulated_cmac"
+"""Name of the kernel that stands in for the MAC of a worker in Vitis' emulator."""
 
 
 def kernel_name(cage: int) -> str:

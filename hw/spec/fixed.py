@@ -28,12 +28,16 @@ __all__ = [
     "WEIGHT",
     "Fixed",
     "IntArray",
+    "WeightArray",
     "round_half_up",
 ]
 
 IntArray = npt.NDArray[np.int64]
 """Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is the exact dot
 product of all features of a worker, of which `WorkerConfig` allows 2^24 that are not 0."""
+
+WeightArray = npt.NDArray[np.int32]
+"""Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
@@ -100,7 +104,7 @@ class Fixed:
         """Clamp integers to the format's range."""
         return np.clip(value, self.minimum, self.maximum)
 
-    def overflows(self, value: IntArray) -> bool:
+    def overflows(self, value: IntArray | WeightArray) -> bool:
         """Whether any integer lies outside the format's range, so that `saturate` would change it."""
         return bool(np.any((value < self.minimum) | (value > self.maximum)))
 
@@ -120,7 +124,8 @@ class Fixed:
 
     def to_real(self, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The real numbers that integers of the format stand for; exact for widths up to 53 bits."""
-        real: npt.NDArray[np.float64] = np.ldexp(np.asarray(value, dtype=np.float64), -self.fraction)
+        # Not converted before, because there may be millions of them.
+        real: npt.NDArray[np.float64] = np.ldexp(value, -self.fraction, dtype=np.float64)
         return real
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.datapath.strided_reader import StridedReader
+from p4sgd.hw.debug_cores import CoreKind, add_debug_core
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.prober import Prober
 from p4sgd.hw.net.udp import UdpReceiver, UdpSender
@@ -28,6 +29,7 @@ from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine, EngineCommands
 from p4sgd.hw.worker.sequencer import RunSizes, Sequencer
 
 __all__ = [
+    "ANALYSER",
     "ENGINE",
     "WORKER",
     "Worker",
@@ -227,6 +229,15 @@ class Worker(wiring.Component):
             self.events["sums_came"].eq(loss.sums.valid & loss.sums.ready),
             self.events["deltas_came"].eq(loss.deltas.valid),
         ]
+        # Dots of one engine are shown whole: those of all would take hundreds of block RAMs.
+        probes = [
+            Cat(self.idle, aborting, failed, sequencer.phase),
+            Cat(engine.dots.valid for engine in engines),
+            engines[0].dots.payload,
+            *(endpoint.partials.valid, endpoint.partials.ready, endpoint.partials.payload),
+            *(endpoint.sums.valid, endpoint.sums.ready, endpoint.sums.payload),
+        ]
+        add_debug_core(m, platform, CoreKind.ANALYSER, ANALYSER, ClockSignal(), probes)
         return m
 
     def _connect_udp(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
@@ -413,6 +424,9 @@ WORKER = "p4sgd_worker"
 
 ENGINE = f"{WORKER}_engine"
 """Name of an engine's module."""
+
+ANALYSER = f"{WORKER}_ila"
+"""Module of the logic analyser in a worker that has one."""
 
 
 def engine_verilog(config: WorkerConfig) -> str:

@@ -162,7 +162,8 @@ class EmulatedWorker:
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
         self._chunks = config.chunks  # chunks that have weights
-        self._weights = np.zeros((config.engines, config.chunks * config.lanes), np.int32)
+        # Zeros of as many features as a sparse worker has would take memory that most runs never need.
+        self._weights = np.broadcast_to(np.int32(0), (config.engines, config.chunks * config.lanes))
 
     @property
     def config(self) -> WorkerConfig:

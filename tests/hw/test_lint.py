@@ -9,7 +9,14 @@ from support.components import EXAMPLES, example, find_components
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.forward import DotProduct
-from p4sgd.hw.kernel.verilog import CMAC_IP, aggregator_kernel, cmac_kernel, selftest_kernel, worker_kernel
+from p4sgd.hw.kernel.verilog import (
+    CMAC_IP,
+    aggregator_kernel,
+    cmac_kernel,
+    emulated_cmac_kernel,
+    selftest_kernel,
+    worker_kernel,
+)
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
@@ -127,9 +134,10 @@ def test_lint_with_udp(component, tmp_path):
         pytest.param(lambda: worker_kernel(WorkerConfig.tiny(), slices=(3, 2)), marks=pytest.mark.slow),
         lambda: aggregator_kernel(AggregatorConfig(slots=16, jobs=2, ports=2)),
         cmac_kernel,
+        emulated_cmac_kernel,
         lambda: selftest_kernel(WorkerConfig.small(), cages=2, slices=(0, 1, 3, 0, 2)),
     ],
-    ids=["worker", "aggregator", "cmac", "selftest"],
+    ids=["worker", "aggregator", "cmac", "emulated_cmac", "selftest"],
 )
 def test_lint_of_kernels(make, tmp_path):
     kernel = make()

@@ -44,6 +44,8 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "kernel.kernels.AggregatorKernel": lambda make: make(_AGGREGATOR),
     "kernel.cmac.CmacAdapter": lambda make: make(),
     "kernel.cmac.CmacKernel": lambda make: make(mac="p4sgd_cmac_usplus"),
+    "kernel.emulation.EmulatedCmacKernel": lambda make: make(),
+    "kernel.emulation.StreamMac": lambda make: make(),
     "kernel.frames.FrameBuffer": lambda make: make(64, waits=True),
     "kernel.frames.FrameMerge": lambda make: make(3, 2),
     "kernel.frames.FrameSplit": lambda make: make(3),

@@ -153,8 +153,8 @@ class Port:
 class KernelWorker(NetworkedWorker):
     """A worker as a kernel. An aborted run ends a little later, and errors in a run are violations."""
 
-    def __init__(self, board, config, groups):
-        super().__init__(config, board.send, lambda: time.monotonic_ns() // CLOCK_NS)
+    def __init__(self, board, config, groups, link):
+        super().__init__(config, link.send, lambda: time.monotonic_ns() // CLOCK_NS)
         self._board = board
         self._memory = [Port(board.channels[group]) for group in groups]
         self.hangs = False
@@ -407,25 +407,22 @@ class Board:
 
     ``cable`` says what is not as it should be with its link: fields of registers, the ``rx_resets`` that its receivers
     need to adapt, and the ``errors`` that are counted from one snapshot to the next. Its last two memories are a pair
-    of channels and the second of these alone.
+    of channels and the second of these alone. Kernels of a number have a link, on a real board those of number 1.
     """
 
-    def __init__(self, machine, bdf, link, channels=8, channel_bytes=1 << 20):
+    def __init__(self, machine, bdf, links, channels=8, channel_bytes=1 << 20):
         self.machine, self.bdf = machine, bdf
         self.platform = PLATFORM
         self.channels = [Channel(number << 28, channel_bytes) for number in range(channels)]
         pair = Channel(channels << 28, 2 * channel_bytes)
         self.channels += [pair, Channel(pair.base + channel_bytes, channel_bytes, pair)]
-        self.link = link
+        self.links = links
         self.lost = False
         self.cable = {}
         self.faults = {}
         self.uuid = None
         self.kernels, self.controls = {}, {}
         self.opened = {}  # handles of kernels, by name
-
-    def send(self, frame):
-        self.link.send(frame)
 
     def load(self, xclbin):
         if xclbin.platform != self.platform:
@@ -444,26 +441,32 @@ class Board:
         self.kernels = {name: (self._kernel(name, kernel), kernel["groups"]) for name, kernel in xclbin.kernels.items()}
 
     def _kernel(self, name, kernel):
-        if name.startswith("p4sgd_cmac"):
+        if name.startswith(("p4sgd_cmac", cmac.EMULATED_KERNEL)):
             return KernelMac(self)
         if name.startswith(selftest.KERNEL):
             return KernelSelfTest(self, kernel["config"], kernel["cages"], kernel["groups"])
         if name.startswith("p4sgd_aggregator"):
             return KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
-        return KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"])
+        return KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"], self.links[_number(name) - 1])
 
     def turn(self):
         """Deliver frames to the kernels and let them work."""
-        workers = [worker for worker, _ in self.kernels.values()]
-        while (frame := self.link.receive()) is not None:
-            for worker in workers:
-                worker.receive(frame)
-        for worker in workers:
-            worker.work()
+        for number, link in enumerate(self.links, 1):
+            while (frame := link.receive()) is not None:
+                for name, (kernel, _) in self.kernels.items():
+                    if _number(name) == number:
+                        kernel.receive(frame)
+        for kernel, _ in self.kernels.values():
+            kernel.work()
 
     @property
     def runs(self):
         return any(worker.runs for worker, _ in self.kernels.values())
+
+
+def _number(unit):
+    """The number at the end of a compute unit's name."""
+    return int(unit.rpartition("_")[2])
 
 
 # -- handles -------------------------------------------------------------------------------------------------------
@@ -536,10 +539,11 @@ class Machine:
     """A machine with boards 0, 1, … and a switch process. Board i is behind port i.
 
     ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each. With
-    ``emulation`` it is Vitis' emulator, whose boards have no place on a bus, but numbers.
+    ``emulation`` it is Vitis' emulator, whose boards have no place on a bus, but numbers; the kernels of number n of a
+    single board are then behind port n - 1, for as many ``links`` as there are.
     """
 
-    def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None, emulation=False):
+    def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None, emulation=False, links=1):
         self.folder = folder
         self.emulation = emulation
         self._locks = locks or folder  # shared by processes that use the same boards
@@ -552,12 +556,13 @@ class Machine:
         self._freed = []
         self._numbers = itertools.count(0x7F00_0000_1000, 0x40)
         self._log_path = None
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(boards)]
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(boards * links)]
         self._sockets = [end for pair in pairs for end in pair]
         self.ports = {f"port{index}": PairLink(far) for index, (_, far) in enumerate(pairs)}
+        ends = [PairLink(near) for near, _ in pairs]
         self.boards = [
-            Board(self, str(index) if emulation else bdf_of(index), PairLink(near), channel_bytes=channel_bytes)
-            for index, (near, _) in enumerate(pairs)
+            Board(self, str(index) if emulation else bdf_of(index), ends[index::boards], channel_bytes=channel_bytes)
+            for index in range(boards)
         ]
         (folder / "lib").mkdir()
         # A copy of its own, which is loaded anew: so no other machine's handler is in it.
@@ -626,7 +631,7 @@ class Machine:
         assert not self.violations, "\n".join(self.violations)
 
     def _run_boards(self):
-        links = [board.link for board in self.boards]
+        links = [link for board in self.boards for link in board.links]
         while self._goes_on:
             select.select(links, [], [], 0.0005)
             with self.lock:

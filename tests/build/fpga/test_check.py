@@ -112,6 +112,8 @@ def _run(tmp_path, text, **options):
     [
         "file delete -force [file join {folder} keep]",
         "set f [open {folder}/keep w]",
+        "set f [open {folder}/out/../keep w]",
+        "set f [open {folder}/out/keep r]",
         "exec rm {folder}/keep",
         "source /etc/passwd",
         "exit",
@@ -127,6 +129,11 @@ def test_scripts_cannot_do_harm(tmp_path, text, commands):
     assert (tmp_path / "keep").read_text() == "mine"
     if not text.startswith("file delete"):
         assert [kind for kind, *_ in records] == ["error"]
+
+
+def test_what_scripts_write_to_the_folder_out_is_lost(tmp_path):
+    assert not _run(tmp_path, f"set f [open {tmp_path}/out/report w]; puts $f text; close $f", commands=command_table())
+    assert [path.name for path in tmp_path.iterdir()] == ["script.tcl"]
 
 
 def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):

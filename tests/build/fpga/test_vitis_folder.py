@@ -12,8 +12,10 @@ from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
+from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.cmac import CABLES, ip_script
-from p4sgd.build.fpga.link import aggregator_xclbin, bank
+from p4sgd.build.fpga.kernel import Kernel
+from p4sgd.build.fpga.link import aggregator_xclbin, bank, worker_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import BOARDS, DEVICES, map_memories
@@ -21,7 +23,9 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
+from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.register_map import CTRL
 from p4sgd.hw.spec.registers import worker_map
 
 
@@ -61,7 +65,7 @@ def test_arguments_are_the_memories_with_their_registers(vitis_folder):
 def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
     """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
     kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in vitis_folder.glob("p4sgd_*.xml")}
-    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_worker"]
+    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_emulated_cmac", "p4sgd_worker"]
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
         assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
@@ -228,8 +232,10 @@ def test_a_foreign_folder_is_left_alone(tmp_path):
 TOOLS = {
     "vivado": 'case "$1" in -version) echo "Vivado v$RELEASE (64-bit)";; *) for f; do :; done; echo "$f" >>"$LOG"; '
     'f=${f#package_}; touch "out/${f%.tcl}.xo";; esac',
-    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
+    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG"; '
+    'mkdir -p out/hw/gates; echo "$FINDING" >out/hw/gates/verdict.txt; touch out/hw/p4sgd_worker.xclbin;; esac',
     "platforminfo": 'test "$2" != missing',
+    "emconfigutil": 'echo "emconfigutil $@" >>"$LOG"',
 }
 
 
@@ -246,8 +252,8 @@ def tools(vitis_folder, tmp_path, monkeypatch):
         (programs / name).chmod(0o755)
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
 
-    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}"):
-        environment = os.environ | {"RELEASE": release, "PATH": path}
+    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}", finding="passed cdc.rpt"):
+        environment = os.environ | {"RELEASE": release, "PATH": path, "FINDING": finding}
         done = subprocess.run(
             ["make", *arguments], cwd=out, env=environment, capture_output=True, text=True, check=False
         )
@@ -262,7 +268,50 @@ def test_make_packs_the_kernels_and_links_them(tools):
     *packed, linked = log.splitlines()
     assert sorted(packed) == ["package_p4sgd_cmac.tcl", "package_p4sgd_worker.tcl"]
     assert "--link --target hw --config link_hw.cfg --vivado.prop" in linked
+    for step, script in (("PLACE_DESIGN.TCL.PRE", "place.tcl"), ("ROUTE_DESIGN.TCL.POST", "judge.tcl")):
+        assert re.search(rf"--vivado.prop run.impl_1.STEPS.{step}=/\S+/{script} ", linked)
     assert linked.endswith("--output out/hw/p4sgd_worker.xclbin out/p4sgd_worker.xo out/p4sgd_cmac.xo")
+
+
+def test_make_fails_as_long_as_the_routed_design_does(tools):
+    """The xclbin stays, as it took hours; make does not link it again, but goes on to fail."""
+    for _ in range(2):
+        done, log = tools(finding="FAILED timing.rpt: the least setup slack is -0.123 ns")
+        assert done.returncode == 2
+        assert "FAILED timing.rpt: the least setup slack is -0.123 ns" in done.stdout
+        assert "out/hw/p4sgd_worker.xclbin is there, but not to be used" in done.stderr
+        assert log.count("--link") == 1
+    done, _ = tools("--dry-run", "TARGET=hw_emu")
+    assert "--link --target hw_emu" in done.stdout
+    assert not re.search("judge|verdict", done.stdout), "an emulator has no routed design"
+
+
+def test_make_links_for_the_emulator_and_describes_its_board(tools):
+    done, log = tools("TARGET=hw_emu")
+    assert done.returncode == 0, done.stderr
+    *packed, linked, described = log.splitlines()
+    kernels = ["p4sgd_worker", "p4sgd_emulated_cmac", "p4sgd_aggregator"]
+    assert sorted(packed) == sorted(f"package_{kernel}.tcl" for kernel in kernels)
+    assert "--link --target hw_emu --config link_hw_emu.cfg --temp_dir" in linked
+    assert linked.endswith(" ".join(["out/hw_emu/p4sgd_worker.xclbin", *(f"out/{kernel}.xo" for kernel in kernels)]))
+    assert described == "emconfigutil --platform xilinx_u280_gen3x16_xdma_1_202211_1 --od out/hw_emu"
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "workers"),
+    [("tiny", "u280", 2), ("u50", "u50", 2), ("u280", "u280", 1), ("u280_wide", "u280", 1)],
+)
+def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypatch, name, board, workers):
+    """An HBM has 32 AXI ports (PG276). Kernels are too large to be made here."""
+    made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", ()), CTRL, None) for each in ("worker", "aggregator")}
+    for each, kernel in made.items():
+        monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel: kernel)
+    xclbin = worker_xclbin(PRESETS[name](), board)
+    design = xclbin.designs["hw_emu"]
+    assert xclbin.aggregator.ports == workers
+    assert design.counts["p4sgd_worker"] == workers
+    assert len(design.memories) == workers * PRESETS[name]().memories <= max(32, PRESETS[name]().memories)
+    assert len(design.streams) == 4 * workers
 
 
 @pytest.mark.parametrize(

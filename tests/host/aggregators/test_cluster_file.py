@@ -286,3 +286,18 @@ def test_boards(read, tmp_path):
         AggregatorAddress("fpga", "xrt:0000:3b:00.1", board=board),
         (WorkerAddress("xrt:0000:3b:00.1", 0, board), WorkerAddress("unix:/lab/w0", 0)),
     )
+
+
+def test_several_workers_on_a_board_that_vitis_emulates(read, tmp_path):
+    first, second = read(SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/2")).workers
+    assert first.board == BoardAddress("0", tmp_path / "a.xclbin")
+    assert second.board == BoardAddress("0", tmp_path / "a.xclbin", unit=2)
+    assert (first.control, second.control) == ("xrt:0", "xrt:0/2")
+    assert first.local_mac != second.local_mac
+    assert first.board.is_emulated
+    assert not read(SOCKET + BOARD).workers[0].board.is_emulated
+    for address in ("0/0", "0/", "0/x", "3B:00.1/2"):
+        with pytest.raises(UserError, match=r"workers\[0\].control: 'xrt:.*' is no board: .*xrt:0/2 for the second"):
+            read(SOCKET + BOARD.replace("3B:00.1", address))
+    with pytest.raises(UserError, match=r"workers\[1\].control: xrt:0 is also that of workers\[0\]"):
+        read(SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"))

@@ -92,17 +92,6 @@ def test_an_aggregator_on_a_board(machine, both, monkeypatch):
     assert not machine.server.aggregator.jobs
 
 
-def test_a_board_that_vitis_emulates(both, tmp_path, monkeypatch):
-    """Known by a number, and begun anew whenever it is loaded, so for its worker and its aggregator only once."""
-    with contextlib.closing(Machine(tmp_path, 1, emulation=True)) as machine:
-        machine.install(monkeypatch)
-        lines = ['kind = "fpga"', 'control = "xrt:0"', f'xclbin = "{both}"']
-        options = ("--device", "cluster", "--cluster", machine.cluster_file(both, aggregator=lines))
-        assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated("--workers", 1)
-        assert machine.calls.count("xrtDeviceLoadXclbinHandle") == 1
-        assert not machine.open_handles
-
-
 def test_the_doctor(machine, xclbin):
     done = run("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
     assert "the cluster can train" in done.stdout

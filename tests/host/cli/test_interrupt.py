@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM in training keeps the best model so far and says so; before that it leaves nothing."""
+"""Ctrl-C or SIGTERM: training keeps the best model so far and says so, or leaves nothing; servers just end."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.loopback import loopback
 
 from p4sgd.host import training
 from p4sgd.host.cli.app import main
@@ -118,3 +119,19 @@ def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "2", "--out", str(tmp_path / "model")])
     assert (done.exit_code, done.stderr.strip()) == (130, "p4sgd train: interrupted")
     assert load_model(tmp_path / "model").training["stopped"] == "epochs"
+
+
+@either
+@pytest.mark.parametrize("words", [("switch", "serve"), ("worker", "--config", "tiny")], ids=lambda words: words[0])
+def test_servers_end_while_they_compile(tmp_path, words, by):
+    """Numba calls Python from C, where KeyboardInterrupt would be lost or become another error."""
+    command = [PROGRAM, *words, "--interface", f"udp:{loopback(120)}", "--control", f"unix:{tmp_path}/control"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stderr=pipe, text=True, env=environment, preexec_fn=_heed_interrupts) as process:
+        said = process.stderr.readline()
+        assert said.startswith("compiling the "), said
+        process.send_signal(by)
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+    assert not (tmp_path / "control").exists()

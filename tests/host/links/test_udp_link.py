@@ -14,6 +14,7 @@ from support.loopback import loopback
 from support.namespace import Namespace
 from support.switch import Workers, serving
 
+from p4sgd.host.aggregators.membership import GROUP_MAC
 from p4sgd.host.errors import UserError
 from p4sgd.host.links import open_link
 from p4sgd.host.links.batch import FrameBatch
@@ -70,6 +71,60 @@ def test_frames_of_version_2_in_batches(opened):
     assert b.receive_batch(came) == 45
     assert [came.frame(row) for row in range(45)] == frames
     assert b.receive_batch(came) == 0
+
+
+def test_a_batch_of_what_goes_and_comes_one_by_one(opened):
+    """Packets to several addresses, lost ones to addresses of Ethernet, and datagrams that are no packets."""
+    hosts = [loopback(host) for host in (1, 2, 3)]
+    a, b, c = (opened(f"udp:{host}") for host in hosts)
+    to = [hosts[1], None, hosts[2], hosts[1], None]
+    batch = FrameBatch(len(to))
+    for row, host in enumerate(to):
+        frame = frame_between(hosts[0], host or hosts[1], bytes([row]) * 50)
+        batch.put(row, frame if host else bytes.fromhex("025034534700") + frame[6:])
+    a.send_batch(batch, np.arange(5)[::-1])
+    assert a.lost == 2
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((str(hosts[0]), 51_222))
+        for size in (50, 49, 0, 1467, 58):
+            other.sendto(b"x" * size, (str(hosts[1]), PORT))
+    from_program = address_of(hosts[0], 51_222).to_bytes(6, "big") + ETHERTYPE
+    to_b = address_of(hosts[1]).to_bytes(6, "big")
+    expected = [batch.frame(3), batch.frame(0), to_b + from_program + b"x" * 50, *[bytes(64)] * 3]
+    expected.append(to_b + from_program + b"x" * 58)
+    came = FrameBatch(4)
+    got = []
+    while select.select([b], [], [], 0)[0]:
+        got += [came.frame(row) for row in range(b.receive_batch(came))]
+    assert got == expected
+    assert receive(c) == batch.frame(2)
+
+
+def test_broadcasts_come_in_batches_too():
+    with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
+        texts = ["udp:127.0.0.1", f"udp:127.0.0.2,group={GROUP}"]
+        a, b = (stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts)
+        namespace.ip("link", "set", "lo", "multicast", "on")
+        frame = frame_between(IPv4Address("127.0.0.1"), IPv4Address("127.0.0.2"), bytes(50))
+        frames = [to + frame[6:] for to in (BROADCAST.to_bytes(6, "big"), address_of(GROUP).to_bytes(6, "big"))]
+        for each in (*frames, frame):
+            a.send(each)
+        came = FrameBatch(8)
+        got = [came.frame(row) for row in range(b.receive_batch(came))]
+        assert sorted(got) == sorted([*frames, frame])
+
+
+def test_nobody_there_is_no_error_of_the_next_batch(opened):
+    link, other = (opened(f"udp:{loopback(host)}") for host in (1, 2))
+    batch = FrameBatch(2)
+    batch.put(0, frame_between(loopback(1), loopback(9), bytes(50)))
+    batch.put(1, frame_between(loopback(1), loopback(2), bytes(50)))
+    link.send_batch(batch, np.array([0]))
+    time.sleep(0.01)
+    assert link.receive_batch(FrameBatch(1)) == 0
+    link.send_batch(batch, np.array([1]))
+    assert receive(other) == batch.frame(1)
+    assert link.lost == 0
 
 
 def test_several_programs_with_one_address(opened):
@@ -260,3 +315,24 @@ def test_a_switch_for_udp(tmp_path):
         workers = Workers(links, seed=seed, loss=0.1, macs=macs, peer=address_of(IPv4Address("127.0.0.9")))
         got, right = workers.all_reduce(20)
         assert got == [right] * 3
+
+
+def test_a_switch_for_udp_without_a_group(tmp_path):
+    """What is for all goes to each worker in UDP by itself, and to all behind another port as it is."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
+        namespace.pair("s1", "w1")
+        _, control = stack.enter_context(serving(namespace, tmp_path, ["udp:127.0.0.9", "s1"]))
+        texts = ["udp:127.0.0.1", "udp:127.0.0.2", "w1", "udp:127.0.0.3", "udp:127.0.0.4"]
+        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
+        macs = [0x0250_0000_0001 if link.address is None else link.address for link in links]
+        peer = address_of(IPv4Address("127.0.0.9"))
+        control.set_mac(peer)
+        members = [Member(mac, port) for mac, port in zip(macs, (0, 0, 1, 0, 0), strict=True)]
+        control.begin(0, Job(1, tuple(members[:3]), GROUP_MAC, 0b11), 1)
+        control.begin(1, Job(2, tuple(members[3:]), GROUP_MAC, 0b1), 1)
+        for number, own in ((1, slice(0, 3)), (2, slice(3, 5))):
+            workers = Workers(links[own], number, seed=seed, loss=0.1, macs=macs[own], peer=peer)
+            got, right = workers.all_reduce(20)
+            assert got == [right] * len(links[own])

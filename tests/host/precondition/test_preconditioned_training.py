@@ -93,7 +93,7 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
     prepared = prepare_for(data, precision=stored, bias=bias, workers=2)
     rng = np.random.default_rng(3)
     weights = rng.integers(-(1 << 23), 1 << 23, data.feature_count + bias)
-    z = quantised_activations(prepared.images, weights, prepared.features, data.samples)
+    z = quantised_activations(prepared.images, prepared.split(weights), prepared.features, data.samples)
     model = prepared.fold(weights, LOSSES["logistic"])
     real = np.abs(WEIGHT.to_real(weights))[: data.feature_count]
     # Half a step of the planes and a little for the grid. At 4 and 8 planes no value of these data is clamped.

@@ -241,12 +241,14 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert np.isnan(saved.states[0].history[0].metrics["train_r2"])
     assert repr(saved.states[0].history) == repr(list(result.history))
     assert saved.states[0].first_rate == 0.1 + 0.2
-    state = dataclasses.replace(saved.states[0], weights=np.resize([-(1 << 31), (1 << 31) - 1], 21), divisor=5.0**30)
+    state = dataclasses.replace(
+        saved.states[0], weights=np.resize(np.int32([-(1 << 31), (1 << 31) - 1]), 21), divisor=5.0**30
+    )
     state.best = dataclasses.replace(state.best, score=-5e-324)
     CheckpointFile(tmp_path / "d").save(saved.run, [state])
     (again,) = load_checkpoint(tmp_path / "d").states
     assert again.weights.tolist() == state.weights.tolist()
-    assert again.weights.dtype == np.int64
+    assert again.weights.dtype == np.int32
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
 
 

@@ -163,7 +163,7 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
     prepared = prepare_for(data, options)
     assert prepared.features.signed == two_sided
     weights = rng.integers(-(1 << 31), 1 << 31, 11 + bias)
-    z = quantised_activations(prepared.images, weights, prepared.features, 24)
+    z = quantised_activations(prepared.images, prepared.split(weights), prepared.features, 24)
     model = prepared.fold(weights, LOSSES["logistic"])
     assert model.decision_function(prepared.train) == pytest.approx(z, rel=1e-9, abs=1e-6)
 
@@ -178,7 +178,7 @@ def test_quantised_activations_by_definition(precision, signed):
     q = features_read(prepared, precision)
     weights = rng.integers(-(1 << 20), 1 << 20, q.shape[1])
     expected = q[:30] @ weights
-    z = quantised_activations(prepared.images, weights, prepared.features, 30)
+    z = quantised_activations(prepared.images, prepared.split(weights), prepared.features, 30)
     assert z.tolist() == (expected / 2.0 ** (WEIGHT.fraction + prepared.features.fraction)).tolist()
 
 
@@ -399,7 +399,7 @@ def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, sca
     assert result.model.weights.size == 20
     prepared = prepare_for(data, TrainingOptions(**options))
     weights = result.model.weights.astype(np.int64)
-    seen = quantised_activations(prepared.images, weights, prepared.features, data.samples)
+    seen = quantised_activations(prepared.images, prepared.split(weights), prepared.features, data.samples)
     assert result.model.decision_function(data).mean() == pytest.approx(seen.mean())
     assert result.metrics["train_accuracy"] > result.best.metrics["train_accuracy"] - 0.03
 

@@ -99,7 +99,7 @@ def test_what_the_constraints_name_is_there(netlist):
     for path in paths:
         if path in netlist.mac:
             continue
-        cell, _, pin = path.rpartition("/") if re.search(r"/(PRE|D)$", path) else (path, "", "")
+        cell, _, pin = path.rpartition("/") if re.search(r"/(PRE|C|D)$", path) else (path, "", "")
         found = netlist.found(cell)
         assert found, path
         if pin == "PRE":
@@ -107,6 +107,40 @@ def test_what_the_constraints_name_is_there(netlist):
             assert {name.rpartition(".")[2] for name in found} >= {"stage0", "stage1"}, path
         else:
             assert {len(bits) > 1 for bits in found.values()} == {cell.endswith("[*]")}, path
+
+
+def test_what_is_waived_is_named_with_a_reason(netlist):
+    """Of what the XDC constrains, and of the counters; every source and sink is a pin of a register."""
+    waivers = re.findall(r"^create_waiver (.*?[^\\])$", crossing_constraints("p4sgd"), re.MULTILINE | re.DOTALL)
+    found = set()
+    for waiver in waivers:
+        (rule, reason) = re.match(r"-type CDC -id (CDC-\d+) -user p4sgd -description \{(.+)\} ", waiver).groups()
+        assert len(reason.split()) > 5
+        pins = re.findall(r"-(from|to) \[get_pins \{(.*)\}\]", waiver)
+        assert pins
+        found |= {(rule, end, path) for end, paths in pins for path in paths.split()}
+    for _, end, path in found:
+        cell, _, pin = path.rpartition("/")
+        assert netlist.found(cell), path
+        assert pin in {"from": ("C",), "to": ("D", "PRE")}[end]
+    assert {rule for rule, *_ in found} == {"CDC-1", "CDC-4", "CDC-6", "CDC-11"}
+    gray = {path.rsplit("/", 2)[1] for rule, end, path in found if (rule, end) == ("CDC-6", "from")}
+    assert gray == {"produce_w_gry_reg[*]", "consume_r_gry_reg[*]"}
+
+
+def test_one_launch_of_a_reset_is_waived_and_there_is_no_other(netlist):
+    """What `report_cdc` calls a fan-out (CDC-11): a register that several synchronizers sample, or are set by."""
+    loads = {}
+    for name, bits in synchronizers(netlist).items():
+        for pins, place in map(netlist.registers.get, bits):
+            for bit in {pins["D"][place], *pins.get(ASYNCHRONOUS, [])}:
+                if isinstance(bit, int):
+                    loads.setdefault(bit, []).append(name)
+    several = [sorted(names) for bit, names in loads.items() if len(names) > 1 and bit in netlist.registers]
+    inside = "component.adapter."
+    assert several == [[f"{inside}mac_reset_crossing.stage0", f"{inside}rx_crossing.rst_cdc.stage0"]]
+    (bit,) = netlist.nets[f"{inside}mac_rst"]
+    assert len(loads[bit]) == 2
 
 
 def test_pointers_and_modules_on_the_way_are_kept(text):

@@ -181,20 +181,25 @@ async def trains_after_resets(dut):
 
 @cocotb.test()
 async def trains_after_memory_errors(dut):
-    """Of every memory in turn, which answers SLVERR: the run ends, says so, and is void; the next is not."""
+    """Of every memory in turn, which answers SLVERR to reads, or to the weights that a run stores.
+
+    The run ends, says so, and is void; the next is not.
+    """
     around = Surroundings(dut, 0.1)
     await start(dut)
     config = around.config
     beyond = 1 << 20  # of a buffer of KernelWorker
     banks = [registers.lines_address(engine, port) for engine in range(config.engines) for port in range(config.ports)]
-    for address in (*banks, registers.LABELS_ADDRESS, registers.model_address(0)):
+    model = registers.model_address(0)
+    # A run that is not the first keeps its weights, so of the model's memory it only writes.
+    for address, first in (*((read, True) for read in (*banks, registers.LABELS_ADDRESS, model)), (model, False)):
         job = around.job()
 
         @bridge
-        def fails(job=job, address=address):
+        def fails(job=job, address=address, first=first):
             clients = around.join(job)
             clients[0].write_pair(address, beyond)
-            start_job(clients, job)
+            start_job(clients, job, first=first)
             around.finish(clients[0])
             return clients[0].read(registers.STATUS)
 

@@ -5,7 +5,7 @@ of ``ipx::``: these are listed as UG1118 and AMD's own scripts for RTL kernels u
 
 Names of parameters, pins and buses of IP are those that our scripts use. They were not read out of the product guides,
 which have the last word: PG203 (100G Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043
-and PB046 (buffers, gates).
+and PB046 (buffers, gates), PG172 (ILA) and PG159 (VIO).
 """
 
 import re
@@ -111,6 +111,38 @@ COMMANDS: dict[str, Command] = {
         0,
         0,
     ),
+    "open_run": Command(f"pr_configs {_ALWAYS}", "name", 1, 1),
+    "report_cdc": Command(
+        f"details summary all_checks_per_endpoint no_header show_waiver no_waiver waived append {_ALWAYS}",
+        "from to cells severity file name",
+        0,
+        0,
+    ),
+    "get_cdc_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
+    "report_methodology": Command(
+        f"append waived no_waivers return_string {_ALWAYS}",
+        "name cells checks file rpx slack_lesser_than merge_exceptions",
+        0,
+        0,
+    ),
+    "get_methodology_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
+    "get_timing_paths": Command(
+        f"unique_pins setup hold {_ALWAYS}",
+        "from to through delay_type max_paths nworst sort_by group slack_lesser_than filter",
+        0,
+        0,
+    ),
+    "report_bus_skew": Command(
+        f"no_detailed_paths sort_by_slack no_header append return_string warn_on_violation {_ALWAYS}",
+        "delay_type max_paths nworst file rpx cells",
+        0,
+        0,
+    ),
+    "report_power": Command(f"no_propagation advisory return_string append {_ALWAYS}", "hier file name format", 0, 0),
+    "report_qor_suggestions": Command(
+        f"append return_string no_split report_all_suggestions {_ALWAYS}", "file name max_strategies max_paths", 0, 0
+    ),
+    "get_qor_suggestions": Command(_ALWAYS, "filter", 0, None),
     "report_drc": Command(f"append {_ALWAYS}", "file name checks ruledecks rpx", 0, 0),
     "write_checkpoint": Command(f"force {_ALWAYS}", "cell", 1, 1),
     "get_runs": _found(),
@@ -120,6 +152,9 @@ COMMANDS: dict[str, Command] = {
     "create_clock": Command(f"add {_ALWAYS}", "period name waveform", 0, 1),
     "set_max_delay": Command(f"datapath_only rise fall {_ALWAYS}", "from to through", 1, 1),
     "set_bus_skew": Command(_ALWAYS, "from to through", 1, 1),
+    "create_waiver": Command(
+        f"scoped {_ALWAYS}", "type id objects from to strings of_objects user description tags timestamp", 0, 0
+    ),
     "set_multicycle_path": Command(f"setup hold start end {_ALWAYS}", "from to through", 1, 1),
     "set_false_path": Command(f"setup hold {_ALWAYS}", "from to through", 0, 0),
     "get_cells": Command(f"hierarchical {_ALWAYS} regexp nocase", "filter of_objects hsc match_style", 0, 1),
@@ -188,6 +223,11 @@ IPS = {
         "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
         "SAXI_##",
     ),
+    "ila": Ip(
+        "C_NUM_OF_PROBES C_DATA_DEPTH C_INPUT_PIPE_STAGES C_EN_STRG_QUAL C_ADV_TRIGGER ALL_PROBE_SAME_MU_CNT "
+        "C_PROBE#_WIDTH C_PROBE##_WIDTH"
+    ),
+    "vio": Ip("C_NUM_PROBE_IN C_NUM_PROBE_OUT C_EN_SYNCHRONIZATION C_PROBE_IN#_WIDTH C_PROBE_IN##_WIDTH"),
     "proc_sys_reset": Ip("", "slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
     "smartconnect": Ip("NUM_SI NUM_MI", "aclk aresetn", buses="S##_AXI M##_AXI"),
     "util_ds_buf": Ip("C_BUF_TYPE", "", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),

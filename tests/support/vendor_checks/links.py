@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vitis import JUDGE, PLACE
 from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
 
 _OPTIONS = {
-    "": {"platform", "kernel_frequency", "save-temps"},
+    "": {"platform", "kernel_frequency", "save-temps", "debug"},
     "connectivity": {"nk", "sp", "stream_connect", "connect", "slr"},
+    "debug": {"chipscope", "protocol"},
 }
 """Options of v++ (UG1393) that a link configuration may have, by section."""
 
@@ -36,12 +37,12 @@ def check_links(folder: VendorFolder) -> Iterator[Problem]:
 
 
 def linked(folder: VendorFolder, file: str) -> dict[str, str]:
-    """Kernel of each instance in a link configuration."""
+    """Kernel of each instance in a link configuration. Its name is the one that v++ chooses."""
     units: dict[str, str] = {}
     for line in _parse(folder.text(file)):
         if line.key == "nk":
-            kernel, *_, names = line.value.split(":")
-            units |= {unit: kernel for unit in names.split(".") if kernel in folder.kernels}
+            kernel, count = line.value.split(":")
+            units |= {f"{kernel}_{number + 1}": kernel for number in range(int(count)) if kernel in folder.kernels}
     return units
 
 
@@ -65,6 +66,7 @@ class _Check:
         yield from self._streams()
         yield from self._wires()
         yield from self._slrs()
+        yield from self._watched()
 
     def _of(self, key: str) -> list[_Line]:
         return [line for line in self._lines if line.key == key]
@@ -83,12 +85,9 @@ class _Check:
 
     def _instances(self) -> Iterator[Problem]:
         for line in self._of("nk"):
-            kernel, count, *names = line.value.split(":")
-            units = names[0].split(".") if names else []
+            kernel, _ = line.value.split(":")
             if kernel not in self._folder.kernels:
                 yield self._at(line, f"there is no kernel {kernel}")
-            elif count != str(len(units)):
-                yield self._at(line, f"{count} instances of {kernel}, and {len(units)} names")
 
     def _ports(self, *modes: str) -> set[str]:
         """Ports of all instances with one of these modes."""
@@ -103,7 +102,7 @@ class _Check:
     def _memories(self) -> Iterator[Problem]:
         masters = self._ports("master")
         given: Counter[str] = Counter()
-        owners: dict[int, str] = {}
+        owners: dict[tuple[str, int], str] = {}  # by instance, as those in the emulator share channels
         for line in self._of("sp"):
             port, _, memory = line.value.partition(":")
             given[port] += 1
@@ -117,9 +116,10 @@ class _Check:
                 yield self._at(line, f"the board has no memory {memory}")
                 continue
             for channel in range(int(match[1]), last + 1):
-                if channel in owners and channel != self._board.hbm.channels - 1:  # which is the labels', too
-                    yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
-                owners[channel] = port
+                place = port.partition(".")[0], channel
+                if place in owners and channel != self._board.hbm.channels - 1:  # which is the labels', too
+                    yield self._at(line, f"HBM[{channel}] is {owners[place]}'s already")
+                owners[place] = port
         yield from self._each_once(masters, given, "memory", "sp")
 
     def _streams(self) -> Iterator[Problem]:
@@ -184,6 +184,14 @@ class _Check:
             if die not in {f"SLR{number}" for number in range(self._board.dies)}:
                 yield self._at(line, f"the FPGA has no {die}")
 
+    def _watched(self) -> Iterator[Problem]:
+        memories = self._ports("master")
+        buses = {"protocol": memories, "chipscope": memories | self._ports("write_only", "read_only")}
+        for key, ports in buses.items():
+            for line in self._of(key):
+                if line.value.replace(":", ".") not in ports:
+                    yield self._at(line, f"there is no port {line.value} for a debug core")
+
     def _each_once(self, wanted: set[str], given: Counter[str], what: str, key: str) -> Iterator[Problem]:
         for port in sorted(wanted):
             if given[port] != 1:
@@ -207,7 +215,7 @@ _LINK = re.compile(r"link_(\w+)\.cfg")
 
 
 def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
-    """Variables name the kernels of every target, the shell with its releases, and the placement script."""
+    """Variables name the kernels of every target, the shell with its releases, and the scripts that Vivado runs."""
     file = "Makefile"
     shell = DEVICES[folder.manifest["board"]].shell
     wanted = {"RELEASES": set(shell.releases)}
@@ -216,6 +224,7 @@ def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
     else:
         wanted["DEFAULT_PLATFORM"] = {shell.platform}
         wanted["PLACE_hw"] = {PLACE} & set(folder.files)
+        wanted["JUDGE_hw"] = {JUDGE}
         for name in folder.ending(".cfg"):
             if match := _LINK.fullmatch(name):
                 wanted[f"KERNELS_{match[1]}"] = set(linked(folder, name).values())

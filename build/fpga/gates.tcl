@@ -1,0 +1,98 @@
+# Procedures that report on a routed design and judge it. Reports are for people: what is judged are the objects that
+# Vivado has found, so it does not depend on the form of a text, except for power and bus skew, of which there are none.
+
+namespace eval p4sgd {
+    variable folder [file dirname [file normalize [info script]]]
+    variable verdict {}
+}
+
+# Writes the reports, and verdict.txt: a line for each check, which begins with passed, FAILED or noted, and names its
+# report. The script goes on after a failure, so that hours of routing are not lost; the Makefile ends with an error.
+#
+# place: folder in out.
+# watts: most that the FPGA may take.
+# cells: patterns for the cells of this project. In those of AMD's shell and IP others have weighed violations.
+proc p4sgd::judge {place watts cells} {
+    variable folder
+    variable verdict {}
+    set out [file join $folder out {*}$place]
+    file mkdir $out
+    set own {}
+    foreach pattern $cells {
+        set found [get_cells -quiet -hierarchical -filter "NAME =~ $pattern"]
+        if {[llength $found] == 0} {
+            add FAILED cdc.rpt "no cell is called $pattern, so its clock crossings are not known"
+        }
+        lappend own {*}$found
+    }
+    if {[llength $own] != 0} {
+        report_cdc -details -cells $own -file [file join $out cdc.rpt]
+        judge_violations cdc.rpt [get_cdc_violations -quiet] Critical "unsafe clock crossings"
+        report_methodology -cells $own -file [file join $out methodology.rpt]
+        judge_violations methodology.rpt [get_methodology_violations -quiet] {Error {Critical Warning}} \
+            "critical violations of the methodology"
+    }
+    report_timing_summary -max_paths 10 -report_unconstrained -file [file join $out timing.rpt]
+    judge_slack setup max
+    judge_slack hold min
+    judge_skew [file join $out bus_skew.rpt]
+    judge_power [file join $out power.rpt] $watts
+    report_utilization -slr -file [file join $out dies.rpt]
+    add noted dies.rpt "lines between dies, and what each die is filled with"
+    report_qor_suggestions -file [file join $out suggestions.rpt]
+    add noted suggestions.rpt "[llength [get_qor_suggestions -quiet]] suggestions for better results"
+    write [file join $out verdict.txt] [join $verdict \n]
+}
+
+proc p4sgd::add {result report text} {
+    variable verdict
+    lappend verdict "[format %-6s $result] $report: $text"
+}
+
+proc p4sgd::write {path text} {
+    set file [open $path w]
+    puts $file $text
+    close $file
+}
+
+# Severities that are listed fail, all others are counted.
+proc p4sgd::judge_violations {report violations failing what} {
+    set failed 0
+    foreach violation $violations {
+        incr failed [expr {[get_property SEVERITY $violation] in $failing}]
+    }
+    set others [expr {[llength $violations] - $failed}]
+    add [expr {$failed ? "FAILED" : "passed"}] $report "$failed $what, $others of less weight"
+}
+
+# The least slack of all paths. A design without any fails, too: its clocks were lost.
+proc p4sgd::judge_slack {name delay} {
+    set slack {}
+    set path [get_timing_paths -quiet -delay_type $delay -max_paths 1]
+    if {[llength $path] != 0} {
+        set slack [get_property SLACK [lindex $path 0]]
+    }
+    if {![string is double -strict $slack]} {
+        add FAILED timing.rpt "no path has a $name slack"
+    } else {
+        add [expr {$slack < 0 ? "FAILED" : "passed"}] timing.rpt "the least $name slack is $slack ns"
+    }
+}
+
+# Bits of a pointer in Gray code that come more than a cycle apart: the summary of timing does not have them.
+proc p4sgd::judge_skew {path} {
+    set text [report_bus_skew -return_string]
+    write $path $text
+    set failed [regexp -all {Slack \(VIOLATED\)} $text]
+    add [expr {$failed ? "FAILED" : "passed"}] bus_skew.rpt "$failed buses with too much skew"
+}
+
+proc p4sgd::judge_power {path watts} {
+    set text [report_power -return_string]
+    write $path $text
+    if {![regexp {Total On-Chip Power \(W\)\s*\|\s*([0-9.]+)} $text -> found]} {
+        add FAILED power.rpt "there is no total"
+    } else {
+        add [expr {$found > $watts ? "FAILED" : "passed"}] power.rpt "$found W are estimated, of $watts at most"
+    }
+}

@@ -1,0 +1,77 @@
+"""The vendor's debug cores, which show signals of a running design over JTAG or PCI Express.
+
+They are instances in the design, as UG1393 (Adding Debug IP to RTL Kernels) and UG908 (HDL Instantiation) describe it,
+and github.com/Xilinx/Vitis_Accel_Examples (rtl_kernels/rtl_vadd_hw_debug) and github.com/vortexgpgpu/vortex
+(hw/syn/xilinx/xrt) do it. To mark nets (MARK_DEBUG) needs a step after synthesis, in which cores are inserted: v++ has
+none for what is inside of a kernel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from amaranth.hdl import Instance, Module, Value, ValueLike
+
+__all__ = ["CoreKind", "DebugCore", "add_debug_core"]
+
+
+class CoreKind(Enum):
+    """Kind of a debug core; the value is the IP's name."""
+
+    ANALYSER = "ila"
+    """Integrated logic analyser (PG172): records its probes around a trigger."""
+    STATUS = "vio"
+    """Virtual input and output (PG159), here without outputs: shows its probes as they are, and which of them move."""
+
+
+_PORTS = {CoreKind.ANALYSER: "probe", CoreKind.STATUS: "probe_in"}
+"""Ports of the probes, before their number."""
+
+
+@dataclass(frozen=True)
+class DebugCore:
+    """A debug core that a design has an instance of.
+
+    Attributes
+    ----------
+    kind
+        Its kind.
+    module
+        Name of the IP's module.
+    widths
+        Width of each probe, in order.
+    """
+
+    kind: CoreKind
+    module: str
+    widths: tuple[int, ...]
+
+
+def add_debug_core(
+    m: Module, platform: object, kind: CoreKind, module: str, clock: Value, probes: Sequence[ValueLike]
+) -> None:
+    """Add a debug core to a design, if it is written for a platform that asks for them.
+
+    Such a platform has a list ``debug_cores`` (`p4sgd.hw.kernel.clocking.MarkedSynchronizers`), which gets the core.
+    Without it nothing is added.
+
+    Parameters
+    ----------
+    m
+        Module that gets the core as a submodule, called as the kind.
+    platform
+        Platform of ``elaborate``.
+    kind, module
+        As of a `DebugCore`.
+    clock
+        Clock at which probes are sampled. A core of status has synchronizers, so its probes may have other clocks.
+    probes
+        What the core shows, by the names of its nets.
+    """
+    cores: list[DebugCore] | None = getattr(platform, "debug_cores", None)
+    if cores is None:
+        return
+    values = [Value.cast(value) for value in probes]
+    ports = {f"i_{_PORTS[kind]}{number}": value for number, value in enumerate(values)}
+    m.submodules[kind.value] = Instance(module, i_clk=clock, **ports)
+    cores.append(DebugCore(kind, module, tuple(map(len, values))))

@@ -1,0 +1,175 @@
+"""What stands in for the Ethernet MAC where it cannot be simulated, as in Vitis' hardware emulation."""
+
+from typing import Any
+
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
+from p4sgd.hw.kernel.cmac import CmacAdapter, MacSignature
+from p4sgd.hw.kernel.frames import FrameBuffer
+
+__all__ = ["EmulatedCmacKernel", "StreamMac"]
+
+
+_SENT_DEPTH = 64
+"""Buffer in beats for frames to be sent, as that of the `CmacAdapter`: 4 KiB, so it has room for all that pass that."""
+
+
+class StreamMac(wiring.Component):
+    """A MAC whose line is a pair of AXI4-Streams in place of transceivers::
+
+        mac.tx ─▶ FrameBuffer ─┬─▶ line_tx
+                               └ loopback ┐
+        mac.rx ◀─── whole frames ◀────────┴─ line_rx
+
+    Towards its user it does what PG203 says of the vendor's MAC: both sides are in reset while ``mac.reset`` is set,
+    the receiving side also while ``mac.rx_datapath_reset`` is; lanes are aligned once reception is enabled; RS-FEC is
+    what it was at the last reset. A reset loses whole frames: the line never gets a part of one, and the user no rest.
+    Nothing is ever wrong with the line, so no frame is bad, and only in loopback a remote fault, its own, is seen.
+    Unlike the vendor's, its clock never stops.
+
+    A frame to be sent waits for its last beat. Like a cable the line takes no back-pressure: ``line_rx`` is always
+    ready. If the other end of ``line_tx`` is not, frames wait here.
+
+    Members
+    -------
+    mac
+        The MAC's user. All signals are in the domain ``sync``, whose clock is ``mac.clk``; ``sync`` needs no reset.
+    line_tx, line_rx
+        Frames to and from the other end of the line, without check sequences.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "mac": In(MacSignature()),
+                "line_tx": Out(stream.Signature(FrameBeat)),
+                "line_rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    mac: Any
+    line_tx: stream.Interface
+    line_rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        mac = self.mac
+        in_reset, rx_in_reset = Signal(init=1), Signal(init=1)
+        aligned, rs_fec, loops = Signal(), Signal(), Signal()
+        m.d.sync += [
+            in_reset.eq(mac.reset),
+            rx_in_reset.eq(mac.reset | mac.rx_datapath_reset),
+            aligned.eq(mac.rx_enable & ~rx_in_reset),
+            mac.remote_fault.eq(loops & mac.send_remote_fault),
+        ]
+        with m.If(in_reset):
+            m.d.sync += rs_fec.eq(mac.rs_fec)
+        m.d.comb += [
+            mac.clk.eq(ClockSignal()),
+            mac.tx_reset.eq(in_reset),
+            mac.rx_reset.eq(rx_in_reset),
+            mac.aligned.eq(aligned),
+            mac.local_fault.eq(~aligned),
+            mac.fec_aligned.eq(aligned & rs_fec),
+            mac.block_lock.eq(aligned.replicate(len(mac.block_lock))),
+            mac.fec_lock.eq((aligned & rs_fec).replicate(len(mac.fec_lock))),
+            mac.power_good.eq(~0),
+        ]
+
+        m.submodules.buffer = buffer = FrameBuffer(_SENT_DEPTH, waits=True)
+        sending = Signal()  # inside a frame, which is taken to its end whatever ``tx_enable`` is
+        takes = ~in_reset & (mac.tx_enable | sending)
+        with m.If(~buffer.o.valid):  # what is on the line stays there until it is taken
+            m.d.sync += loops.eq(mac.loopback)
+        m.d.comb += [
+            buffer.i.payload.eq(mac.tx.payload),
+            buffer.i.valid.eq(mac.tx.valid & takes),
+            mac.tx.ready.eq(buffer.i.ready & takes),
+            buffer.cut.eq(in_reset),
+            self.line_tx.payload.eq(buffer.o.payload),
+            self.line_tx.valid.eq(buffer.o.valid & ~loops),
+            buffer.o.ready.eq(Mux(loops, 1, self.line_tx.ready)),
+            self.line_rx.ready.eq(1),
+        ]
+        with m.If(in_reset):
+            m.d.sync += sending.eq(0)
+        with m.Elif(buffer.i.valid & buffer.i.ready):
+            m.d.sync += sending.eq(~mac.tx.payload.last)
+
+        comes = Signal()
+        beat: Any = Signal(FrameBeat)
+        m.d.comb += [
+            comes.eq(Mux(loops, buffer.o.valid, self.line_rx.valid)),
+            beat.eq(Mux(loops, buffer.o.payload, self.line_rx.payload)),
+        ]
+        inside = Signal()  # the last beat was not the last of its frame
+        lost = Signal()  # a beat of the frame that is coming was lost, so its rest is dropped
+        drops = Signal()
+        m.d.comb += drops.eq(~aligned | lost)
+        m.d.sync += [mac.rx.valid.eq(comes & ~drops), mac.rx.payload.beat.eq(beat)]
+        with m.If(comes):
+            m.d.sync += [inside.eq(~beat.last), lost.eq(drops & ~beat.last)]
+        with m.Elif(~aligned):
+            m.d.sync += lost.eq(inside)
+        return m
+
+
+class EmulatedCmacKernel(wiring.Component):
+    """Kernel that takes the place of a `CmacKernel` where transceivers cannot be simulated.
+
+    The same `CmacAdapter` with the same registers, so that kernel and host at its side need not know. What stands in
+    for the vendor's IP is a `StreamMac`, on the kernel's clock. So a cable is a pair of connections between kernels, as
+    a public network kernel's author suggests for emulation (Xilinx/xup_vitis_network_example, issue 26).
+
+    Parameters
+    ----------
+    build_id
+        As of a `CmacAdapter`.
+
+    Members
+    -------
+    ap_clk, ap_rst_n, control, axis_tx, axis_rx
+        As of a `CmacAdapter`.
+    axis_line_tx, axis_line_rx
+        The line, as of a `StreamMac`.
+    """
+
+    def __init__(self, *, build_id: int = 0) -> None:
+        self._build_id = build_id
+        super().__init__(
+            {
+                "ap_clk": In(1),
+                "ap_rst_n": In(1),
+                "control": In(Axi4LiteSignature()),
+                "axis_tx": In(stream.Signature(FrameBeat)),
+                "axis_rx": Out(stream.Signature(FrameBeat)),
+                "axis_line_tx": Out(stream.Signature(FrameBeat)),
+                "axis_line_rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    ap_clk: Signal
+    ap_rst_n: Signal
+    control: Any
+    axis_tx: stream.Interface
+    axis_rx: stream.Interface
+    axis_line_tx: stream.Interface
+    axis_line_rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.domains.line = ClockDomain("line", reset_less=True)
+        m.d.comb += ClockSignal("line").eq(self.ap_clk)
+        m.submodules.adapter = adapter = CmacAdapter(build_id=self._build_id)
+        m.submodules.mac = mac = DomainRenamer("line")(StreamMac())
+        m.d.comb += [adapter.ap_clk.eq(self.ap_clk), adapter.ap_rst_n.eq(self.ap_rst_n)]
+        wiring.connect(m, wiring.flipped(self.control), adapter.control)
+        wiring.connect(m, wiring.flipped(self.axis_tx), adapter.axis_tx)
+        wiring.connect(m, adapter.axis_rx, wiring.flipped(self.axis_rx))
+        wiring.connect(m, adapter.mac, mac.mac)
+        wiring.connect(m, mac.line_tx, wiring.flipped(self.axis_line_tx))
+        wiring.connect(m, wiring.flipped(self.axis_line_rx), mac.line_rx)
+        return m

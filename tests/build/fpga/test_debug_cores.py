@@ -1,0 +1,135 @@
+"""`p4sgd build vitis --debug`: cores at the ports and in the kernels, and the same design otherwise."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from support.vendor_checks import check_all, plant, problems
+
+from p4sgd.build.fpga import link, vitis
+from p4sgd.host.cli.app import main
+from p4sgd.hw.kernel.verilog import cmac_kernel, worker_kernel
+from p4sgd.hw.spec.config import WorkerConfig
+
+KERNELS = {"p4sgd_worker": "p4sgd_worker_kernel", "p4sgd_cmac": "p4sgd_cmac_kernel"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("debug") / "out"
+    vitis.build("tiny", folder, board="u280", debug=True)
+    return folder
+
+
+def test_nothing_is_wrong_with_it(folder):
+    report = check_all(folder)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    for path in folder.iterdir():
+        assert "--debug" in path.read_text().split("\n", 3)[0] or path.suffix in (".xml", ".json"), path.name
+
+
+def test_ports_are_watched_on_the_board_only(folder):
+    lines = (folder / "link_hw.cfg").read_text().splitlines()
+    assert "debug=1" in lines
+    assert lines[lines.index("[debug]") + 1 :] == [
+        *(f"protocol=p4sgd_worker_1:m_axi_gmem{number}" for number in range(2)),
+        *(f"chipscope=p4sgd_worker_1:m_axi_gmem{number}" for number in range(2)),
+        *(f"chipscope=p4sgd_worker_1:axis_{way}" for way in ("tx", "rx")),
+    ]
+    emulator = (folder / "link_hw_emu.cfg").read_text()
+    assert "[debug]" not in emulator
+    assert "debug=1" not in emulator
+
+
+def test_of_many_memory_ports_two_are_recorded_and_all_checked():
+    xclbin = link.worker_xclbin(WorkerConfig(engines=3, ports=2, chunks=4, line_fifo_depth=32), "u280", debug=True)
+    text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
+    assert re.findall(r"chipscope=\S+m_axi_gmem(\d)", text) == ["0", "6"]
+    assert re.findall(r"protocol=\S+m_axi_gmem(\d)", text) == list("0123456")
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "message"),
+    [
+        ("link_hw.cfg", "chipscope=p4sgd_worker_1:axis_tx", "chipscope=p4sgd_worker_1:axis_out", "no port .*axis_out"),
+        ("link_hw.cfg", "protocol=p4sgd_worker_1:m_axi_gmem1", "protocol=p4sgd_worker_1:axis_tx", "no port .*axis_tx"),
+        ("p4sgd_worker_debug.tcl", "C_DATA_DEPTH", "C_DATA_DEEP", "ila has no parameter C_DATA_DEEP"),
+        ("package_p4sgd_cmac.tcl", "p4sgd::ip p4sgd_cmac_debug.tcl\n", "", "nothing makes p4sgd_cmac_usplus_vio"),
+    ],
+)
+def test_faults_are_found(folder, tmp_path, file, before, after, message):
+    check = "links" if file.endswith(".cfg") else "scripts"
+    assert re.search(message, problems(check, plant(folder, tmp_path, file, before, after)))
+
+
+def stub(script):
+    """Verilog of the core that a script makes, with ports of the widths that it sets."""
+    (module,) = re.findall(r"-module_name (\S+)", script)
+    widths = re.findall(r"C_PROBE(_IN)?(\d+)_WIDTH \{(\d+)\}", script)
+    ports = [f"input [{int(bits) - 1}:0] probe{way.lower()}{number}" for way, number, bits in widths]
+    (count,) = re.findall(r"C_NUM_(?:OF_PROBES|PROBE_IN) \{(\d+)\}", script)
+    assert int(count) == len(widths)
+    return f"module {module}(input clk, {', '.join(ports)});\nendmodule\n"
+
+
+def lint(folder, scratch, kernel, script):
+    """What Verilator says of a kernel with the core of a script: widths, and pins that are not there or left open."""
+    (scratch / "core.v").write_text(stub(script))
+    command = [sys.executable, "-P", "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "-Wno-CASEINCOMPLETE"]
+    command += ["-Wno-MODMISSING", "-Wwarn-PINMISSING", "--top-module", KERNELS[kernel]]
+    command += [str(folder / f"{kernel}.v"), str(scratch / "core.v")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    module = re.search(r"module (\w+)", stub(script))[1]
+    return [
+        line for line in done.stderr.splitlines() if re.search(r"%\w+-(PIN|WIDTH|PORT)", line) and "probe" in line
+    ], (module in (folder / f"{kernel}.v").read_text())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_probes_have_the_widths_of_the_signals(folder, tmp_path, kernel):
+    script = (folder / f"{kernel}_debug.tcl").read_text()
+    assert lint(folder, tmp_path, kernel, script) == ([], True)
+    wrong = re.sub(r"(_WIDTH \{)(4|5)\}", r"\g<1>7}", script, count=1)
+    assert wrong != script
+    assert lint(folder, tmp_path, kernel, wrong)[0], "a wrong width is found"
+
+
+CORE = re.compile(r"^  p4sgd_\w+_(?:ila|vio) \w+ \([^;]*\);\n", re.MULTILINE)
+NUMBER = re.compile(r"\$port\$\d+|\\port\$\d+")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **options: worker_kernel(WorkerConfig.tiny(), **options), cmac_kernel], ids=["worker", "cmac"]
+)
+def test_the_design_is_the_same_without_the_core(make):
+    """Amaranth numbers ports of modules, and the core's pins count."""
+    plain, debug = make(), make(debug=True)
+    assert not plain.debug_cores
+    assert not CORE.search(plain.text)
+    assert len(CORE.findall(debug.text)) == len(debug.debug_cores) == 1
+    assert NUMBER.sub("port", CORE.sub("", debug.text)) == NUMBER.sub("port", plain.text)
+
+
+def test_the_aggregator_has_cores_at_its_streams_and_in_its_macs():
+    xclbin = link.aggregator_xclbin("u280", debug=True)
+    text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
+    watched = re.findall(r"chipscope=p4sgd_aggregator_1:(\w+)", text)
+    assert sorted(watched) == ["axis_rx0", "axis_rx1", "axis_tx0", "axis_tx1"]
+    cores = {name: len(kernel.verilog.debug_cores) for name, kernel in xclbin.kernels.items()}
+    assert cores == {"p4sgd_aggregator": 0, "p4sgd_cmac": 1, "p4sgd_cmac1": 1}
+
+
+def test_the_option_reaches_the_folder(tmp_path, monkeypatch):
+    asked = {}
+
+    def build(name, out, **options):
+        asked.update(options)
+        raise ValueError("as far as here")
+
+    monkeypatch.setattr("p4sgd.build.fpga.vitis.build", build)
+    words = ["build", "vitis", "--config", "tiny", "--board", "u280", "--out", str(tmp_path / "out")]
+    for option in ([], ["--debug"]):
+        assert "as far as here" in CliRunner().invoke(main, [*words, *option]).stderr
+        assert asked["debug"] == bool(option)

@@ -1,0 +1,130 @@
+"""What a routed design must pass: `gates.tcl` with stand-ins for Vivado's commands."""
+
+import shutil
+import subprocess
+
+import pytest
+from support.vendor_checks import plant, problems
+
+from p4sgd.build.fpga import gates
+
+STAND_INS = """
+set answers [dict create {answers}]
+proc get_cells {{args}} {{ global answers; return [dict get $answers cells] }}
+proc get_cdc_violations {{args}} {{ global answers; return [dict get $answers crossings] }}
+proc get_methodology_violations {{args}} {{ global answers; return [dict get $answers methodology] }}
+proc get_qor_suggestions {{args}} {{ return {{one two}} }}
+proc get_timing_paths {{args}} {{
+    global answers
+    return [dict get $answers [lindex $args [expr {{[lsearch $args -delay_type] + 1}}]]]
+}}
+proc get_property {{name object}} {{ return $object }}
+proc report_bus_skew {{args}} {{ global answers; return [dict get $answers skew] }}
+proc report_power {{args}} {{ global answers; return [dict get $answers power] }}
+foreach name {{cdc methodology timing_summary utilization qor_suggestions}} {{
+    proc report_$name {{args}} {{
+        set file [open [lindex $args [expr {{[lsearch $args -file] + 1}}]] w]
+        puts $file $args
+        close $file
+    }}
+}}
+source gates.tcl
+p4sgd::judge {{hw gates}} 160 {{*/worker_1/inst */cmac_1/inst/component/adapter}}
+"""
+"""A violation, and a path, is its property: the severity, or the slack in ns."""
+
+GOOD = {
+    "cells": "{a cell}",
+    "crossings": "Warning Info Warning",
+    "methodology": "Warning Advisory",
+    "max": "0.012",
+    "min": "0.01",
+    "skew": "{Slack (MET) : 2.7ns}",
+    "power": "{| Total On-Chip Power (W)  | 61.250       |}",
+}
+"""What Vivado says of a design in which nothing is wrong."""
+
+
+def judge(tmp_path, **answers):
+    """Lines of the verdict on a design, by their report."""
+    program = shutil.which("tclsh") or pytest.skip("needs tclsh")
+    (tmp_path / "out").mkdir()
+    shutil.copy(gates.__file__.replace(".py", ".tcl"), tmp_path)
+    words = " ".join(f"{name} {{{text}}}" for name, text in (GOOD | answers).items())
+    (tmp_path / "script.tcl").write_text(STAND_INS.format(answers=words))
+    done = subprocess.run([program, "script.tcl"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reports = tmp_path / "out" / "hw" / "gates"
+    lines = (reports / "verdict.txt").read_text().splitlines()
+    assert {line.split()[1].rstrip(":") for line in lines} <= {path.name for path in reports.iterdir()} | {"cdc.rpt"}
+    return lines
+
+
+def test_a_good_design_passes_and_its_warnings_are_counted(tmp_path):
+    assert judge(tmp_path) == [
+        "passed cdc.rpt: 0 unsafe clock crossings, 3 of less weight",
+        "passed methodology.rpt: 0 critical violations of the methodology, 2 of less weight",
+        "passed timing.rpt: the least setup slack is 0.012 ns",
+        "passed timing.rpt: the least hold slack is 0.01 ns",
+        "passed bus_skew.rpt: 0 buses with too much skew",
+        "passed power.rpt: 61.250 W are estimated, of 160 at most",
+        "noted  dies.rpt: lines between dies, and what each die is filled with",
+        "noted  suggestions.rpt: 2 suggestions for better results",
+    ]
+    reports = tmp_path / "out" / "hw" / "gates"
+    assert "-cells {{a cell} {a cell}}" in (reports / "cdc.rpt").read_text()
+    assert "-cells {{a cell} {a cell}}" in (reports / "methodology.rpt").read_text()
+    assert "-slr" in (reports / "dies.rpt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [
+        (
+            {"crossings": "Info Critical Warning Critical"},
+            "FAILED cdc.rpt: 2 unsafe clock crossings, 2 of less weight",
+        ),
+        (
+            {"methodology": "Warning {Critical Warning} Error"},
+            "FAILED methodology.rpt: 2 critical violations of the methodology, 1 of less weight",
+        ),
+        ({"max": "-0.123"}, "FAILED timing.rpt: the least setup slack is -0.123 ns"),
+        ({"min": "-0.001"}, "FAILED timing.rpt: the least hold slack is -0.001 ns"),
+        ({"max": ""}, "FAILED timing.rpt: no path has a setup slack"),
+        ({"min": "inf_slack"}, "FAILED timing.rpt: no path has a hold slack"),
+        (
+            {"skew": "{Slack (MET) : 2.7ns}\n{Slack (VIOLATED) : -0.4ns}"},
+            "FAILED bus_skew.rpt: 1 buses with too much skew",
+        ),
+        (
+            {"power": "{| Total On-Chip Power (W)  | 160.001 |}"},
+            "FAILED power.rpt: 160.001 W are estimated, of 160 at most",
+        ),
+        ({"power": "{nothing}"}, "FAILED power.rpt: there is no total"),
+    ],
+)
+def test_what_matters_fails_and_nothing_else_does(tmp_path, answers, line):
+    assert [each for each in judge(tmp_path, **answers) if each.startswith("FAILED")] == [line]
+
+
+def test_cells_that_are_not_found_fail(tmp_path):
+    failed = [line for line in judge(tmp_path, cells="") if not line.startswith(("passed", "noted"))]
+    assert failed == [
+        f"FAILED cdc.rpt: no cell is called {pattern}, so its clock crossings are not known"
+        for pattern in ("*/worker_1/inst", "*/cmac_1/inst/component/adapter")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("component/adapter", "component/mac_adapter", "judges p4sgd_cmac_1/inst/component/mac_adapter, which is not"),
+        ("*/p4sgd_worker_1/inst ", "", "judges nothing of p4sgd_worker"),
+        ("p4sgd_worker_1/inst ", "p4sgd_workers_1/inst ", "judges p4sgd_workers_1/inst, which is not there"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vitis", "vivado"])
+def test_every_kernel_of_the_board_is_judged(request, tmp_path, kind, before, after, message):
+    script = {"vitis": "judge.tcl", "vivado": "project.tcl"}[kind]
+    folder = plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, script, before, after)
+    assert message in problems("scripts", folder)
