@@ -195,6 +195,16 @@ def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[
     return found
 
 
+_PATIENCE = (
+    "",
+    "[network]  # 1.4 ms until a worker gives up, which are 355,000 cycles to simulate; an answer takes some hundred",
+    "resend_us = 20",
+    "resends = 10",
+    "doublings = 3",
+)
+"""Lines of the file `CLUSTER`. The usual 12 s would take an emulator days."""
+
+
 def _cluster(xclbin: Xclbin, command: str) -> str:
     """The file `CLUSTER`: the aggregator, and a worker behind each of its ports."""
     binary = f'xclbin = "out/hw_emu/{xclbin.name}.xclbin"'
@@ -202,7 +212,7 @@ def _cluster(xclbin: Xclbin, command: str) -> str:
     assert xclbin.aggregator
     for port in range(xclbin.aggregator.ports):
         lines += ["", "[[workers]]", f'control = "xrt:0{f"/{port + 1}" if port else ""}"', binary, f"port = {port}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_PATIENCE]) + "\n"
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:

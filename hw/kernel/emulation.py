@@ -120,9 +120,10 @@ class StreamMac(wiring.Component):
 class EmulatedCmacKernel(wiring.Component):
     """Kernel that takes the place of a `CmacKernel` where transceivers cannot be simulated.
 
-    The same `CmacAdapter` with the same registers, so that kernel and host at its side need not know. What stands in
-    for the vendor's IP is a `StreamMac`, on the kernel's clock. So a cable is a pair of connections between kernels, as
-    a public network kernel's author suggests for emulation (Xilinx/xup_vitis_network_example, issue 26).
+    It has the same `CmacAdapter`, so the kernel beside it sees no difference, and the host finds the same registers.
+    What stands in for the vendor's IP is a `StreamMac`, on the kernel's clock. So a cable is a pair of connections
+    between kernels, as the author of a public network kernel suggests for emulation
+    (github.com/Xilinx/xup_vitis_network_example, issue 26).
 
     Parameters
     ----------

@@ -87,7 +87,9 @@ def emulator(vitis_folder, tmp_path, monkeypatch):
         unit: {"config": sizes[kernel], "groups": [8, 9] if kernel == "p4sgd_worker" else [], "control": "hs"}
         for unit, kernel in units(vitis_folder).items()
     }
-    (tmp_path / CLUSTER).write_text((vitis_folder / CLUSTER).read_text())
+    # The imitation's aggregator is a program, which may have to be compiled first.
+    text = (vitis_folder / CLUSTER).read_text().replace("resend_us = 20\n", "resend_us = 500_000\n")
+    (tmp_path / CLUSTER).write_text(text)
     xclbin = tmp_path / "out" / "hw_emu" / "p4sgd_worker.xclbin"
     xclbin.parent.mkdir(parents=True)
     xclbin.write_text(json.dumps({"uuid": "ab" * 16, "platform": PLATFORM, "kernels": kernels}))

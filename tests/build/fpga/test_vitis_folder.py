@@ -305,7 +305,7 @@ def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypa
     """An HBM has 32 AXI ports (PG276). Kernels are too large to be made here."""
     made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", ()), CTRL, None) for each in ("worker", "aggregator")}
     for each, kernel in made.items():
-        monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel: kernel)
+        monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel, **__: kernel)
     xclbin = worker_xclbin(PRESETS[name](), board)
     design = xclbin.designs["hw_emu"]
     assert xclbin.aggregator.ports == workers
