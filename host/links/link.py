@@ -57,7 +57,11 @@ class Link(Protocol):
 
 
 class BatchLink(Link, Protocol):
-    """A link that moves many frames at a time, too."""
+    """A link that moves many frames at a time, too, for an aggregator whose frames never become objects.
+
+    It is no use to workers, whose do: of 8 frames, each takes 1 µs to send one by one on Ethernet and 2 µs in a batch,
+    into which it must be copied first; received it takes 1.0 and 1.1 µs (in UDP 1.9 and 3.4, 2.6 and 2.3).
+    """
 
     def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch, as `send` does."""

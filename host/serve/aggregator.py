@@ -231,12 +231,11 @@ class SoftwareAggregatorServer:
         """Send the first answers, each through the ports of its bitmap."""
         for port, link in enumerate(self._links):
             (rows,) = (ports >> port & 1).nonzero()
-            if not rows.size:
-                continue
             for job in self.aggregator.jobs.values():
-                if not link.reaches(job.group_mac):
+                if rows.size and not link.reaches(job.group_mac):
                     rows = self._send_to_each(port, job, rows)
-            link.send_batch(self._answers, rows)
+            if rows.size:
+                link.send_batch(self._answers, rows)
 
     def _send_to_each(self, port: int, job: Job, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Send what is for all of a job without a multicast address in UDP to each of its workers behind a port.
@@ -256,5 +255,6 @@ class SoftwareAggregatorServer:
         return others
 
     def _address(self, rows: npt.NDArray[np.int64], mac: int, shard: int) -> None:
+        """Set to whom answers go."""
         self._answers.frames[rows, :6] = np.frombuffer(mac.to_bytes(6, "big"), np.uint8)
         self._answers.frames[rows, _SHARD] = shard
