@@ -28,11 +28,11 @@ proc p4sgd::judge {place watts cells} {
     if {[llength $own] != 0} {
         check $out cdc.rpt {
             report_cdc -details -cells $own -file $path
-            judge_violations cdc.rpt [get_cdc_violations -quiet] Critical "unsafe clock crossings"
+            judge_violations cdc.rpt [get_cdc_violations] Critical "unsafe clock crossings"
         }
         check $out methodology.rpt {
             report_methodology -cells $own -file $path
-            judge_violations methodology.rpt [get_methodology_violations -quiet] {Error {Critical Warning}} \
+            judge_violations methodology.rpt [get_methodology_violations] {Error {Critical Warning}} \
                 "critical violations of the methodology"
         }
     }
@@ -49,7 +49,7 @@ proc p4sgd::judge {place watts cells} {
     }
     check $out suggestions.rpt {
         report_qor_suggestions -file $path
-        add noted suggestions.rpt "[llength [get_qor_suggestions -quiet]] suggestions for better results"
+        add noted suggestions.rpt "[llength [get_qor_suggestions]] suggestions for better results"
     }
     write [file join $out verdict.txt] [join $verdict \n]
 }
@@ -87,7 +87,7 @@ proc p4sgd::judge_violations {report violations failing what} {
 # The least slack of all paths. A design without any fails, too: its clocks were lost.
 proc p4sgd::judge_slack {name delay} {
     set slack {}
-    set path [get_timing_paths -quiet -delay_type $delay -max_paths 1]
+    set path [get_timing_paths -delay_type $delay -max_paths 1]
     if {[llength $path] != 0} {
         set slack [get_property SLACK [lindex $path 0]]
     }
