@@ -26,22 +26,41 @@ proc p4sgd::judge {place watts cells} {
         lappend own {*}$found
     }
     if {[llength $own] != 0} {
-        report_cdc -details -cells $own -file [file join $out cdc.rpt]
-        judge_violations cdc.rpt [get_cdc_violations -quiet] Critical "unsafe clock crossings"
-        report_methodology -cells $own -file [file join $out methodology.rpt]
-        judge_violations methodology.rpt [get_methodology_violations -quiet] {Error {Critical Warning}} \
-            "critical violations of the methodology"
+        check $out cdc.rpt {
+            report_cdc -details -cells $own -file $path
+            judge_violations cdc.rpt [get_cdc_violations] Critical "unsafe clock crossings"
+        }
+        check $out methodology.rpt {
+            report_methodology -cells $own -file $path
+            judge_violations methodology.rpt [get_methodology_violations] {Error {Critical Warning}} \
+                "critical violations of the methodology"
+        }
     }
-    report_timing_summary -max_paths 10 -report_unconstrained -file [file join $out timing.rpt]
-    judge_slack setup max
-    judge_slack hold min
-    judge_skew [file join $out bus_skew.rpt]
-    judge_power [file join $out power.rpt] $watts
-    report_utilization -slr -file [file join $out dies.rpt]
-    add noted dies.rpt "lines between dies, and what each die is filled with"
-    report_qor_suggestions -file [file join $out suggestions.rpt]
-    add noted suggestions.rpt "[llength [get_qor_suggestions -quiet]] suggestions for better results"
+    check $out timing.rpt {
+        report_timing_summary -max_paths 10 -report_unconstrained -file $path
+        judge_slack setup max
+        judge_slack hold min
+    }
+    check $out bus_skew.rpt {judge_skew $path}
+    check $out power.rpt {judge_power $path $watts}
+    check $out dies.rpt {
+        report_utilization -slr -file $path
+        add noted dies.rpt "lines between dies, and what each die is filled with"
+    }
+    check $out suggestions.rpt {
+        report_qor_suggestions -file $path
+        add noted suggestions.rpt "[llength [get_qor_suggestions]] suggestions for better results"
+    }
     write [file join $out verdict.txt] [join $verdict \n]
+}
+
+# Makes a report and judges it; $path is its file. An error of a command fails, and does not stop the rest.
+proc p4sgd::check {out report script} {
+    upvar path path
+    set path [file join $out $report]
+    if {[catch {uplevel $script} message]} {
+        add FAILED $report "cannot be judged: $message"
+    }
 }
 
 proc p4sgd::add {result report text} {
@@ -68,7 +87,7 @@ proc p4sgd::judge_violations {report violations failing what} {
 # The least slack of all paths. A design without any fails, too: its clocks were lost.
 proc p4sgd::judge_slack {name delay} {
     set slack {}
-    set path [get_timing_paths -quiet -delay_type $delay -max_paths 1]
+    set path [get_timing_paths -delay_type $delay -max_paths 1]
     if {[llength $path] != 0} {
         set slack [get_property SLACK [lindex $path 0]]
     }

@@ -6,7 +6,7 @@ namespace eval sandbox {
 }
 
 # Runs a script and returns records, {call FILE LINE COMMAND ARGUMENT...} for every listed command that it calls and
-# {error FILE LINE MESSAGE} for what stops it. Unit separators stand between fields, record separators between records.
+# {error FILE LINE MESSAGE} for what stops it, or for the vendor's errors that it goes on after. Unit separators stand between fields, record separators between records.
 #
 # commands: for each of the vendor's commands its name, its options without a value, those with a value, and the least
 #     and the greatest number of other arguments; the greatest is empty if there is no limit. Commands that are neither
@@ -25,6 +25,7 @@ proc sandbox::run {path script commands seconds} {
         namespace eval vendor {
             variable calls {}
             variable refused {}
+            variable faults {}
             # Results that scripts look at, by command and first argument. All others are names of objects.
             variable answers {"version " 2022.2 "get_property PROGRESS" 100%}
         }
@@ -38,6 +39,13 @@ proc sandbox::run {path script commands seconds} {
                 }
             }
             return {{} 0}
+        }
+
+        # An error, which is noted: a script may go on after one.
+        proc vendor::fault {message} {
+            variable faults
+            lappend faults [list {*}[place] $message]
+            error $message
         }
 
         proc vendor::answer {name others} {
@@ -56,15 +64,15 @@ proc sandbox::run {path script commands seconds} {
                     lappend others $argument
                 } elseif {[string range $argument 1 end] in $options} {
                     if {[incr i] >= [llength $args]} {
-                        error "$name: $argument has no value"
+                        fault "$name: $argument has no value"
                     }
                 } elseif {[string range $argument 1 end] ni $flags} {
-                    error "$name has no option $argument"
+                    fault "$name has no option $argument"
                 }
             }
             set count [llength $others]
             if {$count < $least || ($most ne {} && $count > $most)} {
-                error "$name takes [expr {$most eq {} ? "$least or more" : "$least to $most"}] arguments, not $count"
+                fault "$name takes [expr {$most eq {} ? "$least or more" : "$least to $most"}] arguments, not $count"
             }
             return [answer $name $others]
         }
@@ -73,7 +81,7 @@ proc sandbox::run {path script commands seconds} {
         proc unknown {name args} {
             foreach pattern $vendor::refused {
                 if {[string match $pattern $name]} {
-                    error "there is no command $name"
+                    vendor::fault "there is no command $name"
                 }
             }
             return [vendor::answer $name [lsearch -all -inline -not -regexp $args {^-[a-zA-Z]}]]
@@ -98,6 +106,10 @@ proc sandbox::run {path script commands seconds} {
             set place [list [::file tail $file] $line]
         }
         lappend records [list error {*}$place $message]
+    } else {
+        foreach fault [interp eval $child {set vendor::faults}] {
+            lappend records [list error [::file tail [lindex $fault 0]] {*}[lrange $fault 1 end]]
+        }
     }
     interp delete $child
     return [join [lmap record $records {join $record "\x1f"}] "\x1e"]

@@ -201,7 +201,10 @@ Names in the shells are those of that example's Ethernet/post_sys_link.tcl, whic
 shell has: ``io_gt_qsfp0_00`` or ``io_gt_qsfp_00``. For the U280 github.com/pc2/AuroraFlow connects the former by v++'s
 option ``connect`` (test/cfg/aurora_flow_test_hw.cfg), and for a U200 the vendor's tutorials the latter (XD099, Kernel
 Integration of Aurora). Reference clock ``a`` of a U280 is the Si570, and ``b`` an oscillator that can be set to 161.13
-MHz (UG1314). ``platforminfo --verbose`` lists the names of a shell.
+MHz (UG1314). On a U55C the public v++ configuration of SKA Low's CNIC connects ``io_clk_qsfp0_refclka_00`` and the
+free-running pin by ``connect``, pin by pin; on a U50's xdma_5 a public overlay script finds ``io_gt_qsfp_00`` as a
+``gt_rtl`` port. Neither shows that ``connect`` takes the transceivers as one interface there, as on a U280.
+``platforminfo --verbose`` lists the names of a shell.
 
 The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
 vendor's scripts have it for U50 and U55C. The 50 MHz that they have for the U280 are those of another pin,

@@ -130,7 +130,8 @@ def open_controller(cluster: Cluster) -> Controller:
     from p4sgd.host.aggregators.fpga import BoardAggregator
 
     assert aggregator.board is not None
-    return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec)
+    ports = {worker.port for worker in cluster.workers}
+    return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec, ports=ports)
 
 
 def why_not_readdress(known: int, wanted: int) -> str:

@@ -1,13 +1,13 @@
 """Controllers of an aggregator on an FPGA, by its registers: in a simulation, or on a board of this machine."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from p4sgd.host.aggregators.controller import SlotView, why_not_begin, why_not_readdress
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.host.xrt.kernel import BoardKernel
-from p4sgd.host.xrt.mac import open_mac
+from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -208,6 +208,8 @@ class BoardAggregator(FpgaAggregator):
         The board and its xclbin.
     rs_fec
         Whether the links have forward error correction.
+    ports
+        Ports with a cable.
 
     Raises
     ------
@@ -218,24 +220,30 @@ class BoardAggregator(FpgaAggregator):
         correction would change.
     """
 
-    def __init__(self, address: BoardAddress, *, rs_fec: bool) -> None:
+    def __init__(self, address: BoardAddress, *, rs_fec: bool, ports: Collection[int]) -> None:
         name = f"aggregator at {address}"
         with contextlib.ExitStack() as opened:
             kernel = opened.enter_context(contextlib.closing(BoardKernel(name, address, KERNEL)))
             super().__init__(kernel.read_register, kernel.write_register)
-            macs = []
+            macs: dict[int, BoardMac] = {}
             for port in range(self.config.ports):
                 if (mac := open_mac(name, address, port)) is not None:
                     opened.callback(mac.close)
-                    macs.append(mac)
-            if self._running() and any(mac.rs_fec != rs_fec for mac in macs):
+                    macs[port] = mac
+            if self._running() and any(mac.rs_fec != rs_fec for mac in macs.values()):
                 raise P4sgdError(
                     f"{name} serves jobs over links with RS-FEC {'off' if rs_fec else 'on'}: end them first, or set "
                     f"rs_fec = {str(not rs_fec).lower()} in the cluster file"
                 )
-            for mac in macs:
+            for mac in macs.values():
                 mac.set_rs_fec(rs_fec)
+            self._macs = {port: mac for port, mac in macs.items() if port in ports}
             self._opened = opened.pop_all()
+
+    @property
+    def macs(self) -> Mapping[int, BoardMac]:
+        """The MACs of ports with a cable, by port; none if the xclbin has none."""
+        return self._macs
 
     def close(self) -> None:
         """Release the board. The aggregator keeps serving its jobs."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
+from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
@@ -26,6 +27,7 @@ from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError, TokenError
+from p4sgd.host.xrt.mac import await_links
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -185,6 +187,10 @@ class ClusterDevice:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
                 opened.callback(_end_jobs, membership)
+            # Only now: a link needs both ends, and all links come up at the same time.
+            macs = [each.mac for each in connections.values() if isinstance(each, BoardWorker) and each.mac is not None]
+            ends = self.aggregator.macs.values() if isinstance(self.aggregator, BoardAggregator) else ()
+            await_links(macs, list(ends))
             self._opened = opened.pop_all()
         self._membership = lambda: membership
         self._arrange(connections)

@@ -13,7 +13,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.board import BoardAddress, read_sensors
 from p4sgd.host.xrt.kernel import PAGE, BankMemory, BoardKernel
 from p4sgd.host.xrt.library import XrtError
-from p4sgd.host.xrt.mac import open_mac
+from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import WorkerConfig
@@ -83,7 +83,6 @@ class BoardWorker:
             if self._mac is not None:
                 opened.callback(self._mac.close)
                 self._mac.set_rs_fec(rs_fec)
-                self._mac.await_link()
             self._memories: list[BankMemory] = []
             for number in range(self._config.memories):
                 memory = self._kernel.memory(number)
@@ -102,6 +101,11 @@ class BoardWorker:
     def config(self) -> WorkerConfig:
         """Configuration, as read from the worker."""
         return self._config
+
+    @property
+    def mac(self) -> BoardMac | None:
+        """The MAC of its link; None if the xclbin has none."""
+        return self._mac
 
     @property
     def link(self) -> LinkState | None:

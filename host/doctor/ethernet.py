@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
+from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.devices.device import Device
 from p4sgd.host.doctor.finding import Finding, Result
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
@@ -26,15 +28,31 @@ def examine_ethernet(device: Device) -> list[Finding]:
     Parameters
     ----------
     device
-        The cluster. Links are watched for `_WATCH_S` seconds if it reports any.
+        The cluster: its workers, and its aggregator if that is a board. Links are watched for `_WATCH_S` seconds.
     """
-    if not (before := device.links):
+    if not (before := _links(device)):
         return []
     time.sleep(_WATCH_S)
-    return [_judge(worker, before.get(worker, link), link) for worker, link in sorted((device.links or {}).items())]
+    findings = []
+    for (is_worker, number), link in _links(device).items():
+        finding = _judge(before.get((is_worker, number), link), link)
+        if is_worker:
+            findings.append(replace(finding, worker=number))
+            continue
+        problem = f"port {number} of the aggregator: {finding.problem}" if finding.problem else ""
+        findings.append(replace(finding, evidence={"aggregator_port": number, **finding.evidence}, problem=problem))
+    return findings
 
 
-def _judge(worker: int, before: LinkState, link: LinkState) -> Finding:
+def _links(device: Device) -> dict[tuple[bool, int], LinkState]:
+    """State of links by their end here: whether that is a worker, and its shard, or the aggregator's port."""
+    found = {(True, shard): link for shard, link in sorted((device.links or {}).items())}
+    if isinstance(device.aggregator, BoardAggregator):
+        found |= {(False, port): mac.link_state() for port, mac in device.aggregator.macs.items()}
+    return found
+
+
+def _judge(before: LinkState, link: LinkState) -> Finding:
     status = link.status
     evidence: dict[str, int | str] = {name: status[name] for name in ("up", "aligned")}
     evidence["block_lock"] = f"{status['block_lock'].bit_count()} of {PCS_LANES}"
@@ -44,11 +62,11 @@ def _judge(worker: int, before: LinkState, link: LinkState) -> Finding:
     evidence |= {name.lower(): link.counters[name] for name in _ERRORS if name in link.counters}
     if not status["up"]:
         evidence |= {name: value for name, value in status.items() if name not in evidence}
-        return Finding(worker, "ethernet", Result.FAILED, evidence, *why_down(link))
+        return Finding(None, "ethernet", Result.FAILED, evidence, *why_down(link))
     rises = {name: link.counters[name] - count for name, count in before.counters.items() if name in link.counters}
     if (found := _why_lossy(link, rises)) is not None:
-        return Finding(worker, "ethernet", Result.WARNING, evidence, *found)
-    return Finding(worker, "ethernet", Result.PASSED, evidence)
+        return Finding(None, "ethernet", Result.WARNING, evidence, *found)
+    return Finding(None, "ethernet", Result.PASSED, evidence)
 
 
 def why_down(link: LinkState) -> tuple[str, str]:

@@ -27,7 +27,7 @@ class Finding:
     ----------
     worker
         Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
-        together.
+        together, or of a link of the aggregator.
     check
         Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or
         ``weights``; of a board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import BoardAddress
@@ -10,7 +11,7 @@ from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
-__all__ = ["BoardMac", "open_mac"]
+__all__ = ["BoardMac", "await_links", "open_mac"]
 
 
 _TRY_S = 3.0
@@ -60,7 +61,7 @@ class BoardMac:
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
         self._name = f"the stand-in for the MAC of {name}" if cage is None else f"the MAC of cage {cage} of {name}"
-        self._is_emulated = address.is_emulated
+        self.is_emulated = address.is_emulated
         self._other_end_fec: bool | None = None
         with contextlib.ExitStack() as opened:
             wanted = cmac.EMULATED_KERNEL if cage is None else cmac.kernel_name(cage)
@@ -102,32 +103,27 @@ class BoardMac:
             self._client.write(cmac.CONTROL, **control | {reset: asserted})
 
     def await_link(self) -> None:
-        """Wait until the link is up, for up to 15 s; for longer, but without all that follows, in Vitis' emulator.
+        """Wait until the link is up, as `await_links`."""
+        await_links([self])
 
-        While lanes are not aligned, receivers are reset every `_TRY_S` seconds. If that does not help, the other
-        setting of forward error correction is tried for a moment, to find out whether the other end has it.
-        """
-        if self._is_emulated:
-            self._await("up", _EMULATED_S)
-            return
-        for _ in range(_TRIES):
-            if self._await("up", _TRY_S):
-                return
-            if not self._client.read(cmac.STATUS)["aligned"]:
-                self._pulse("rx_reset")
-        if not self._await("aligned", _POLL_S):
-            rs_fec = self.rs_fec
-            self.set_rs_fec(not rs_fec)
-            self._other_end_fec = not rs_fec if self._await("aligned", _OTHER_FEC_S) else None
-            self.set_rs_fec(rs_fec)
-            self._await("up", _OTHER_FEC_S)
+    @property
+    def is_up(self) -> bool:
+        """Whether the link is up: frames are sent and received."""
+        return bool(self._client.read(cmac.STATUS)["up"])
 
-    def _await(self, field: str, seconds: float) -> bool:
-        """Wait for a field of STATUS to be set; returns whether it is."""
-        end = time.monotonic() + seconds
-        while not (is_set := bool(self._client.read(cmac.STATUS)[field])) and time.monotonic() < end:
-            time.sleep(_POLL_S)
-        return is_set
+    @property
+    def is_aligned(self) -> bool:
+        """Whether all lanes are received and aligned."""
+        return bool(self._client.read(cmac.STATUS)["aligned"])
+
+    def reset_receivers(self) -> None:
+        """Have the transceivers' receivers adapt anew."""
+        self._pulse("rx_reset")
+
+    def find_other_fec(self, is_found: bool) -> None:
+        """Note whether lanes were aligned with the present setting of error correction, then take the other again."""
+        self._other_end_fec = self.rs_fec if is_found else None
+        self.set_rs_fec(not self.rs_fec)
 
     def link_state(self) -> LinkState:
         """Current state of the link."""
@@ -140,6 +136,45 @@ class BoardMac:
     def close(self) -> None:
         """Release the MAC. The link stays up."""
         self._opened.close()
+
+
+def await_links(macs: Sequence[BoardMac], ends: Sequence[BoardMac] = ()) -> None:
+    """Wait until links are up, for up to 15 s for all together; for longer, and no more than that, in Vitis' emulator.
+
+    While lanes of a link are not aligned, its receivers are reset every `_TRY_S` seconds. If that does not help, the
+    other setting of forward error correction is tried for a moment, to find out whether the other end has it.
+
+    Parameters
+    ----------
+    macs
+        The MACs.
+    ends
+        MACs at the other ends of some of them. The other setting is not tried there: if both ends changed it, they
+        would still agree.
+    """
+    _await([mac for mac in [*macs, *ends] if mac.is_emulated], lambda mac: mac.is_up, _EMULATED_S)
+    waiting = [mac for mac in [*macs, *ends] if not mac.is_emulated]
+    for _ in range(_TRIES):
+        if not (waiting := _await(waiting, lambda mac: mac.is_up, _TRY_S)):
+            return
+        for mac in waiting:
+            if not mac.is_aligned:
+                mac.reset_receivers()
+    dark = [mac for mac in _await(waiting, lambda mac: mac.is_aligned, _POLL_S) if mac in macs]
+    for mac in dark:
+        mac.set_rs_fec(not mac.rs_fec)
+    silent = _await(dark, lambda mac: mac.is_aligned, _OTHER_FEC_S)
+    for mac in dark:
+        mac.find_other_fec(mac not in silent)
+    _await(dark, lambda mac: mac.is_up, _OTHER_FEC_S)
+
+
+def _await(macs: Sequence[BoardMac], holds: Callable[[BoardMac], bool], seconds: float) -> list[BoardMac]:
+    """Wait until something holds of MACs; returns those of which it does not."""
+    end = time.monotonic() + seconds
+    while (missing := [mac for mac in macs if not holds(mac)]) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+    return missing
 
 
 def open_mac(name: str, address: BoardAddress, cage: int | None) -> BoardMac | None:

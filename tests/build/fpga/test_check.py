@@ -136,6 +136,15 @@ def test_what_scripts_write_to_the_folder_out_is_lost(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["script.tcl"]
 
 
+def test_errors_that_a_script_catches_are_found(tmp_path):
+    """Of the vendor's commands: that a command of Tcl fails may be what is asked."""
+    records = _run(tmp_path, "catch {get_cells -bogus}\ncatch {bogus}\ncatch {error mine}\n", commands=command_table())
+    assert [record[2:] for record in records if record[0] == "error"] == [
+        ["1", "get_cells has no option -bogus"],
+        ["2", "there is no command bogus"],
+    ]
+
+
 def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
     if checks._python_tcl() is None or not shutil.which("tclsh"):
         pytest.skip("needs tkinter and tclsh")

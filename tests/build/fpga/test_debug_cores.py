@@ -75,29 +75,26 @@ def stub(script):
 
 
 def lint(folder, scratch, kernel, script):
-    """What Verilator says of a kernel with the core of a script: widths, and pins that are not there or left open."""
+    """What Verilator says of the pins of a kernel's core, if its ports have the widths that a script sets."""
     (scratch / "core.v").write_text(stub(script))
     command = [sys.executable, "-P", "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "-Wno-CASEINCOMPLETE"]
     command += ["-Wno-MODMISSING", "-Wwarn-PINMISSING", "--top-module", KERNELS[kernel]]
     command += [str(folder / f"{kernel}.v"), str(scratch / "core.v")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    module = re.search(r"module (\w+)", stub(script))[1]
-    return [
-        line for line in done.stderr.splitlines() if re.search(r"%\w+-(PIN|WIDTH|PORT)", line) and "probe" in line
-    ], (module in (folder / f"{kernel}.v").read_text())
+    return [line for line in done.stderr.splitlines() if re.search(r"%\w+-(PIN|WIDTH|PORT)", line) and "probe" in line]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_probes_have_the_widths_of_the_signals(folder, tmp_path, kernel):
     script = (folder / f"{kernel}_debug.tcl").read_text()
-    assert lint(folder, tmp_path, kernel, script) == ([], True)
+    assert lint(folder, tmp_path, kernel, script) == []
     wrong = re.sub(r"(_WIDTH \{)(4|5)\}", r"\g<1>7}", script, count=1)
     assert wrong != script
-    assert lint(folder, tmp_path, kernel, wrong)[0], "a wrong width is found"
+    assert lint(folder, tmp_path, kernel, wrong), "a wrong width is found"
 
 
 CORE = re.compile(r"^  p4sgd_\w+_(?:ila|vio) \w+ \([^;]*\);\n", re.MULTILINE)
-NUMBER = re.compile(r"\$port\$\d+|\\port\$\d+")
+NUMBER = re.compile(r"\\port\$\d+")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,16 @@ import contextlib
 import pytest
 from support.xrt import TINY, Machine, bdf_of, make_xclbin
 
-from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.aggregators.fpga import KERNEL as AGGREGATOR
+from p4sgd.host.devices.cluster import ClusterDevice
+from p4sgd.host.doctor import ethernet
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt import mac
 from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import cmac
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 
 @pytest.fixture
@@ -57,16 +61,74 @@ def test_counters_of_a_mac_without_a_clock(machine, address):
         assert found.link_state().counters == {}
 
 
-def test_a_worker_waits_for_its_link(machine, address, monkeypatch):
-    with contextlib.closing(BoardWorker(0, address)) as worker:
-        assert worker.link.status["up"]
-    monkeypatch.setattr(mac, "_TRY_S", 0.05)
-    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
-    machine.boards[0].cable = {"there": False}
-    with contextlib.closing(BoardWorker(0, address)) as worker:
-        assert not worker.link.status["up"]
-        assert worker.link.other_end_fec is None
-        assert worker.link.rs_fec
+@contextlib.contextmanager
+def cluster(machine, tmp_path, *, ports=None, macs=2):
+    """A cluster of all boards but the first, which is the aggregator between them."""
+    aggregator, *machine.boards = machine.boards
+    xclbin = make_xclbin(
+        tmp_path / "aggregator.xclbin", AggregatorConfig(ports=macs), kernel=AGGREGATOR, number=2, macs=macs
+    )
+    lines = ['kind = "fpga"', f'control = "xrt:{aggregator.bdf}"', f'xclbin = "{xclbin}"']
+    worker = make_xclbin(tmp_path / "worker.xclbin", TINY)
+    file = read_cluster(machine.cluster_file(worker, ports=ports, aggregator=lines))
+    workers, machine.boards = machine.boards, [aggregator, *machine.boards]
+    with contextlib.closing(ClusterDevice(TINY, len(workers), cluster=file)) as found:
+        yield found, aggregator
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, 3)) as found:
+        found.install(monkeypatch)
+        yield found
+        assert not found.open_handles
+
+
+def test_a_cluster_waits_for_the_links_of_its_boards(three, tmp_path):
+    with cluster(three, tmp_path) as (device, _):
+        assert [link.status["up"] for link in device.links.values()] == [1, 1]
+        assert [(port, mac.is_up) for port, mac in device.aggregator.macs.items()] == [(0, True), (1, True)]
+
+
+def test_all_links_are_waited_for_at_the_same_time(three, tmp_path, monkeypatch):
+    """Two workers and two ports wait once each time, and their receivers are reset. Only workers try the other setting
+    of error correction: the aggregator's ports, which change theirs with them, would find it to be the other end's."""
+    waits = []
+    real = mac._await
+    monkeypatch.setattr(mac, "_await", lambda macs, holds, seconds: waits.append(len(macs)) or real(macs, holds, 0.02))
+    for board in three.boards:
+        board.cable = {"there": False}
+    with cluster(three, tmp_path) as (device, aggregator):
+        assert [link.status["up"] for link in device.links.values()] == [0, 0]
+        units = [aggregator.kernels[f"{cmac.kernel_name(cage)}_1"][0] for cage in range(2)]
+        workers = [board.kernels["p4sgd_cmac_1"][0] for board in three.boards[1:]]
+        assert {each.rx_resets for each in (*units, *workers)} == {mac._TRIES}
+        assert [each.resets for each in units] == [0, 0]
+        assert [each.resets for each in workers] == [2, 2]
+    assert waits == [4] * mac._TRIES + [4, 2, 2]
+
+
+def test_ports_without_a_worker_are_not_waited_for(three, tmp_path):
+    """Nor is anything said of them: no cable need be there."""
+    with cluster(three, tmp_path, ports=[1, 1]) as (device, _):
+        assert list(device.aggregator.macs) == [1]
+
+
+def test_the_doctor_names_the_port_whose_link_is_down(three, tmp_path, monkeypatch):
+    monkeypatch.setattr(mac, "_TRY_S", 0.02)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.02)
+    monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
+    three.boards[0].cable = {"remote_fault": 1}
+    with cluster(three, tmp_path) as (device, _):
+        found = ethernet.examine_ethernet(device)
+    assert [(each.worker, each.result.value) for each in found] == [
+        (0, "passed"),
+        (1, "passed"),
+        (None, "failed"),
+        (None, "failed"),
+    ]
+    assert [each.evidence["aggregator_port"] for each in found[2:]] == [0, 1]
+    assert found[3].problem.startswith("port 1 of the aggregator: it receives, but the other end reports")
 
 
 @pytest.mark.parametrize("needed", [1, 3, 5])
