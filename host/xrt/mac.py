@@ -57,6 +57,11 @@ class BoardMac:
         As `BoardKernel`.
     P4sgdError
         As `BoardKernel`, also in later calls; or if the registers are not those of a MAC of this version.
+
+    Attributes
+    ----------
+    is_emulated
+        Whether it is in Vitis' emulator.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
@@ -101,10 +106,6 @@ class BoardMac:
         control = self._client.read(cmac.CONTROL) | settings
         for asserted in (1, 0):
             self._client.write(cmac.CONTROL, **control | {reset: asserted})
-
-    def await_link(self) -> None:
-        """Wait until the link is up, as `await_links`."""
-        await_links([self])
 
     @property
     def is_up(self) -> bool:
@@ -152,7 +153,8 @@ def await_links(macs: Sequence[BoardMac], ends: Sequence[BoardMac] = ()) -> None
         MACs at the other ends of some of them. The other setting is not tried there: if both ends changed it, they
         would still agree.
     """
-    _await([mac for mac in [*macs, *ends] if mac.is_emulated], lambda mac: mac.is_up, _EMULATED_S)
+    if emulated := [mac for mac in [*macs, *ends] if mac.is_emulated]:
+        _await(emulated, lambda mac: mac.is_up, _EMULATED_S)
     waiting = [mac for mac in [*macs, *ends] if not mac.is_emulated]
     for _ in range(_TRIES):
         if not (waiting := _await(waiting, lambda mac: mac.is_up, _TRY_S)):

@@ -124,6 +124,7 @@ def test_seconds_mean_nothing_to_a_simulation(emulator, monkeypatch):
     assert [str(address) for address in addresses] == ["xrt:0", "xrt:0/2"]
     for number, address in enumerate(addresses, 1):
         worker = xrt_worker.BoardWorker(number - 1, address)
+        mac.await_links([worker.mac])
         assert worker.link.status["up"]
         assert worker.sensors == {}
         stand_in = emulator.boards[0].kernels[f"{cmac.EMULATED_KERNEL}_{number}"][0]

@@ -137,7 +137,7 @@ def test_receivers_are_reset_until_they_adapt(machine, address, monkeypatch, nee
     monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
     machine.boards[0].cable = {"rx_resets": needed}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
-        found.await_link()
+        mac.await_links([found])
         assert found.link_state().status["up"] == (needed <= mac._TRIES)
     assert unit(machine).rx_resets == min(needed, mac._TRIES)
     assert unit(machine).resets == (0 if needed <= mac._TRIES else 2)
@@ -147,7 +147,7 @@ def test_a_link_that_only_the_other_end_does_not_receive_is_left_alone(machine, 
     monkeypatch.setattr(mac, "_TRY_S", 0.05)
     machine.boards[0].cable = {"remote_fault": 1}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
-        found.await_link()
+        mac.await_links([found])
         assert not found.link_state().status["up"]
     assert (unit(machine).rx_resets, unit(machine).resets) == (0, 0)
 
@@ -160,7 +160,7 @@ def test_the_other_end_differs_in_error_correction(machine, address, monkeypatch
     machine.boards[0].cable = {"rs_fec": not here}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         found.set_rs_fec(here)
-        found.await_link()
+        mac.await_links([found])
         state = found.link_state()
         assert (state.rs_fec, state.other_end_fec, state.status["aligned"]) == (here, not here, 0)
         machine.boards[0].cable = {"rs_fec": here}
@@ -173,7 +173,7 @@ def test_loopback_outlasts_resets(machine, address, monkeypatch):
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         machine.boards[0].faults = {"loopback": {"there": False}}
         found.set_loopback(True)
-        found.await_link()
+        mac.await_links([found])
         assert cmac.CONTROL.decode(unit(machine).words[cmac.CONTROL.offset]) == {
             "reset": 0,
             "rs_fec": 1,
