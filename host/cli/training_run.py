@@ -253,7 +253,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--merge",
         help="How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: "
         "in packets between the programs of a cluster, and between processes (--launcher) that divide the features. A "
-        "number; auto for as many as fit a packet, or so that a mini-batch should be done first, by measured times.",
+        "number; auto for so many that a mini-batch should be done first, by measured times.",
     ),
     "staleness": _option(
         "--staleness",

@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +15,12 @@ from p4sgd.host.aggregators.membership import NumberTakenError, free_number
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
-from p4sgd.host.devices.merging import MergeLimit, cut_evenly, find_merge_limit
+from p4sgd.host.devices.merging import MergeLimit, MiniBatchTime, cut_evenly, find_merge_limit, plan_packets
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
+from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
@@ -149,6 +151,10 @@ class Session:
         self._merge = merge
         self.limit = self._find_limit()
         self.micro_batches = 1
+        self._settings: RunSettings | None = None
+        self._plan: MessageTimes | None = None
+        self._planned_for = 0
+        self._seconds: list[float] = []
         self._joined = False
         self._join(self.network.job)
 
@@ -156,6 +162,13 @@ class Session:
     def workers(self) -> int:
         """Number of workers in the job."""
         return len(self._clients) * self._ranks.size
+
+    @property
+    def message_times(self) -> MessageTimes | None:
+        """How the sums of a mini-batch travel, in packets or between ranks; None if nothing was planned."""
+        if self._plan is None:
+            return self._device.message_times
+        return replace(self._plan, measured_s=statistics.median(self._seconds) if self._seconds else None)
 
     # -- before a run --------------------------------------------------------------------------------------------
 
@@ -245,11 +258,15 @@ class Session:
             If the settings do not match the uploaded images.
         """
         self._check_settings(settings)
+        self._settings = settings
         self._stale = settings.stale
+        count = settings.micro_batches
+        if self._planned_for != count:
+            self._planned_for, self._plan = 0, None
+            self._seconds.clear()
         if most := self.limit.most:
-            self.micro_batches = cut_evenly(settings.micro_batches, min(self._merge or most, most))
-            for client in self._clients:
-                client.write(registers.MERGE, value=self.micro_batches)
+            most = min(self._merge or most, most)
+            self.micro_batches = self._plan.messages[0] if self._plan else cut_evenly(count, most)
         form, mode = settings.features, settings.label_mode
         for client, image in zip(self._clients, self._images, strict=True):
             client.write(
@@ -260,8 +277,7 @@ class Session:
                 unit_chunks=image.layout.unit_chunks_field,
             )
             client.write(registers.CHUNKS, value=image.layout.chunks)
-            client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
-            client.write(registers.MINI_BATCHES, value=settings.mini_batches)
+            client.write(registers.MICRO_BATCHES, value=count)
             roles = {name: int(role) for name, role in vars(mode).items()}
             client.write(registers.LABEL_MODE, **roles, weighted=int(settings.weighted))
             client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
@@ -270,6 +286,42 @@ class Session:
             engine, chunk, lane = image.exempt or (0, 0, 0)
             client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=int(image.exempt is not None))
             client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
+        self._divide(settings.mini_batches, self.micro_batches)
+
+    def plan_packets(self) -> None:
+        """Plan how many micro-batches a packet has, for the settings of the last `configure`: by short runs.
+
+        Does nothing if they have a plan, if members speak version 1 only, or if a mini-batch is one micro-batch. The
+        weights in the workers are lost, those in memory are not.
+
+        Raises
+        ------
+        P4sgdError
+            As `run`.
+        """
+        settings, most = self._settings, self.limit.most
+        if settings is None or self._planned_for == settings.micro_batches or not most or settings.micro_batches == 1:
+            return
+        count = settings.micro_batches
+
+        def measure(mini_batches: int, merged: int) -> MiniBatchTime | None:
+            mini_batches = min(mini_batches, settings.mini_batches)
+            self._divide(mini_batches, merged)
+            return _mini_batch_time(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
+
+        merge = None if self._merge is None else cut_evenly(count, min(self._merge, most))
+        self._plan = plan_packets(measure, count, most, merge)
+        self._planned_for = count
+        if self._plan is not None:
+            self.micro_batches = self._plan.messages[0]
+        self._divide(settings.mini_batches, self.micro_batches)
+
+    def _divide(self, mini_batches: int, merged: int) -> None:
+        """Have runs of so many mini-batches, and packets of so many micro-batches."""
+        for client in self._clients:
+            client.write(registers.MINI_BATCHES, value=mini_batches)
+            if self.limit.most:
+                client.write(registers.MERGE, value=merged)
 
     def write_weights(self, weights: Sequence[WeightArray]) -> None:
         """Write weights to the workers' memory, for runs with `ModelSource.MEMORY`.
@@ -311,6 +363,13 @@ class Session:
         P4sgdError
             If a worker was busy, did not end or met a memory error.
         """
+        report = self._run(source, store=store, timeout_s=timeout_s)
+        if self._plan is not None and self._settings is not None:
+            taken = _mini_batch_time(report, self._settings.mini_batches)
+            self._seconds += [] if taken is None else [taken.total]
+        return report
+
+    def _run(self, source: ModelSource, *, store: bool, timeout_s: float | None) -> RunReport:
         if self._joined:
             self._refuse_busy()
         else:
@@ -480,6 +539,18 @@ class Session:
 def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
     """Gather a value for each worker of this process from all ranks, in the order of shards."""
     return [each for values in zip(*ranks.all_gather(own), strict=True) for each in values]
+
+
+def _mini_batch_time(report: RunReport, mini_batches: int) -> MiniBatchTime | None:
+    """What a mini-batch took, without the start of the run; None if the workers do not count.
+
+    Workers start one after another and end together, so the one that started last has counted this. The one that waited
+    least was the last to compute, so it waited for packets alone.
+    """
+    if not report.counters:
+        return None
+    cycles = (min(counted[name] for counted in report.counters) for name in ("CYCLES", "CYCLES_NETWORK"))
+    return MiniBatchTime(*(each * CLOCK_NS * 1e-9 / mini_batches for each in cycles))
 
 
 def bank_bytes(layout: ImageLayout, *, weighted: bool = False) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from p4sgd.host.errors import UserError
 
@@ -208,24 +208,6 @@ class Passes:
     latency_s: float = 0.0
     side_by_side: bool = False
     ahead: bool = False
-
-    @classmethod
-    def alike(
-        cls,
-        items: int,
-        forward: float,
-        backward: float,
-        cost: Callable[[int], float],
-        *,
-        start_s: float = 0.0,
-        take_s: float = 0.0,
-        latency_s: float = 0.0,
-        side_by_side: bool = False,
-        ahead: bool = False,
-    ) -> Self:
-        """Passes through so many items that are all alike, of size 1: ``cost(n)`` is that of a message of n items."""
-        times = (forward,) * items, (backward,) * items
-        return cls(*times, (1,) * items, cost, start_s, take_s, latency_s, side_by_side, ahead)
 
     @cached_property
     def _sums(self) -> tuple[list[float], list[float], list[int]]:

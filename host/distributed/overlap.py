@@ -60,16 +60,17 @@ class MessageTimes:
     predicted_s
         Predicted time of a mini-batch.
     one_message_s
-        The same with a single message.
+        The same with a single message; None if a packet has no room for it, or if it was not measured.
     measured_s
-        Median of the mini-batches that were done so, the last 4096 at most, on this rank; None if none was.
+        Median of the mini-batches that were done so, the last 4096 at most, on this rank; in packets, of the means of
+        the epochs. None if none was done.
     planning_s
         Time to measure messages and make the plan.
     """
 
     messages: tuple[int, ...]
     predicted_s: float
-    one_message_s: float
+    one_message_s: float | None
     measured_s: float | None
     planning_s: float
 
@@ -81,9 +82,10 @@ class MessageTimes:
         count = len(self.messages)
         lengths = " + ".join(map(str, self.messages)) if count <= _TOLD else f"up to {max(self.messages)}"
         measured = "" if self.measured_s is None else f"measured {self.measured_s * 1e3:.2f} ms, "
+        single = "" if self.one_message_s is None else f", in one message {self.one_message_s * 1e3:.2f} ms"
         return (
             f"sums of a mini-batch in {count} message{'s' if count > 1 else ''} of {lengths} micro-batches: {measured}"
-            f"predicted {self.predicted_s * 1e3:.2f} ms, in one message {self.one_message_s * 1e3:.2f} ms"
+            f"predicted {self.predicted_s * 1e3:.2f} ms{single}"
         )
 
 

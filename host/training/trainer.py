@@ -443,7 +443,7 @@ class _Training:
                     last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         if last_remark is not None:
             self._tell(last_remark, True)
-        times = self._device.message_times
+        times = None if self._session is None else self._session.message_times
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -572,6 +572,8 @@ class _Training:
         epoch = self._state.epoch + 1
         rate = choose_rate(self._schedule.rate(epoch), self._batch, self._prepared.features)
         session.configure(self._settings(rate))
+        if source is not ModelSource.KEEP:
+            session.plan_packets()
         begin = time.perf_counter()
         report = session.run(source)
         seconds = time.perf_counter() - begin

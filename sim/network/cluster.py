@@ -63,7 +63,8 @@ class FaultyCluster:
     aggregator
         The aggregator; shard i is on port i.
     keyed
-        Whether packets are of version 2, and each job has a new key.
+        Whether packets are of version 2. Each job has a new key then, and one that is restarted keeps its number, so
+        that its key alone tells its packets from those before.
     schedule, seed
         The faults, and the seed of all random numbers, which also decide when workers submit and check their timers.
 
@@ -262,7 +263,7 @@ class FaultyCluster:
         self._restart_job()
 
     def _restart_job(self) -> None:
-        """Restart the job as the host does: under a new number, from the first operation that some have not done.
+        """Restart the job from the first operation that some have not done, under a new number or a new key.
 
         Packets of the old job are still in flight.
         """
@@ -271,5 +272,5 @@ class FaultyCluster:
         for got in self.got:
             self.discarded += enumerate(got[done:], done)
             del got[done:]
-        self.begin_job((self._job + 1) % JOB_NUMBERS, self._first_round)
+        self.begin_job(self._job if self._keyed else (self._job + 1) % JOB_NUMBERS, self._first_round)
         self._begin_at(done)

@@ -4,7 +4,8 @@
 
 The first tables are modelled from figures that the authors of MG-WFBP have measured (support/googlenet.py). Their rule
 takes the start of a message from the line that fits the costs best, and all costs from that line or from the table: the
-better plan is shown. Faster processors are modelled: all passes take a fraction of the measured time.
+better plan is shown. Faster processors are modelled: all passes take a fraction of the measured time. The largest gain
+beside each rule stands below its table.
 
 The last table is modelled with the cycles of the hardware (support/frames.py). It ends with an error if frames of
 several micro-batches would be faster anywhere.

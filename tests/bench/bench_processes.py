@@ -1,12 +1,14 @@
 """Samples a second of worker processes and an aggregator across virtual Ethernet, and the processor time of each.
 
-    PYTHONPATH=tests python tests/bench/bench_processes.py [--data digits:3] [--batch 64] [--merge 1 auto]
+    PYTHONPATH=tests python tests/bench/bench_processes.py [--data digits:3] [--batch 64 256] [--merge 1 auto]
 
 Needs network namespaces: root, or `unshare -Urn` before it. Processor time is that of the whole run without start and
-upload, divided by its micro-batches of 8 samples; the rate is the median of the epochs.
+upload, divided by its micro-batches of 8 samples; the rate is the median of the epochs. The time of a mini-batch stands
+beside the one that was predicted before the first epoch (`message_times` in the result).
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -45,28 +47,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="digits:3")
     parser.add_argument("--config", default="small")
-    parser.add_argument("--batch", default="64")
+    parser.add_argument("--batch", nargs="*", default=["64", "256"])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--merge", nargs="*", default=["1", "auto"], help="micro-batches in a packet")
     options = parser.parse_args()
     console = Console()
-    table = Table("process", *(f"--merge {merge}: user, kernel" for merge in options.merge))
+    variants = list(itertools.product(options.batch, options.merge))
+    table = Table("process", *(f"--batch {batch} --merge {merge}: user, kernel" for batch, merge in variants))
     spent: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder), options.workers, config=options.config, network="resend_us = 20000")
         try:
-            for merge in options.merge:
-                words = [options.data, "--batch", options.batch, "--merge", merge]
+            for batch, merge in variants:
+                words = [options.data, "--batch", batch, "--merge", merge]
                 _, at_start = measure(lab, [*words, "--epochs", "1"])
                 document, used = measure(lab, [*words, "--epochs", str(options.epochs + 1)])
                 rates = [epoch["samples_per_second"] for epoch in document["epochs"]]
                 counters = [worker for epoch in document["epochs"] for worker in epoch["counters"]]
                 resent, sent = (sum(worker[name] for worker in counters) for name in ("PACKETS_RESENT", "PACKETS_SENT"))
+                found = document["message_times"]
+                told = "nothing predicted"
+                if found is not None:
+                    taken, predicted = found["measured_s"] * 1e3, found["predicted_s"] * 1e3
+                    told = (
+                        f"a mini-batch took {taken:.2f} ms, predicted {predicted:.2f} ({predicted / taken - 1:+.0%}), "
+                    )
+                    told += f"planned in {found['planning_s']:.2f} s"
                 console.print(
-                    f"{options.config}, {options.workers} workers, --batch {options.batch}, {document['packets']}: "
+                    f"{options.config}, {options.workers} workers, --batch {batch}, {document['packets']}: "
                     f"{statistics.median(rates):,.0f} samples/s ({min(rates):,.0f} to {max(rates):,.0f}), {resent:,} "
-                    f"of {sent:,} packets sent again"
+                    f"of {sent:,} packets sent again; {told}"
                 )
                 first = document["epochs"][0]
                 micro_batches = options.epochs * first["samples_per_second"] * first["seconds"] / 8

@@ -1,15 +1,18 @@
 r"""The AllReduce protocol in Python against networks and workers with random faults, many thousand times.
 
-    python tests/campaign/protocol.py [--runs 100000] [--seed 0] [--jobs 2] [--variant forgetful] [--only SEED]
+    python tests/campaign/protocol.py [--runs 100000] [--seed 0] [--jobs 2] [--variant Forgetful] [--only SEED]
 
 Each run draws a cluster, the version of its packets and all that goes wrong. It must finish, and every worker must get
 every sum right.
-The protocol without round numbers (forgetful) must not survive this: it shows that the campaign would see a mistake.
+Variants with a mistake must not survive this, which shows that the campaign would see one: the protocol without round
+numbers (Forgetful), aggregators of tests/conformance/mutants.py, and a worker that takes packets with any key.
 """
 
 import random
 import sys
+from array import array
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +25,22 @@ from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
 from campaign.runner import Outcome, command_line, maybe, report
+from conformance.mutants import MUTANTS
 from support.forgetful import Forgetful
 
-VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
+
+class AnyKeyAtWorkers(Endpoint):
+    """Does not look at the key."""
+
+    def _check(self, packet):
+        return super()._check(packet if packet.key is None else replace(packet, key=self.key))
+
+
+VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {
+    **{kind.__name__: (kind, Endpoint) for kind in (Aggregator, *MUTANTS)},
+    "AnyKeyAtWorkers": (Aggregator, AnyKeyAtWorkers),
+}
+"""By name, the aggregator and the workers of a variant."""
 
 FIGURES = (
     "version 2",
@@ -60,15 +76,19 @@ def random_schedule(rng: random.Random, workers: int) -> Schedule:
     """Pauses in a third of all runs, one restart or two in a fifth."""
     every, length = rng.randint(200, 2000), rng.randint(50, 1000)
     pauses = Pauses((every, 2 * every), (length, 2 * length))
-    restarts = sorted(rng.randint(50, 3000) for _ in range(rng.randint(1, 2)))
+    restarts = random_restarts(rng, workers, rng.randint(1, 2), 1000)
     return Schedule(
         up=random_faults(rng),
         down=random_faults(rng),
         pauses=pauses if rng.random() < 1 / 3 else None,
-        restarts=tuple(Restart(rng.randrange(workers), time, rng.randint(1, 1000)) for time in restarts)
-        if rng.random() < 1 / 5
-        else (),
+        restarts=restarts if rng.random() < 1 / 5 else (),
     )
+
+
+def random_restarts(rng: random.Random, workers: int, count: int, notice: int) -> tuple[Restart, ...]:
+    """So many, each noticed after some time, at most ``notice``."""
+    times = sorted(rng.randint(50, 3000) for _ in range(count))
+    return tuple(Restart(rng.randrange(workers), time, rng.randint(1, notice)) for time in times)
 
 
 def random_timing(rng: random.Random) -> dict[str, int]:
@@ -78,18 +98,28 @@ def random_timing(rng: random.Random) -> dict[str, int]:
     return {"resend_after": resend_after, "doublings": doublings, "resends": resends}
 
 
-def run(seed: int, variant: str = "p4sgd") -> Outcome:
+def random_partials(rng: random.Random, size: int) -> list[int]:
+    """So many integers of 21 bits."""
+    return [value >> 11 for value in array("i", rng.randbytes(4 * size))]
+
+
+def run(seed: int, variant: str = "Aggregator") -> Outcome:
     """One run of 20 to 30 operations; in version 2 each of several micro-batches."""
+    aggregator_kind, endpoint_kind = VARIANTS[variant]
     rng, of_version = random.Random(seed), random.Random(~seed)  # the faults are the same whatever the version is
-    most = of_version.choice((1, 3, MOST_MICRO_BATCHES)) if of_version.random() < 0.5 and variant == "p4sgd" else 0
+    most = of_version.choice((1, 3, MOST_MICRO_BATCHES)) if of_version.random() < 0.5 else 0
+    if aggregator_kind is Forgetful:  # which is older than version 2
+        most = 0
     workers, slots, count = rng.randint(2, 8), rng.randint(1, 8), rng.randint(20, 30)
     schedule = random_schedule(rng, workers)
+    if most and of_version.random() < 0.5:  # soon enough for packets under way, which the key alone tells apart
+        schedule = replace(schedule, restarts=random_restarts(of_version, workers, of_version.randint(1, 6), 10))
     timing = random_timing(rng)
-    ends = [Endpoint(slots, shard=shard, workers=workers, most=most, **timing) for shard in range(workers)]
+    ends = [endpoint_kind(slots, shard=shard, workers=workers, most=most, **timing) for shard in range(workers)]
     sizes = [VALUES * of_version.randint(1, max(1, most)) for _ in range(count)]
-    partials = [[rng.choices(range(-(1 << 20), 1 << 20), k=size) for size in sizes] for _ in ends]
+    partials = [[random_partials(rng, size) for size in sizes] for _ in ends]
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
-    aggregator = VARIANTS[variant](slots, most=most)
+    aggregator = aggregator_kind(slots, most=most)
     cluster = FaultyCluster(ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0)
     near_wrap = (1 << ROUND_BITS) - rng.randint(1, 1 + count // slots)
     cluster.begin_job(rng.randrange(1, 256), rng.choice([1, near_wrap]))
@@ -113,7 +143,7 @@ def run(seed: int, variant: str = "p4sgd") -> Outcome:
 def main() -> int:
     """Run it and print one table."""
     parser = command_line(__doc__, runs=100_000)
-    parser.add_argument("--variant", choices=VARIANTS, default="p4sgd", help="of the aggregator")
+    parser.add_argument("--variant", choices=VARIANTS, default="Aggregator", metavar="NAME", help="one with a mistake")
     options = parser.parse_args()
     command = f"python tests/campaign/protocol.py --variant {options.variant}"
     return report(partial(run, variant=options.variant), options, command, FIGURES)

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from campaign.protocol import FIGURES, run
 from support.bench import default_seed
 
@@ -22,11 +23,20 @@ def test_every_run_ends_with_every_sum_right():
 
 
 def test_a_protocol_without_rounds_is_caught():
-    outcomes = [run(seed, "forgetful") for seed in range(40)]
+    outcomes = [run(seed, "Forgetful") for seed in range(40)]
     counts = sum((outcome.counts for outcome in outcomes), Counter())
     assert counts["wrong sums"] > 10
     assert counts["stalls"] > 10
     assert sum(bool(outcome.failure) for outcome in outcomes) > 20
+
+
+@pytest.mark.parametrize("variant", ["AnyKey", "AnyKeyAtWorkers", "FirstMicroBatchOnly", "KeepsTheLength"])
+def test_mistakes_in_version_2_are_caught(variant):
+    """The same seeds that the protocol survives; runs of version 1 do not have these mistakes."""
+    failed = [outcome for seed in range(100) if (outcome := run(seed, variant)).failure]
+    assert failed
+    assert all(outcome.counts["version 2"] for outcome in failed)
+    assert not any(run(outcome.seed).failure for outcome in failed)
 
 
 def script(*options):
@@ -36,8 +46,8 @@ def script(*options):
 
 def test_the_script_fails_where_a_run_does_and_says_which():
     assert script("--runs", 10).returncode == 0
-    failed = script("--runs", 6, "--variant", "forgetful")
+    failed = script("--runs", 6, "--variant", "Forgetful")
     assert failed.returncode == 1, failed.stderr
     told, seed = re.search(r"(.*)\n  again: python .* --only (\d+)", failed.stdout).groups()
-    again = script("--only", seed, "--variant", "forgetful")
+    again = script("--only", seed, "--variant", "Forgetful")
     assert told in again.stdout

@@ -50,12 +50,18 @@ CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
 EMULATOR = ("--workers", "4", "--config", "tiny")
 
 
-@pytest.mark.parametrize(("merge", "micro_batches"), [("auto", 4), ("1", 1), ("3", 2)])
-def test_weights_are_the_emulators(lab, merge, micro_batches):
+@pytest.mark.parametrize(("merge", "expected"), [("auto", {1, 2, 3, 4}), ("1", {1}), ("3", {2})])
+def test_weights_are_the_emulators(lab, merge, expected):
     """However many micro-batches of a mini-batch of 4 are in a packet; 3 at most are 2 and 2."""
     out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--merge", merge, "--json"))
     document = json.loads(out)
-    assert document["packets"] == {"version": 2, "micro_batches": micro_batches}
+    times, micro_batches = document["message_times"], document["packets"]["micro_batches"]
+    assert document["packets"]["version"] == 2
+    assert micro_batches in expected
+    assert (times["messages"][0], sum(times["messages"])) == (micro_batches, 4)
+    assert 0 < times["predicted_s"] < times["planning_s"]
+    # A mini-batch is a part of its epoch, of which there is one more for each of 18.
+    assert 0 < times["measured_s"] < max(epoch["seconds"] for epoch in document["epochs"]) / 18
     assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
 
 
@@ -66,7 +72,7 @@ def test_more_micro_batches_than_fit_are_refused(lab):
 
 @pytest.mark.parametrize(("merge", "packets"), [("1", 4 * 4), ("auto", 4)])
 def test_weights_are_the_emulators_whatever_the_network_does(tmp_path, merge, packets):
-    """Four packets for each worker and AllReduce, of which there are as many in a mini-batch as ``merge`` makes."""
+    """Four packets for each worker and AllReduce; a mini-batch has as many of these as ``merge`` makes, or more."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     lab = Lab(tmp_path, 4, faults=map(str, (seed, 0.05, 0.05, 1000)))

@@ -73,6 +73,7 @@ def send(server, job, *args, **fields):
 
 
 def test_sizes_are_those_of_the_program(controller):
+    assert controller.most == 0, "BMv2's program speaks version 1 only"
     assert (controller.slots, controller.jobs) == (256, 2)
 
 

@@ -531,6 +531,56 @@ def test_a_mini_batch_is_one_packet_if_it_fits(device, images, merge, expected):
     assert [worker.field(registers.MERGE) for worker in device.workers] == [expected] * 2
 
 
+def test_packets_are_planned_by_short_runs(device, images):
+    """Those of two micro-batches take longer here than two of one, as nobody expects."""
+    speaking(device, [46, 46], 46)
+    runs = []
+
+    def on_run(device):
+        first, second = device.workers
+        merged, mini_batches = (first.field(each) for each in (registers.MERGE, registers.MINI_BATCHES))
+        stored = first.field(registers.RUN, "model_store")
+        runs.append((merged, mini_batches, stored))
+        cycles = mini_batches * (25_000 if merged == 1 else 50_000)  # 0.1 and 0.2 ms
+        for worker, extra in ((first, 1000), (second, 0)):  # the first waits longer for the other to start
+            for name in ("CYCLES", "CYCLES_NETWORK"):
+                worker.words[registers.COUNTERS[name].registers[0].offset] = cycles + extra
+
+    device.on_run = on_run
+    session = Session(device)
+    session.upload(images)
+    session.configure(settings())
+    session.plan_packets()
+    planning = len(runs)
+    assert session.micro_batches == 1
+    assert set(runs) == {(2, 1, 0), (1, 3, 0), (2, 3, 0)}, "no more mini-batches than the images have"
+    session.run(ModelSource.ZERO)
+    session.configure(settings())
+    session.plan_packets()
+    session.run(ModelSource.KEEP)
+    assert runs[planning:] == [(1, 3, 1)] * 2, "planned once"
+    times = session.message_times
+    assert times.messages == (1, 1)
+    assert times.measured_s == pytest.approx(1e-4)
+    assert times.predicted_s == pytest.approx(1e-4)
+    assert times.one_message_s == pytest.approx(2e-4)
+    session.configure(settings(micro_batches=1))
+    session.plan_packets()
+    assert session.message_times is None, "there is nothing to plan"
+
+
+def test_nothing_is_planned_with_hardware_or_without_counters(device, images):
+    for aggregator in (0, 46):
+        speaking(device, [46, 46], aggregator)
+        session = Session(device)
+        session.upload(images)
+        session.configure(settings())
+        session.plan_packets()
+        assert session.message_times is None
+        assert session.micro_batches == (2 if aggregator else 1)
+        assert device.workers[0].field(registers.MINI_BATCHES) == settings().mini_batches
+
+
 @pytest.mark.parametrize(
     ("micro_batches", "most", "each"), [(8, 46, 8), (46, 46, 46), (47, 46, 24), (64, 46, 32), (100, 46, 34), (7, 3, 3)]
 )

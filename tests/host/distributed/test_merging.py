@@ -260,7 +260,8 @@ def test_twenty_thousand_random_instances():
 
 def test_a_long_mini_batch():
     """Of 96 micro-batches, on one processor: no later than any equal lengths, and than it takes without any message."""
-    passes = Passes.alike(96, 1.0, 1.5, CostTable([1, 20, 21], [6.0, 9.0, 15.0]), start_s=0.5, take_s=0.25)
+    cost = CostTable([1, 20, 21], [6.0, 9.0, 15.0])
+    passes = Passes((1.0,) * 96, (1.5,) * 96, (1,) * 96, cost, start_s=0.5, take_s=0.25)
     best = passes.best()
     assert sum(best) == 96
     assert passes.end(best) <= passes.end([passes.uniform()] * (96 // passes.uniform()))
@@ -269,11 +270,11 @@ def test_a_long_mini_batch():
 
 
 def test_frames_that_cost_nothing_do_not_wait():
-    assert Passes.alike(8, 1.0, 1.0, lambda size: 0.0, side_by_side=True).uniform() == 1
+    assert Passes((1.0,) * 8, (1.0,) * 8, (1,) * 8, lambda size: 0.0, side_by_side=True).uniform() == 1
 
 
 def test_frames_that_cost_the_same_for_any_size_are_as_long_as_they_may_be():
-    passes = Passes.alike(8, 0.0, 0.0, lambda size: 100.0)
+    passes = Passes((0.0,) * 8, (0.0,) * 8, (1,) * 8, lambda size: 100.0)
     assert (passes.uniform(), passes.uniform(most=5), passes.best()) == (8, 4, [8])
 
 

@@ -165,9 +165,7 @@ def test_times_are_measured_and_predicted(model, cost, merge, monkeypatch):
         sums.start(count, rank.forward)(rank.backward)
     times = sums.times
     forward_s, backward_s, *alone = model
-    passes = Passes.alike(
-        count, forward_s, backward_s, cost, **dict(zip(("start_s", "take_s", "latency_s"), alone, strict=True))
-    )
+    passes = Passes((forward_s,) * count, (backward_s,) * count, (1,) * count, cost, *alone)
     lengths = passes.best() if merge == "auto" else [5, 5, 5, 5, 4]
     assert times.messages == tuple(lengths)
     assert times.predicted_s == pytest.approx(times.measured_s)

@@ -11,7 +11,9 @@ from support.networked_device import NetworkedDevice
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions
 from p4sgd.host.devices.cluster import network_settings
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
+from p4sgd.host.devices.merging import find_merge_limit
 from p4sgd.host.doctor import Result, examine
+from p4sgd.host.doctor.examination import _describe_packets
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -63,6 +65,17 @@ def test_a_healthy_cluster(device):
     assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
     assert evidence(examination, 1, "settings")["local_mac"] == "02:50:34:53:47:01"
     assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
+
+
+def test_an_aggregator_of_version_1_keeps_programs_from_merging():
+    """As BMv2 or a board between worker processes that could."""
+    finding = _describe_packets(find_merge_limit([46, 46], 0, ["worker 0", "worker 1"]))
+    assert finding.result is Result.PASSED
+    assert finding.evidence == {
+        "version": 1,
+        "micro_batches": 1,
+        "why": "the aggregator speaks version 1 only, as hardware does",
+    }
 
 
 def test_workers_are_those_of_the_cluster_file_and_one_is_late(device):
