@@ -99,7 +99,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [image.layout.pad(weights[image.shard.columns]) for image in images]
+    own = [image.layout.pad(image.shard.take(weights)) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     total = communicator.all_sum(np.sum(sums, axis=0))
