@@ -41,10 +41,11 @@ def _quantize(rows: Any, half_offset: Any, twice_scale: Any, grid: Any, out: Any
 
 
 @_compiled
-def _quantize_stored(columns: Any, values: Any, offset: Any, scale: Any, grid: Any, out: Any) -> None:
+def _quantize_stored(columns: Any, values: Any, offset: Any, scale: Any, steps: Any, grid: Any, out: Any) -> None:
+    offset_step, scale_step = np.uint32(steps[0]), np.uint32(steps[1])
     for place in range(values.size):
         column = np.uint32(columns[place])
-        out[place] = _level(values[place], offset[column] * 0.5, scale[column] * 2, grid)
+        out[place] = _level(values[place], offset[column * offset_step] * 0.5, scale[column * scale_step] * 2, grid)
 
 
 @_compiled
@@ -115,7 +116,10 @@ def quantize_stored(
     The integers, modulo 256, in the order of ``rows.data``: uint8 (stored values,).
     """
     out = np.empty(rows.data.size, np.uint8)
-    _quantize_stored(*_stored(rows), offset, scale, _grid(stored, signed), out)
+    # A view of one number for all columns would be another type, for which the loop would be compiled again.
+    steps = tuple(int(each.strides != (0,)) for each in (offset, scale))
+    offsets, scales = (_plain(each if step else each[:1]) for each, step in zip((offset, scale), steps, strict=True))
+    _quantize_stored(*_stored(rows), offsets, scales, steps, _grid(stored, signed), out)
     return out
 
 

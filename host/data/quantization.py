@@ -71,5 +71,7 @@ def feature_values(
     -------
     Slopes and constants: float64, of the shape of ``scale``.
     """
-    slope = scale * full_value(stored, signed)
-    return slope, -offset * slope
+    one = full_value(stored, signed)
+    # Of one number for all columns, the result is one number, too.
+    slope = np.broadcast_to(scale[:1] * one, scale.shape) if scale.strides == (0,) else scale * one
+    return slope, -offset * slope if offset.any() else np.broadcast_to(0.0, scale.shape)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,17 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["CENTRED", "KINDS", "REACH", "Scaling", "bias_integer", "centring_error", "deviation", "needs_sums"]
+__all__ = [
+    "CENTRED",
+    "KINDS",
+    "REACH",
+    "HeatArray",
+    "Scaling",
+    "bias_integer",
+    "centring_error",
+    "deviation",
+    "needs_sums",
+]
 
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
@@ -115,6 +125,9 @@ _KEPT_PART = 0.95
 _NAMED = 5
 """Most columns that a remark names."""
 
+HeatArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Numbers of samples by column; millions of columns, so of 32 bits where these hold them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -127,7 +140,8 @@ class Scaling:
     offset
         float64 (features,), zeros for ``maxabs`` and ``none``.
     scale
-        float64 (features,); 0 for columns that become 0.
+        float64 (features,); 0 for columns that become 0. Where a scaling has one number for all columns, which may be
+        millions, this and the offset are views of that number (`numpy.broadcast_to`).
     signed
         Whether a is in [−1, 1]; if not, it is in [0, 1]. With ``standard`` and ``robust`` some values of the training
         data are outside, and quantisation clamps them.
@@ -136,8 +150,8 @@ class Scaling:
     crowded
         Columns whose values use almost none of the levels, for a remark.
     heat
-        int64 (features,): training samples that have each feature, if the data are sparse and their zeros stay zeros;
-        else ``None``.
+        int32 (features,), int64 of more than 2^31 samples: training samples that have each feature, if the data are
+        sparse and their zeros stay zeros; else ``None``.
     """
 
     kind: str
@@ -146,7 +160,7 @@ class Scaling:
     signed: bool
     reason: str = ""
     crowded: tuple[int, ...] = ()
-    heat: IntArray | None = None
+    heat: HeatArray | None = None
 
     @classmethod
     def fit(
@@ -240,7 +254,7 @@ class Scaling:
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
         sparse = is_sparse(int(statistics.nonzero.sum()), statistics.samples * statistics.low.size)
-        heat = statistics.nonzero if sparse and kind in ("maxabs", "none") else None
+        heat = _narrow(statistics.nonzero, statistics.samples) if sparse and kind in ("maxabs", "none") else None
         return cls(kind, offset, scale, signed, reason, crowded, heat)
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
@@ -252,7 +266,10 @@ class Scaling:
             If a value is NaN or infinite.
         """
         _, _, nonzero = _finite_range(features)
-        return self if self.heat is None else replace(self, heat=communicator.all_sum(nonzero))
+        if self.heat is None:
+            return self
+        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
+        return replace(self, heat=_narrow(communicator.all_sum(nonzero), samples))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.
@@ -299,6 +316,11 @@ class Scaling:
         """The scaled value of a raw 0 in each column: float64 (features,)."""
         zeros = np.zeros_like(self.offset)
         return scaled(zeros, self.offset, self.scale) if self.offset.any() else zeros
+
+
+def _narrow(counts: IntArray, samples: int) -> HeatArray:
+    """Counts of up to so many samples, in 32 bits if these hold them."""
+    return counts.astype(np.int32) if samples <= np.iinfo(np.int32).max else counts
 
 
 def _statistics(features: Features, communicator: Communicator, *, whitened: bool) -> Statistics:
@@ -348,7 +370,7 @@ def _minmax(statistics: Statistics, planes: int) -> _Map:
 def _maxabs(statistics: Statistics, planes: int) -> _Map:
     half = statistics.magnitude / 2
     scale = reciprocal(half, negligible(half, statistics.magnitude))
-    return np.zeros_like(scale), scale, bool((statistics.low < 0).any())
+    return np.broadcast_to(0.0, scale.shape), scale, bool((statistics.low < 0).any())
 
 
 def _raw(statistics: Statistics, planes: int) -> _Map:
@@ -360,8 +382,8 @@ def _raw(statistics: Statistics, planes: int) -> _Map:
     if part * 2.0**fraction >= 2**fraction - 0.5 and fraction:
         exponent += 1  # the largest magnitude would be rounded up to 2^f, which is one too many
     scale = np.ldexp(2.0**fraction / steps(planes, signed), -exponent) if largest > SMALLEST_SPAN else 0.0
-    features = statistics.low.size
-    return np.zeros(features), np.full(features, scale), signed
+    shape = statistics.low.shape
+    return np.broadcast_to(0.0, shape), np.broadcast_to(np.float64(scale), shape), signed
 
 
 def _standard(statistics: Statistics, planes: int) -> _Map:

@@ -59,7 +59,9 @@ def entry_places(image: Image) -> npt.NDArray[np.int32]:
     """Where a worker has the features of the job, units filled up to whole chunks: int32 (features,), −1 if nowhere."""
     places, layout = np.full(image.shard.total, -1, np.int32), image.layout
     own = np.arange(layout.features, dtype=np.int32)
-    places[image.shard.columns] = own // layout.unit * layout.unit_lanes + own % layout.unit
+    if layout.unit < layout.unit_lanes:
+        own = own // layout.unit * layout.unit_lanes + own % layout.unit
+    image.shard.put(own, places)
     return places
 
 

@@ -25,10 +25,10 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MAGIC",
     "PAGE",
+    "ColumnArray",
     "EntryBlock",
     "Image",
     "ImageWriter",
@@ -65,6 +66,21 @@ PAGE = 4096
 _START = struct.Struct("<8sIII")
 _NO_CHECKSUM = "0" * 8
 
+_BLOCK_COLUMNS = 1 << 16
+"""Columns that are put in order at once."""
+
+
+ColumnArray: TypeAlias = npt.NDArray[np.int32]
+"""Numbers of columns, which may be millions."""
+
+_Value = TypeVar("_Value", bound=np.generic)
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Blocks of columns: NumPy converts an index to 64 bits first, which takes memory if it is of all of them."""
+    for first in range(0, size, _BLOCK_COLUMNS):
+        yield slice(first, first + _BLOCK_COLUMNS)
+
 
 @dataclass(frozen=True, eq=False)
 class Shard:
@@ -83,8 +99,8 @@ class Shard:
     total
         Features of the job, the bias counting as the last one.
     placed
-        int64 (features,): which features of the data are its own, if those of the job are in another order than those
-        of the data; else ``None``.
+        int32 (features,): which features of the data are its own, if those of the job are in another order than those
+        of the data; else ``None``. The bias comes last.
     """
 
     worker: int
@@ -92,7 +108,7 @@ class Shard:
     units: IntArray
     unit: int
     total: int
-    placed: IntArray | None = None
+    placed: ColumnArray | None = None
 
     @property
     def features(self) -> int:
@@ -105,11 +121,33 @@ class Shard:
         return ImageLayout(self.config, self.features, samples, stored, self.unit)
 
     @property
-    def columns(self) -> IntArray | slice:
-        """Where its features are among those of the data: a slice if they are consecutive, else int64 (features,)."""
+    def columns(self) -> IntArray | ColumnArray | slice:
+        """Where its features are among those of the data: a slice if they are consecutive, else int (features,)."""
         return self._in_job if self.placed is None else self.placed
 
-    def in_order(self, order: IntArray | None) -> "Shard":
+    def take(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+        """What its features have, (features,), from what those of the data have; if these lack the bias, so does it."""
+        columns = self.columns
+        if isinstance(columns, slice):
+            return values[columns]
+        known = columns[:-1] if columns[-1] >= values.size else columns
+        if values.strides == (0,):  # one number for all
+            return values[: known.size]
+        own = np.empty(known.size, values.dtype)
+        for block in _blocks(known.size):
+            own[block] = values[known[block]]
+        return own
+
+    def put(self, own: npt.NDArray[_Value], values: npt.NDArray[_Value]) -> None:
+        """Undo `take`: write what its features have to their places among those of the data."""
+        columns = self.columns
+        if isinstance(columns, slice):
+            values[columns] = own
+            return
+        for block in _blocks(own.size):
+            values[columns[: own.size][block]] = own[block]
+
+    def in_order(self, order: ColumnArray | None) -> "Shard":
         """The same units of a job whose i-th feature is ``order[i]`` of the data, the bias counting as the last one."""
         return dataclasses.replace(self, placed=None if order is None else order[self._in_job])
 
@@ -146,8 +184,8 @@ class Image:
     importances
         int32 (8·T,): `IMPORTANCE` integers, 0 for padding; ``None`` if all samples weigh the same.
     offset, scale
-        float64 (layout.features,): scaling of each feature, a = (x − offset) · scale, before whitening, if any; both 0
-        for the bias.
+        float64 (features,), without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if
+        any. Either may be a view of one number, see `p4sgd.host.data.Scaling`.
     port_lines
         Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8); of a sparse worker, what is in
         each memory: uint8 (bytes,). If there is a file, they are read-only maps of it.
@@ -174,8 +212,12 @@ class Image:
     @property
     def exempt(self) -> tuple[int, int, int] | None:
         """Engine, chunk and lane of the bias, which penalties leave alone, if this worker has it."""
-        has_it = self.bias and (int(self.shard.units[-1]) + 1) * self.shard.unit >= self.shard.total
-        return self.layout.place(self.layout.features - 1) if has_it else None
+        return self.layout.place(self.layout.features - 1) if self.has_bias else None
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the bias is this worker's last feature."""
+        return self.bias and (int(self.shard.units[-1]) + 1) * self.shard.unit >= self.shard.total
 
     @property
     def lines_bytes(self) -> int:
@@ -284,12 +326,17 @@ class ImageWriter:
 def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
     """Sections but for the lines."""
     shard = image.shard
-    small: dict[str, npt.NDArray[Any]]
-    small = {"labels": image.labels, "offset": image.offset, "scale": image.scale, "units": shard.units}
+    bias = np.zeros(int(image.has_bias))  # is not scaled
+    small: dict[str, npt.NDArray[Any]] = {
+        "labels": image.labels,
+        "offset": np.append(image.offset, bias),
+        "scale": np.append(image.scale, bias),
+        "units": shard.units,
+    }
     if image.importances is not None:
         small["importances"] = image.importances
     if shard.placed is not None:
-        small["columns"] = shard.placed
+        small["columns"] = shard.placed.astype(np.int64)
     return small
 
 
@@ -351,10 +398,11 @@ def _aligned(size: int) -> int:
 
 
 def join_scaling(images: Sequence[Image]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Offset and scale of all features of the job, from the images of all workers: float64 (total,) each."""
-    offset, scale = np.empty((2, images[0].shard.total))
+    """Offset and scale of all features of the data, from the images of all workers: float64 (features,) each."""
+    offset, scale = np.empty((2, images[0].shard.total - images[0].bias))
     for image in images:
-        offset[image.shard.columns], scale[image.shard.columns] = image.offset, image.scale
+        image.shard.put(image.offset, offset)
+        image.shard.put(image.scale, scale)
     return offset, scale
 
 
@@ -418,8 +466,9 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             if f"{zlib.crc32(whole[begin : begin + section['bytes']].data):08x}" != section["crc32"]:
                 raise UserError(f"{path}: {name} is damaged: prepare the data again")
     config, units = WorkerConfig(**header["config"]), arrays["units"].astype(np.int64, copy=False)
-    placed = arrays["columns"].astype(np.int64, copy=False) if "columns" in arrays else None
+    placed = arrays["columns"].astype(np.int32) if "columns" in arrays else None
     shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed)
+    scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
     return Image(
         layout=shard.layout(header["padded_samples"], header["stored"]),
         signed=header["signed"],
@@ -428,8 +477,8 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         samples=header["samples"],
         bias=header["bias"],
         labels=arrays["labels"].astype(np.int32, copy=False),
-        offset=arrays["offset"].astype(np.float64, copy=False),
-        scale=arrays["scale"].astype(np.float64, copy=False),
+        offset=arrays["offset"][:scaled].astype(np.float64, copy=False),
+        scale=arrays["scale"][:scaled].astype(np.float64, copy=False),
         port_lines=_memories(arrays, config),
         path=path,
         importances=arrays["importances"].astype(np.int32, copy=False) if "importances" in arrays else None,

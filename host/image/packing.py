@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantization import quantize
-from p4sgd.host.data.scaling import Scaling, bias_integer
+from p4sgd.host.data.scaling import HeatArray, Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
@@ -182,7 +182,7 @@ def plan_images(
     *,
     stored: int = 8,
     batch: int = BANKS,
-    counts: IntArray | None = None,
+    counts: HeatArray | None = None,
     importances: IntArray | None = None,
 ) -> list[Image]:
     """The images of all workers as `prepare_images` makes them, but without lines or entries.
@@ -192,7 +192,7 @@ def plan_images(
     labels, scaling, shards, stored, batch, importances
         See `prepare_images`.
     counts
-        int64 (features,): how many values of each column are not 0; needed for sparse workers.
+        int (features,): how many values of each column are not 0; needed for sparse workers.
 
     Raises
     ------
@@ -207,33 +207,34 @@ def plan_images(
     padded_samples = -(-labels.size // batch) * batch
     padded_labels = pad_samples(labels, padded_samples)
     padded_importances = None if importances is None else pad_samples(importances, padded_samples)
-    # The bias is not a feature of the data and is not scaled.
-    bias = shards[0].total > scaling.scale.size
-    scale = np.append(scaling.scale, np.zeros(int(bias)))
-    offset = np.append(scaling.offset, np.zeros(int(bias))) if scaling.offset.any() else None
-    room = np.zeros(shards[0].total, np.int64)
     if any(shard.config.sparse for shard in shards):
-        assert counts is not None
         _check_zeros(scaling, stored)
-        room[: counts.size], room[counts.size :] = counts, labels.size
-    return [
+    planned = [
         Image(
             layout=shard.layout(padded_samples, stored),
             signed=scaling.signed,
             shard=shard,
             workers=len(shards),
             samples=labels.size,
-            bias=bias,
+            bias=shards[0].total > scaling.scale.size,  # it is not a feature of the data
             labels=padded_labels,
             importances=padded_importances,
-            # Of sparse data, which may have millions of columns, it takes no memory.
-            offset=np.broadcast_to(0.0, shard.features) if offset is None else offset[shard.columns],
-            scale=scale[shard.columns],
+            offset=shard.take(scaling.offset),
+            scale=shard.take(scaling.scale),
             port_lines=(),
-            room=int(room[shard.columns].sum()) if shard.config.sparse else 0,
         )
         for shard in shards
     ]
+    return [
+        dataclasses.replace(image, room=_room(image, counts)) if image.shard.config.sparse else image
+        for image in planned
+    ]
+
+
+def _room(image: Image, counts: HeatArray | None) -> int:
+    """Most entries of a sparse worker: every sample may have the bias."""
+    assert counts is not None
+    return int(image.shard.take(counts).sum()) + image.samples * image.has_bias
 
 
 def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:

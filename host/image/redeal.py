@@ -70,11 +70,11 @@ def redeal_images(
             layout=shard.layout(known.layout.samples, known.layout.stored),
             shard=shard,
             workers=len(shards),
-            offset=offset[shard.columns],
-            scale=scale[shard.columns],
+            offset=shard.take(offset),
+            scale=shard.take(scale),
             port_lines=(),
             path=None,
-            room=int(counts[shard.columns].sum()) if counts is not None and shard.config.sparse else 0,
+            room=int(shard.take(counts).sum()) if counts is not None and shard.config.sparse else 0,
         )
         for shard in shards[own]
     ]
@@ -154,7 +154,7 @@ def _values(image: Image, which: slice) -> Values:
         rows, columns = np.nonzero(q)
         values = q[rows, columns]
     own = image.shard.columns
-    return Values(rows, columns + own.start if isinstance(own, slice) else own[columns], values)
+    return Values(rows, columns + own.start if isinstance(own, slice) else own[columns].astype(np.int64), values)
 
 
 def _pack(

@@ -283,8 +283,8 @@ class PreparedFolder:
 
     def _scaling(self, images: list[Image]) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
-        manifest, count = self.manifest, self.space.count
-        offset, scale = (each[:count] for each in join_scaling(images))
+        manifest = self.manifest
+        offset, scale = join_scaling(images)
         if manifest.options["precondition"] == "none":
             return Scaling(manifest.scaling, offset, scale, manifest.signed, heat=self._heat)
         matrix, exponent, centre = map(self._array, WHITENING)

@@ -376,7 +376,7 @@ class Steps:
         if isinstance(scaling, Whitening):
             arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
         if isinstance(scaling, Scaling) and scaling.heat is not None:
-            arrays[HEAT] = scaling.heat
+            arrays[HEAT] = scaling.heat.astype(np.int64)
         if plan.validation_labels.size:
             arrays[VALIDATION_LABELS] = plan.validation_labels
         for name, weights in ((WEIGHTS, plan.train_weights), (VALIDATION_WEIGHTS, plan.validation_weights)):

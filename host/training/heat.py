@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from p4sgd.host.data.scaling import HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
+from p4sgd.host.image.file import ColumnArray
 from p4sgd.host.image.partition import divide, units_held
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
@@ -35,22 +37,24 @@ PACKETS_NS = 17_000.0
 """Time of a worker process for the packets of a sample, in ns: measured with tests/bench/bench_processes.py."""
 
 
-def heat_order(heat: IntArray, total: int) -> IntArray:
-    """The job's order of features: the hottest first, then by their number, the bias last: int64 (total,).
+def heat_order(heat: HeatArray, total: int) -> ColumnArray:
+    """The job's order of features: the hottest first, then by their number, the bias last: int32 (total,).
 
     Parameters
     ----------
     heat
-        int64 (features,): samples that have a feature.
+        int (features,): samples that have a feature.
     total
         Features of the job.
     """
-    return np.append(np.argsort(-heat, kind="stable"), np.arange(heat.size, total))
+    order = np.arange(total, dtype=np.int32)
+    order[: heat.size] = np.argsort(-heat, kind="stable")
+    return order
 
 
-def _in_order(heat: IntArray, order: IntArray, samples: int) -> IntArray:
+def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
     """Samples that have each feature of the job, in its order: all of them have the bias."""
-    return np.append(heat, np.full(order.size - heat.size, samples))[order]
+    return np.append(heat, np.full(order.size - heat.size, samples, heat.dtype))[order]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Split:
 
 
 def deal_by_heat(
-    shards: Sequence[Shard], heat: IntArray, samples: int, options: TrainingOptions, *, network: bool = False
+    shards: Sequence[Shard], heat: HeatArray, samples: int, options: TrainingOptions, *, network: bool = False
 ) -> tuple[list[Shard], Split | None]:
     """Deal the units of sparse data to the workers that have shards, in the order of heat.
 
@@ -86,7 +90,7 @@ def deal_by_heat(
     shards
         The workers, with units by their shares.
     heat
-        int64 (features,): training samples that have a feature.
+        int (features,): training samples that have a feature.
     samples
         Number of training samples.
     options
@@ -105,7 +109,8 @@ def deal_by_heat(
     """
     first = shards[0]
     order, count = heat_order(heat, first.total), -(-first.total // first.unit)
-    units = np.add.reduceat(_in_order(heat, order, samples), np.arange(0, first.total, first.unit))
+    begins = np.arange(0, first.total, first.unit)
+    units = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
     rooms = [units_held(shard.config, first.unit, options.precision, stale=bool(options.staleness)) for shard in shards]
     dense = [shard.worker for shard in shards if not shard.config.sparse]
     sparse = [shard.worker for shard in shards if shard.config.sparse]
@@ -130,7 +135,7 @@ def deal_by_heat(
 
 
 def choose_hot(
-    heat: IntArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
+    heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
 ) -> tuple[int, str]:
     """How many columns all ranks have, if they divide the samples among themselves.
 
@@ -140,7 +145,7 @@ def choose_hot(
     Parameters
     ----------
     heat
-        int64 (features,): training samples that have a feature.
+        int (features,): training samples that have a feature.
     total
         Features of the job.
     samples

@@ -45,11 +45,11 @@ def scaling_of(tensors: Mapping[str, npt.NDArray[Any]], facts: Any, features: in
     if kind not in KINDS or not isinstance(signed, bool) or not isinstance(keeps_zeros, bool):
         raise ValueError(f"there is no such scaling: {facts}")
     offset, scale = (
-        np.broadcast_to(tensors[f"scaling_{name}"], features).astype(np.float64) for name in ("offset", "scale")
+        np.broadcast_to(tensors[f"scaling_{name}"].astype(np.float64), features) for name in ("offset", "scale")
     )
     if not (np.isfinite(offset).all() and np.isfinite(scale).all()):
         raise ValueError("the scaling must be finite")
-    heat = np.zeros(features, np.int64) if keeps_zeros else None
+    heat = np.zeros(features, np.int32) if keeps_zeros else None
     if "whitening_matrix" not in tensors:
         return Scaling(kind, offset, scale, signed, heat=heat)
     matrix, exponent, centre = (tensors[f"whitening_{name}"] for name in _WHITENING)

@@ -72,8 +72,8 @@ class Model:
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
-        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset, or with ``mixing`` a
-        mixture of such values; the bias has slope 0.
+        float64 (features,), and float64 as ``weights``: the hardware's feature value is slope · raw feature + offset,
+        or with ``mixing`` a mixture of such values.
     loss
         Name of the loss.
     loss_parameters
@@ -296,7 +296,7 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         "coefficients": model.coefficients,
         "intercept": np.atleast_1d(model.intercept),
         "weights": model.weights,
-        "slope": first.slope,
+        "slope": np.append(first.slope, np.zeros(first.offset.size - first.slope.size)),  # of the bias it is 0
         "offset": first.offset,
     }
     if first.mixing is not None:
@@ -369,8 +369,11 @@ def _load_rows(
 ) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
     encoding = json.loads(metadata.get("table", "null"))
+    coefficients, weights = tensors["coefficients"], tensors["weights"]
+    if tensors["slope"].shape != tensors["offset"].shape:
+        raise ValueError("slope and offset must have the shape of the weights")
     shared: dict[str, Any] = {
-        "slope": tensors["slope"].astype(np.float64, copy=False),
+        "slope": tensors["slope"][: coefficients.shape[-1]].astype(np.float64, copy=False),
         "offset": tensors["offset"].astype(np.float64, copy=False),
         "mixing": tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
         "loss": json.loads(metadata["loss"]),
@@ -381,7 +384,6 @@ def _load_rows(
         "encoding": None if encoding is None else TableEncoding.from_json(encoding),
         "scaling": _scaling(tensors, metadata),
     }
-    coefficients, weights = tensors["coefficients"], tensors["weights"]
     parameters, facts, codings = json.loads(metadata.get("loss_parameters", "{}")), [training], labels.rows
     if len(codings) == 1:
         coefficients, weights = coefficients[np.newaxis], weights[np.newaxis]
@@ -418,7 +420,7 @@ def _check(model: Model) -> None:
     shape = model.weights.shape
     if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):
         raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
-    if model.slope.shape != shape or model.offset.shape != shape:
+    if model.slope.shape != (features,) or model.offset.shape != shape:
         raise ValueError("slope and offset must have the shape of the weights")
     known = [("coefficients", model.coefficients), ("slope", model.slope), ("offset", model.offset)]
     if model.mixing is not None:

@@ -18,7 +18,7 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.quantization import feature_values, full_value
-from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
+from p4sgd.host.data.scaling import CENTRED, HeatArray, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
 from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import bank_bytes
@@ -96,15 +96,15 @@ class Prepared:
     shards
         The units of all workers.
     slope, offset
-        float64 (features,) or (features + 1,), the bias last with slope 0: the hardware reads slope · raw feature +
-        offset, rounded. With ``mixing`` these numbers are mixed first.
+        float64 (features,), and (features,) or (features + 1,) with the bias last: the hardware reads slope · raw
+        feature + offset, rounded. With ``mixing`` these numbers are mixed first.
     scaling
         The scaling of the features: one of `p4sgd.host.data.scaling.KINDS`, as it was chosen.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
-        float64, as ``slope``: mean over the samples of what the hardware reads, without rounding; ``None`` if ``train``
-        is there, the intercept is fitted to it, and no other samples are measured.
+        float64, as ``offset``: mean over the samples of what the hardware reads, without rounding; ``None`` if
+        ``train`` is there, the intercept is fitted to it, and no other samples are measured.
     reason
         Why the scaling was chosen; empty if the user chose it.
     mixing
@@ -147,7 +147,7 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
-    heat: IntArray | None = None
+    heat: HeatArray | None = None
     fitted: Scaling | Whitening | None = None
     train_weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
@@ -188,13 +188,13 @@ class Prepared:
 
     def split(self, weights: WeightArray) -> list[WeightArray]:
         """Deal the job's weights to its workers: int32 (features,) to one array a worker."""
-        return [weights[shard.columns] for shard in self.shards]
+        return [shard.take(weights) for shard in self.shards]
 
     def join(self, weights: Sequence[WeightArray]) -> WeightArray:
         """Undo `split`."""
         joined = np.empty(self.shards[0].total, np.int32)
         for shard, values in zip(self.shards, weights, strict=True):
-            joined[shard.columns] = values
+            shard.put(values, joined)
         return joined
 
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
@@ -240,7 +240,7 @@ class Prepared:
         # The bits of real @ offset would depend on threads. Most memory is taken here, so sparse data skip the product.
         whole = real * self.offset if self.offset[:known].any() else real[known:] * self.offset[known:]
         return Model(
-            coefficients=np.multiply(real[:known], self.slope[:known], out=real[:known]),
+            coefficients=np.multiply(real[:known], self.slope, out=real[:known]),
             intercept=float(whole.sum()) + constant,
             weights=weights,
             slope=self.slope,
@@ -534,11 +534,15 @@ def hardware_values(
     mixing = None
     if isinstance(scaling, Whitening):
         one = full_value(options.stored, scaling.signed)
-        offset -= one * scaling.middle
+        offset = offset - one * scaling.middle
         mixing = scaling.mixing
         mixing[:, -1] *= one
     if options.bias:
-        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(options.stored, scaling.signed))
+        extended = np.zeros(offset.size + 1)  # which takes memory only where others are written
+        if offset.any():
+            extended[:-1] = offset
+        extended[-1] = _bias_value(options.stored, scaling.signed)
+        offset = extended
     return slope, offset, mixing
 
 

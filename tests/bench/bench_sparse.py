@@ -15,9 +15,9 @@ medians over the turns.
 - Memory is the peak of a process of its own that reads the data from an NPZ file and trains, beyond what it had after
   the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. What the
   few samples left in the allocator is given back first, or it would hide what columns take. In P4SGD an entry takes 21
-  bytes, 12 of them in the CSR matrix, a column some 95 (105 with L2), and a sample some 100. So with B = 64, in MiB and
-  times the CSR matrix: ``real-sim`` 85 (1.98), ``rcv1`` 37 (2.13), and ``wide``, whose million columns take twice as
-  much as all else, 131 to 143 (7.5 to 8.1).
+  bytes, 12 of them in the CSR matrix, a column some 33 (36 with L2), and a sample some 100. So with B = 64, in MiB and
+  times the CSR matrix, without and with L2: ``real-sim`` 84 (1.97) and 85 (1.98), ``rcv1`` 35 and 34 (2.00), and
+  ``wide``, whose million columns take as much as all else, 71 (4.06) and 74 (4.24).
 - On one core of an Intel Xeon (Sapphire Rapids) beside other programs, in ms of CPU time, a run of the device with
   B = 64, an epoch with losses, and an epoch of scikit-learn: ``rcv1`` 4.5 to 5, 7.5, 4 to 6; ``real-sim`` 12 to 13, 20,
   10 to 14; ``wide`` 7.5 to 8, 19, 16. A run takes 2.7 ns an entry, half of it forward, most of it for instructions:

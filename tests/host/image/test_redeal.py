@@ -105,7 +105,7 @@ def test_units_need_not_be_consecutive(workers, before, after):
         shard = Shard(worker, before[worker], np.array(units), whole.shard.unit, whole.shard.total)
         layout = shard.layout(whole.layout.samples, whole.layout.stored)
         lines = layout.memories(values[:, shard.columns])
-        offset, scale = whole.offset[shard.columns], whole.scale[shard.columns]
+        offset, scale = shard.take(whole.offset), shard.take(whole.scale)
         return dataclasses.replace(
             whole, layout=layout, shard=shard, workers=2, offset=offset, scale=scale, port_lines=tuple(lines)
         )

@@ -26,7 +26,7 @@ def model(features=4, loss="logistic", labels=None, **more):
         coefficients=RNG.normal(size=features),
         intercept=0.25,
         weights=RNG.integers(-(1 << 31), 1 << 31, features + 1).astype(np.int32),
-        slope=RNG.random(features + 1),
+        slope=RNG.random(features),
         offset=RNG.random(features + 1),
         loss=loss,
         labels=labels or LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)),
