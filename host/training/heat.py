@@ -33,8 +33,16 @@ HOT_NS = 8.0
 """Time that a hot column in a mini-batch takes a rank if MPI adds its steps over the ranks, in ns: 5 were measured in a
 single process, to which messages add an estimate."""
 
-PACKETS_NS = 17_000.0
-"""Time of a worker process for the packets of a sample, in ns: measured with tests/bench/bench_processes.py."""
+PACKETS_NS = 10_000.0
+"""Time of a worker process for the packets of a sample, in ns, on a core of its own and with a packet for each
+micro-batch, as boards want: tests/bench/bench_processes.py has measured 70 to 90 µs of processor time a packet."""
+
+SPACING_CYCLES = 11
+"""Cycles that a micro-batch takes a board at least (``Model.UPDATE_SPACING``)."""
+
+SUMS_CYCLES = 98
+"""Cycles of a mini-batch in which a board of the configuration u280 reads no lines, less the precision: forward and
+backward pipelines, and 50 for the network (`p4sgd.hw.worker.timing`)."""
 
 
 def heat_order(heat: HeatArray, total: int) -> ColumnArray:
@@ -207,14 +215,19 @@ def _choose(
         raise UserError("the workers cannot hold these columns, some of them dense and some sparse: use more of either")
     # Dense workers have units in proportion to what they had: the slowest is the one with the most for its engines.
     shares = np.array([shard.units.size for shard in dense]) / sum(shard.units.size for shard in dense)
-    cycles = np.zeros(hot.size)
+    lines = np.zeros(hot.size)
     for shard, share in zip(dense, shares, strict=True):
         chunks = np.ceil(np.ceil(hot * share) / shard.config.engines) * max(1, unit // shard.config.lanes)
-        cycles = np.maximum(cycles, chunks * options.precision / BANKS)
+        lines = np.maximum(lines, chunks * options.precision)
+    # As `mini_batch_cycles` of `p4sgd.hw.worker.timing`.
+    spacing, micro_batches = np.maximum(lines, SPACING_CYCLES), options.batch // BANKS
+    cycles = lines + (micro_batches - 1) * spacing + options.precision + SUMS_CYCLES
+    if options.staleness:
+        cycles = np.maximum(micro_batches * spacing, cycles / 2)
     nonzeros = np.cumsum(units)
     shares = np.array([shard.units.size for shard in shards if shard.config.sparse])
     cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples * shares.max() / shares.sum()
-    dense_ns, sparse_ns = cycles * CLOCK_NS, cold * ENTRY_NS + packets_ns
+    dense_ns, sparse_ns = cycles * CLOCK_NS / options.batch, cold * ENTRY_NS + packets_ns
     if options.split == "auto":
         place = int(np.argmin(np.maximum(dense_ns, sparse_ns)))
     else:

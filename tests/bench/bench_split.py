@@ -1,9 +1,9 @@
 """Predicted time of sparse data on boards, with and without sparse workers for the cold columns.
 
-    python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000]
+    python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000] [--batch 64]
 
-All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch
-(`p4sgd.hw.worker.timing`, without the latencies, which overlap in large mini-batches). A sparse worker takes `ENTRY_NS`
+All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch,
+and the time of the sums for each mini-batch, with 200 ns of network (`p4sgd.hw.worker.timing`). A sparse worker takes `ENTRY_NS`
 for a nonzero, on one core, and if it is a process of its own `PACKETS_NS` for the packets of a sample. Heat, the number
 of samples that have a column, is that of the made data of these shapes, of up to so many samples; the last column has
 the split that the heat of 8 % of them suggests.
@@ -22,12 +22,15 @@ from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.heat import ENTRY_NS, Split, deal_by_heat
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit
+from p4sgd.hw.worker.timing import mini_batch_cycles
 
 _NAMES = ("rcv1", "real-sim", "avazu", "criteo", "kdd12")
 _SAMPLE = 0.08
+_NETWORK = 50
+"""Cycles from PARTIAL to FULL."""
 
 
 def column_heat(name: str, samples: int) -> tuple[IntArray, IntArray, int]:
@@ -69,9 +72,10 @@ def main() -> None:
     parser.add_argument("--sparse-workers", type=int, default=1, help="more where one does not hold the columns")
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--precision", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--shapes", nargs="+", choices=_NAMES, default=list(_NAMES))
     chosen = parser.parse_args()
-    options = TrainingOptions(precision=chosen.precision)
+    options = TrainingOptions(precision=chosen.precision, batch=chosen.batch)
     table = Table(title=f"{chosen.boards} u280: modelled µs a sample")
     names = ("all dense", "all sparse, 1 core", "split", "hot", "nonzeros", "without packets", "hot", "by 8 %")
     for column in ("", *names):
@@ -80,8 +84,12 @@ def main() -> None:
         features = SHAPES[name].features
         workers = max(chosen.sparse_workers, math.ceil(features / WorkerConfig.sparse_worker().features))
         heat, sampled, samples = column_heat(name, chosen.samples)
-        dense = chunks_of(features + 1, chosen.boards) * options.precision * CLOCK_NS / BANKS
-        row = [f"{dense / 1000:.3f}", f"{(heat.sum() + samples) / samples * ENTRY_NS / 1000:.3f}"]
+        chunks = chunks_of(features + 1, chosen.boards)
+        dense = mini_batch_cycles(WorkerConfig.u280(), options.batch, chunks, options.precision, _NETWORK)
+        row = [
+            f"{dense * CLOCK_NS / options.batch / 1000:.3f}",
+            f"{(heat.sum() + samples) / samples * ENTRY_NS / 1000:.3f}",
+        ]
         if features + 1 > chosen.boards * WorkerConfig.u280().features:
             row[0] = "-"
         shards = shards_of(features, chosen.boards, workers)

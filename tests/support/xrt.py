@@ -154,7 +154,7 @@ class KernelWorker(NetworkedWorker):
     """A worker as a kernel. An aborted run ends a little later, and errors in a run are violations."""
 
     def __init__(self, board, config, groups, link):
-        super().__init__(config, link.send, lambda: time.monotonic_ns() // CLOCK_NS)
+        super().__init__(config, link.send, lambda: time.monotonic_ns() // CLOCK_NS, most=0)
         self._board = board
         self._memory = [Port(board.channels[group]) for group in groups]
         self.hangs = False

@@ -212,7 +212,7 @@ def test_links_of_an_aggregator(machine, xclbin, tmp_path):
     read_slots("false")
     macs = [machine.boards[2].kernels[f"{name}_1"][0] for name in ("p4sgd_cmac", "p4sgd_cmac1")]
     assert [each.resets for each in macs] == [1, 1]
-    with contextlib.closing(BoardAggregator(BoardAddress(bdf_of(2), image), rs_fec=False)) as aggregator:
+    with contextlib.closing(BoardAggregator(BoardAddress(bdf_of(2), image), rs_fec=False, ports=(0, 1))) as aggregator:
         aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
     read_slots("false")
     refusal = read_slots("true", status=1).stderr

@@ -12,8 +12,17 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, partition
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.heat import ENTRY_NS, deal_by_heat, heat_order, split_remarks
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.host.training.heat import (
+    ENTRY_NS,
+    PACKETS_NS,
+    SPACING_CYCLES,
+    SUMS_CYCLES,
+    deal_by_heat,
+    heat_order,
+    split_remarks,
+)
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.worker.timing import mini_batch_cycles
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY, SPARSE = WorkerConfig.tiny(), WorkerConfig.sparse_worker()
@@ -80,12 +89,27 @@ def test_the_split_is_the_best_of_all():
 
     rooms = 2 * TINY.chunks
     assert max(found.dense_ns, found.sparse_ns) == min(slowest(hot) for hot in range(2, rooms + 1))
-    # By hand: two workers of one engine have half the hot units each, in chunks of 8 lanes.
-    hot = found.columns // unit
-    assert found.dense_ns == -(-hot // 2) * 8 * CLOCK_NS / BANKS
+    # By hand: two workers of one engine have half the hot units each, in chunks of 8 lanes; two micro-batches.
+    lines = -(-found.columns // unit // 2) * 8
+    assert found.dense_ns == (lines + max(lines, SPACING_CYCLES) + 8 + SUMS_CYCLES) * CLOCK_NS / 16
     everything = np.append(heat, SAMPLES)[heat_order(heat, heat.size + 1)]
     assert found.sparse_ns == everything[found.columns :].sum() / SAMPLES / 2 * ENTRY_NS
     assert found.nonzeros == everything[: found.columns].sum() / everything.sum()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("hot", [64, 640, 64 * 8 * 20])
+@pytest.mark.parametrize(("batch", "precision"), [(8, 1), (64, 4), (256, 8)])
+def test_times_of_boards_are_those_of_the_hardware(batch, precision, hot, stale):
+    """Also where micro-batches have fewer lines than the cycles that they are apart."""
+    config = WorkerConfig.u280()
+    options = TrainingOptions(
+        unit=64, batch=batch, precision=precision, workers=2, split=str(hot), staleness=int(stale)
+    )
+    _, found = deal_by_heat(shards_of([config, SPARSE], 20_000, 64), np.arange(20_000), 20_000, options)
+    chunks = -(-hot // 64 // config.engines)
+    cycles = mini_batch_cycles(config, batch, chunks, precision, 50, stale=stale)
+    assert found.dense_ns == pytest.approx(cycles * CLOCK_NS / batch)
 
 
 def test_packets_of_processes_count():
@@ -95,7 +119,7 @@ def test_packets_of_processes_count():
     _, alone = deal_by_heat(shards, heat, SAMPLES, options)
     _, networked = deal_by_heat(shards, heat, SAMPLES, options, network=True)
     assert networked.columns == TINY.features > alone.columns
-    assert networked.sparse_ns > 10_000 > alone.sparse_ns
+    assert networked.sparse_ns > PACKETS_NS > alone.sparse_ns
 
 
 def test_sparse_workers_share_the_nonzeros():
