@@ -71,7 +71,7 @@ def find_merge_limit(workers: Sequence[int], aggregator: int | None, names: Sequ
         return MergeLimit(most, f"{name} takes no longer frames")
     who = [name for each, name in members if not each]
     speak = "speaks" if len(who) == 1 else "speak"
-    return MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, as hardware does")
+    return MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches")
 
 
 def cut_evenly(micro_batches: int, most: int) -> int:

@@ -499,7 +499,10 @@ class Session:
         most = max(1, limit.most)
         if self._merge is not None and self._merge > most:
             noun = "micro-batch" if most == 1 else "micro-batches"
-            raise UserError(f"--merge {self._merge}: a packet of this job has at most {most} {noun}, as {limit.why}")
+            raise UserError(
+                f"--merge {self._merge}: a packet of this job has at most {most} {noun}, as {limit.why}; "
+                "give no more, or leave --merge out"
+            )
         return limit
 
     def _next_job(self) -> int:

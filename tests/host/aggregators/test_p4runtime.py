@@ -7,6 +7,7 @@ import subprocess
 
 import grpc
 import pytest
+from support.networked_device import NetworkedDevice, client_of
 from support.p4 import Program
 from support.p4_switch import with_sizes
 from support.p4runtime_server import P4RuntimeServer, RefusedError, p4info_of
@@ -17,8 +18,11 @@ from p4sgd.host.aggregators.controller import SlotView, open_controller
 from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 from p4sgd.host.aggregators.tables import Program as BuiltProgram
 from p4sgd.host.aggregators.tables import _newest, read_program
+from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 
@@ -73,8 +77,20 @@ def send(server, job, *args, **fields):
 
 
 def test_sizes_are_those_of_the_program(controller):
-    assert controller.most == 0, "BMv2's program speaks version 1 only"
     assert (controller.slots, controller.jobs) == (256, 2)
+
+
+def test_it_keeps_programs_from_merging(controller):
+    device = NetworkedDevice(WorkerConfig.tiny(), 2)
+    device.aggregator = controller
+    for worker in device.workers:
+        worker.words[registers.MERGE_MOST.offset] = 46
+    limit = Session(device).limit
+    assert (limit.version, limit.why) == (1, "the aggregator speaks version 1 only, like boards and P4 switches")
+    assert [client_of(worker).read_pair(registers.JOB_KEY) for worker in device.workers] == [0, 0]
+    says = f"--merge 2: a packet of this job has at most 1 micro-batch, as {limit.why}; give no more, or leave"
+    with pytest.raises(UserError, match=says):
+        Session(device, merge=2)
 
 
 def test_opening_by_a_cluster_file(server):

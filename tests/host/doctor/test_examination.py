@@ -58,7 +58,8 @@ def test_a_healthy_cluster(device):
     (packets,) = (finding for finding in examination.findings if finding.worker is None)
     assert packets.check == "packets"
     assert packets.evidence["version"] == packets.evidence["micro_batches"] == 1
-    assert packets.evidence["why"] == "the aggregator, worker 0, worker 1 speak version 1 only, as hardware does"
+    lacking = "the aggregator, worker 0, worker 1"
+    assert packets.evidence["why"] == f"{lacking} speak version 1 only, like boards and P4 switches"
     assert sorted(
         (finding.check, finding.worker) for finding in examination.findings if finding is not packets
     ) == sorted(itertools.product(["worker", "link", "settings", "allreduce", "weights"], range(2)))
@@ -68,13 +69,13 @@ def test_a_healthy_cluster(device):
 
 
 def test_an_aggregator_of_version_1_keeps_programs_from_merging():
-    """As BMv2 or a board between worker processes that could."""
+    """As a P4 switch or a board between worker processes that could."""
     finding = _describe_packets(find_merge_limit([46, 46], 0, ["worker 0", "worker 1"]))
     assert finding.result is Result.PASSED
     assert finding.evidence == {
         "version": 1,
         "micro_batches": 1,
-        "why": "the aggregator speaks version 1 only, as hardware does",
+        "why": "the aggregator speaks version 1 only, like boards and P4 switches",
     }
 
 

@@ -1,6 +1,7 @@
 """The switch's programs, interpreted, answer and count as the model does, whatever frames come in what order."""
 
 import random
+from collections import Counter
 
 import pytest
 from support.p4_stages import stages
@@ -149,6 +150,29 @@ def test_answers_to_all_go_back_too(tmp_path, architecture, port):
         sent, ports = left[1]
         assert Packet.from_bytes(sent).type is answer
         assert ports == job.ports
+
+
+@pytest.mark.parametrize(("architecture", "longer"), [("v1model", DropReason.LONG), ("tna", DropReason.VERSION)])
+def test_version_2_is_dropped(tmp_path, architecture, longer):
+    """Whatever it says, nothing of it is added; a probe is answered in version 1."""
+    pair = Pair(tmp_path, architecture)
+    job = Job(1, (Member(0x0200_0000_0000, 3),), 0x0100_0000_0001, 1 << 3)
+    pair.begin(0, job, 0)
+    fields = {"job": 1, "slot": 0, "round": 0, "shard": 0, "workers": 1, "bitmap": 1, "destination": MAC}
+    fields |= {"source": job.members[0].mac, "version": 2}
+    partials = [Packet(type=PacketType.PARTIAL, values=(1,) * 8 * n, key=0, **fields).to_bytes() for n in (1, 8, 46)]
+    acknowledgement = Packet(type=PacketType.ACK, values=(), key=0, **fields).to_bytes()
+    assert [len(frame) for frame in (*partials, acknowledgement)] == [72, 296, 1512, FRAME_BYTES]
+    for frame in (*partials, acknowledgement):
+        assert pair.program.receive(frame, 3) is None
+    outcomes = pair.program.outcomes()
+    drops = Counter([longer] * 3 + [DropReason.VERSION])
+    assert {drop: outcomes[drop] for drop in DropReason if outcomes[drop]} == drops
+    probe = Packet(type=PacketType.PROBE, **fields).to_bytes()
+    pair.send(probe, 3)
+    answer, _ = pair.program.receive(probe, 3)
+    echo = Packet.from_bytes(answer)
+    assert (echo.version, echo.round, echo.bitmap) == (1, 65535, 0), "the slot is fresh"
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
