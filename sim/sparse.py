@@ -511,9 +511,11 @@ class SparseModel(Model):
         """Weights with all penalties."""
         if not self._done.size:
             return self._weights
-        present = self._weights.copy()
-        _regularize_all(self._mini_batch, self._penalty, present, self._done)
-        return present
+        weights, done = self._weights, self._done
+        if self._settings.stale:  # the last mini-batch reads weights without their last penalty
+            weights, done = weights.copy(), done.copy()
+        _regularize_all(self._mini_batch, self._penalty, weights, done)
+        return weights
 
 
 def _decoded(values: ByteArray, form: FeatureFormat) -> ByteArray:
@@ -771,9 +773,12 @@ def _train(
 
 @_compiled(nogil=True)
 def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give all weights the penalties of the first ``mini_batches``."""
     for column in range(weights.size):
-        if weights[column] and done[column] < mini_batches:  # most are 0
-            weights[column] = _steps(weights[column], penalty[0], penalty[1], mini_batches - done[column])
+        if done[column] < mini_batches:
+            if weights[column]:  # most are 0
+                weights[column] = _steps(weights[column], penalty[0], penalty[1], mini_batches - done[column])
+            done[column] = mini_batches
 
 
 @_compiled(nogil=True)
