@@ -23,7 +23,7 @@ import numpy.typing as npt
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.model import Features, Model
@@ -60,6 +60,9 @@ _NARROW = 1 << 32 - _WORD_BITS
 
 _ALL = np.iinfo(np.int32).max
 """More mini-batches than a run has."""
+
+_FIRST_CHOICE = 16
+"""Mini-batch after which weights that begin at 0 first tell which columns are hot; then after 32, 64, …"""
 
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
@@ -397,23 +400,13 @@ class SparseModel(Model):
         self._weights = features.flatten(weights)
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
-        self._cold = self._first_cold() if penalised else np.zeros(limits.size, np.int64)
-        """Each worker's first column whose weight catches up with penalties."""
+        self._exempted = [
+            columns if place is None else int(begin) + each.column(place)
+            for begin, each, place in zip(features.begins[:-1], features.sources, exempt, strict=True)
+        ]
         self._done = np.zeros(columns if penalised else 0, np.int32)
         """Mini-batches whose penalty each weight has; the largest number for hot columns, which always have all, and
         for exempt ones, which have none."""
-        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
-        exempted = [
-            columns if place is None else int(begin) + each.column(place)
-            for begin, each, place in zip(begins, features.sources, exempt, strict=True)
-        ]
-        middles = np.minimum(exempted, ends)
-        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
-        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
-        if penalised:
-            for begin, end in self._hot:
-                self._done[begin:end] = _ALL
-            self._done[[column for column in exempted if column < columns]] = _ALL
         self._before = np.zeros(columns if stale else 0, np.int32)
         """Weights before the last mini-batch that changed them."""
         self._changed = np.full(columns if stale else 0, _NEVER, np.int32)
@@ -421,6 +414,37 @@ class SparseModel(Model):
         self._mini_batch = 0
         self._state = self._weights, self._done, self._before, self._changed
         self._penalty = settings.shrink, settings.threshold
+        self._choose()
+        self._next_choice = _FIRST_CHOICE if settings.shrink and not stale and not self._weights.any() else 0
+        """Mini-batch after which to choose again, as weights that are all 0 tell nothing; 0 for never."""
+
+    def _choose(self) -> None:
+        """Choose which columns are hot. All weights must have the penalties of all mini-batches so far."""
+        features = self._features
+        self._cold = self._first_cold() if self._done.size else np.zeros(self._limits.size, np.int64)
+        """Each worker's first column whose weight catches up with penalties."""
+        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
+        middles = np.minimum(self._exempted, ends)
+        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
+        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
+        if self._done.size:
+            self._done[:] = self._mini_batch
+            for begin, end in self._hot:
+                self._done[begin:end] = _ALL
+            self._done[[column for column in self._exempted if column < features.count]] = _ALL
+
+    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
+        """See `Model`."""
+        saturated, batch = False, self._settings.batch
+        while labels.size:
+            if 0 < self._next_choice <= self._mini_batch:
+                self._present()
+                self._choose()
+                self._next_choice = 2 * self._mini_batch
+            count = (self._next_choice - self._mini_batch) * batch if self._next_choice else labels.size
+            saturated |= super().train(first, labels[:count], importances[:count], table)
+            first, labels, importances = first + count, labels[count:], importances[count:]
+        return saturated
 
     def _first_cold(self) -> IntArray:
         """Each worker's first column whose weight is to catch up with penalties: int64 (workers,)."""

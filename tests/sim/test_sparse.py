@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4sgd.host.data import Dataset
+from p4sgd.host.training import TrainingOptions, train
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden, sparse
+from p4sgd.sim.emulator import EmulatedDevice
 
 WEIGHTS = st.one_of(
     st.integers(WEIGHT.minimum, WEIGHT.maximum), st.integers(-(1 << 20), 1 << 20), st.integers(-300, 300)
@@ -56,3 +61,31 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
     assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)
+
+
+@pytest.mark.parametrize(
+    ("more", "changes"), [({}, True), ({"l1": 1e-4, "bias": False}, True), ({"staleness": 1}, False)]
+)
+def test_columns_that_turn_out_hot_change_no_weight(monkeypatch, more, changes):
+    """Weights that are all 0 at first do not tell which columns are hot, so that is chosen again in the first run."""
+    monkeypatch.setattr(sparse, "_CATCH_UP_TIME", 0.0)
+    monkeypatch.setattr(sparse, "_FIRST_CHOICE", 3)
+    hot, choose = [], sparse.SparseModel._choose
+
+    def chosen(model):
+        choose(model)
+        hot.append(int((model._hot[:, 1] - model._hot[:, 0]).clip(0).sum()))
+
+    monkeypatch.setattr(sparse.SparseModel, "_choose", chosen)
+    rng = np.random.default_rng(4)
+    features = scipy.sparse.random_array((240, 300), density=0.03, rng=rng, format="csr")
+    data = Dataset(features, rng.choice([-1.0, 1.0], 240), "random")
+    options = TrainingOptions(epochs=2, batch=16, learning_rate=2.0, l2=0.02, workers=2, **more)
+    found = [
+        train(data, options, EmulatedDevice(config, 2)).model.weights.tolist()
+        for config in (WorkerConfig.sparse_worker(), WorkerConfig.small())
+    ]
+    assert found[0] == found[1]
+    assert any(found[0])
+    # After 3, 6 and 12 of 15 mini-batches; the second run begins with weights that tell.
+    assert [count > 0 for count in hot] == ([False, True, True, True, True] if changes else [False, False])
