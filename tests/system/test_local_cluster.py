@@ -142,6 +142,10 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner):
     assert re.search(
         r"worker 1 at unix:\S+/worker1 is not there .*: start it: p4sgd worker --interface udp:127\.", said
     )
+    os.kill(shown[0]["pid"], signal.SIGKILL)
+    user.await_processes(lambda count: count == 3)
+    said = user.run("switch", "status", status=2)
+    assert re.search(r"/switch is not there .*: start it: p4sgd switch serve --interface udp:127\.", said)
     said = user.run("cluster", "down")
     assert "worker 1 was killed (SIGKILL) before" in said
     assert user.processes() == []
