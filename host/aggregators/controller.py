@@ -10,6 +10,8 @@ from typing import Protocol
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.errors import P4sgdError
+from p4sgd.host.links.opening import UDP
+from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import mac_text
@@ -118,7 +120,8 @@ def open_controller(cluster: Cluster) -> Controller:
     if aggregator.kind == "socket":
         from p4sgd.host.aggregators.software import SoftwareAggregator
 
-        return SoftwareAggregator(ControlAddress.parse(aggregator.control), cluster.token)
+        interface = UDP + udp_address_text(aggregator.mac) if aggregator.udp else "LINK"
+        return SoftwareAggregator(ControlAddress.parse(aggregator.control), cluster.token, interface=interface)
     if aggregator.kind == "bmv2":
         from p4sgd.host.aggregators.p4runtime import open_p4runtime
 

@@ -65,6 +65,8 @@ class SoftwareAggregator:
         Its control socket.
     token
         The token of a server over TCP.
+    interface
+        Its link, for messages.
 
     Attributes
     ----------
@@ -79,9 +81,9 @@ class SoftwareAggregator:
         If it does not answer as it should, here or in later calls.
     """
 
-    def __init__(self, address: ControlAddress, token: bytes | None = None) -> None:
+    def __init__(self, address: ControlAddress, token: bytes | None = None, *, interface: str = "LINK") -> None:
         self._name = f"the aggregator at {address}"
-        command = f"p4sgd switch serve --interface LINK --control {address}"
+        command = f"p4sgd switch serve --interface {interface} --control {address}"
         self._client = ControlClient(
             address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S, token=token, timeout_is_final=False
         )

@@ -105,7 +105,7 @@ def status(as_json: bool, quiet: bool) -> None:
     output.table(["process", "pid", "control", "state"], rows, texts=4, wraps=True)
     output.say(f"cluster file {state['file']}, logs in {state['folder']}")
     if any(each["ended"] for each in state["members"]):
-        output.say("p4sgd cluster down ends the others")
+        output.say("p4sgd cluster down ends the others, and p4sgd cluster up starts all anew")
         raise click.exceptions.Exit(FAILED)
 
 

@@ -128,8 +128,8 @@ def serve(
             signal.signal(number, lambda number, frame: server.stop())
         output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})
         output.remark(
-            f"serving up to {jobs} jobs of {slots:,} slots on {len(links)} ports ({', '.join(interfaces)}), control at "
-            f"{address}; Ctrl-C ends it"
+            f"serving up to {jobs} jobs of {slots:,} slots on {', '.join(interfaces)}, control at {address}; Ctrl-C "
+            "ends it"
         )
         if becomes is not None:  # last of all: the user may not even be allowed to read this program
             drop_privileges(becomes)

@@ -27,6 +27,9 @@ _ROUNDS = 7
 _ENOUGH_S = 0.3
 """No round begins after so many seconds of measured runs."""
 
+_LONGEST_S = 2.0
+"""Nor after so many with what is around the runs: requests to workers that are far away take long."""
+
 _GAIN = 0.1
 """Part of the time that a plan must save beside the fewest packets: what was measured may be wrong by as much."""
 
@@ -86,6 +89,8 @@ class MiniBatchTime(NamedTuple):
     total: float
     packets: float
     """The part of it in which the worker that computes longest waits for packets."""
+    around: float = 0.0
+    """What its run took besides, to be set up, started and read: for all mini-batches."""
 
 
 def plan_packets(
@@ -121,8 +126,11 @@ def plan_packets(
         return None
     mini_batches = max(1, min(_MINI_BATCHES, math.ceil(_RUN_S / max(cold.total, 1e-9))))
     found: list[list[MiniBatchTime]] = []  # by round and size
-    while len(found) < _ROUNDS and mini_batches * sum(each.total for taken in found for each in taken) < _ENOUGH_S:
+    measured = around = 0.0
+    while len(found) < _ROUNDS and measured < _ENOUGH_S and measured + around < _LONGEST_S:
         found.append([taken for size in sizes if (taken := measure(mini_batches, size)) is not None])
+        measured += mini_batches * sum(each.total for each in found[-1])
+        around += sum(each.around for each in found[-1])
     # Other programs can only add to a time, so the shortest ones tell what packets cost.
     computing = min(each.total - each.packets for taken in found for each in taken)
     shortest = np.min([[each.total for each in taken] for taken in found], axis=0).tolist()

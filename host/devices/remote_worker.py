@@ -59,8 +59,9 @@ class RemoteWorker:
     ) -> None:
         self._name = f"worker {index} at {address}"
         command = f"p4sgd worker --interface {interface} --control {address}"
+        with_any = f"{command} --config CONFIG"
         self._client = ControlClient(
-            address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
+            address, "worker", self._name, with_any, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )
         try:
             self._config = read_configuration(RegisterClient(self.read_register, self.write_register))

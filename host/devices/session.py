@@ -3,6 +3,7 @@
 import contextlib
 import secrets
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -306,8 +307,13 @@ class Session:
 
         def measure(mini_batches: int, merged: int) -> MiniBatchTime | None:
             mini_batches = min(mini_batches, settings.mini_batches)
+            begin = time.perf_counter()
             self._divide(mini_batches, merged)
-            return _mini_batch_time(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
+            taken = _mini_batch_time(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
+            if taken is None:
+                return None
+            seconds = broadcast(self._ranks, time.perf_counter() - begin)
+            return taken._replace(around=max(0.0, seconds - mini_batches * taken.total))
 
         merge = None if self._merge is None else cut_evenly(count, min(self._merge, most))
         self._plan = plan_packets(measure, count, most, merge)

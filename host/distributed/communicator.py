@@ -1,5 +1,6 @@
 """Collective communication between the processes that train together (ranks), and how launchers start them."""
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
@@ -296,8 +297,10 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
     except ModuleNotFoundError as error:
         raise UserError("the launcher mpi needs mpi4py: pip install 'p4sgd[mpi]'") from error
     except (ImportError, RuntimeError) as error:  # raised by mpi4py where there is no MPI library
+        missing = os.strerror(errno.ENOENT)  # of each name that it may have, in a line
+        lines = [line.strip() for line in str(error).splitlines() if not ("libmpi" in line and missing in line)]
         raise UserError(
-            f"mpi4py finds no MPI library ({error}): install one, or pip install mpich, and use its mpiexec"
+            f"mpi4py finds no MPI library ({'; '.join(lines)}): install one, or pip install mpich, and use its mpiexec"
         ) from error
     communicator = MpiCommunicator()
     if str(communicator.size) != started:

@@ -82,7 +82,9 @@ class MessageTimes:
         count = len(self.messages)
         lengths = " + ".join(map(str, self.messages)) if count <= _TOLD else f"up to {max(self.messages)}"
         measured = "" if self.measured_s is None else f"measured {self.measured_s * 1e3:.2f} ms, "
-        single = "" if self.one_message_s is None else f", in one message {self.one_message_s * 1e3:.2f} ms"
+        single = ""
+        if count > 1 and self.one_message_s is not None:
+            single = f", in one message {self.one_message_s * 1e3:.2f} ms"
         return (
             f"sums of a mini-batch in {count} message{'s' if count > 1 else ''} of {lengths} micro-batches: {measured}"
             f"predicted {self.predicted_s * 1e3:.2f} ms{single}"

@@ -47,7 +47,8 @@ def open_link(text: str) -> BatchLink:
         return EthernetLink(name)
     except PermissionError:
         raise UserError(
-            f"{text}: raw sockets need the capability CAP_NET_RAW: run as root, or in a user namespace of your own"
+            f"{text}: raw sockets need the capability CAP_NET_RAW: run as root, or in a user namespace of your own, or "
+            "take udp:ADDRESS, which needs none"
         ) from None
     except OSError as error:
         if error.errno == errno.ENODEV:

@@ -78,7 +78,7 @@ class Forger:
         self._socket.close()
 
 
-def ready(path, process):
+def wait_for(path, process):
     end = time.monotonic() + LIMIT_S
     while not path.exists():
         assert process.poll() is None
@@ -105,18 +105,20 @@ def test_forged_datagrams_change_a_counter(tmp_path):
     (tmp_path / "cluster.toml").write_text(text)
     with contextlib.ExitStack() as stack:
         namespace = stack.enter_context(contextlib.closing(Namespace()))
-        _, control = stack.enter_context(serving(namespace, tmp_path, [f"udp:{SWITCH}"]))
+        workers = []
         for host in WORKERS:
             words = ("--interface", f"udp:{host}", "--control", f"unix:{tmp_path}/{host}", "--config", "tiny")
-            worker = stack.enter_context(namespace.start(PROGRAM, "worker", *words, "--quiet"))
-            stack.callback(worker.terminate)
-            ready(tmp_path / str(host), worker)
-        command = [PROGRAM, "train", *TRAIN, "--epochs", "1000000", "--checkpoint", "checkpoint"]
-        command += ["--device", "cluster", "--cluster", "cluster.toml"]
+            workers.append(stack.enter_context(namespace.start(PROGRAM, "worker", *words, "--quiet")))
+            stack.callback(workers[-1].terminate)
+        _, control = stack.enter_context(serving(namespace, tmp_path, [f"udp:{SWITCH}"]))
+        for host, worker in zip(WORKERS, workers, strict=True):
+            wait_for(tmp_path / str(host), worker)
+        command = [PROGRAM, "train", *TRAIN, "--device", "cluster", "--cluster", "cluster.toml", "--epochs", "1000000"]
+        command += ["--checkpoint", "first.epoch"]
         pipe = subprocess.PIPE
         run = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True))
         stack.callback(run.kill)
-        ready(tmp_path / "checkpoint", run)  # after the first epoch: what was measured before is in no counters
+        wait_for(tmp_path / "first.epoch", run)  # before it packets are sent to measure them
         (job,) = control.served().values()
         assert job.key is not None
         macs = [address_of(host) for host in (SWITCH, WORKERS[0])]

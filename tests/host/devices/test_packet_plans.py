@@ -91,5 +91,13 @@ def test_long_mini_batches_are_measured_less():
     assert model.runs == [(1, 4), (1, 1), (1, 2), (1, 4)]
 
 
+def test_workers_that_are_far_away_are_measured_less():
+    """Until two seconds have passed, most of them for requests."""
+    model = Modelled(4, 1e-3, CostTable((1,), (1e-4,)))
+    times = plan_packets(lambda *run: model.measure(*run)._replace(around=0.3), 4, 46, None)
+    assert len(model.runs) == 1 + 3 * 3, "of three lengths, 0.9 s a round"
+    assert times.messages == (4,)
+
+
 def test_workers_that_do_not_count_have_no_plan():
     assert plan_packets(lambda mini_batches, length: None, 8, 46, None) is None

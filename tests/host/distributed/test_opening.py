@@ -1,7 +1,7 @@
 """How processes were started: what may be wrong is told with a remedy, and the launcher is known again."""
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -59,6 +59,29 @@ def test_without_a_library(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace())  # whose part MPI cannot be imported
     with pytest.raises(UserError, match=r"no MPI library .*pip install mpich"):
+        open_communicator("mpi")
+
+
+class Raising(ModuleType):
+    """A package whose parts cannot be imported."""
+
+    def __init__(self, said):
+        super().__init__("mpi4py")
+        self._said = said
+
+    def __getattr__(self, name):
+        raise RuntimeError(self._said)
+
+
+def test_names_that_no_library_has_are_not_told(monkeypatch):
+    """What mpi4py says where there is MPICH without a library of its own; the names it tries are many."""
+    missing = "cannot open shared object file: No such file or directory"
+    tried = ("libmpi.so.12", "libfabric.so.1", "/usr/lib/libmpi.so.40")
+    said = "\n".join(["cannot load MPI library", *(f"{name}: {missing}" for name in tried)])
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", Raising(said))
+    monkeypatch.delitem(sys.modules, "p4sgd.host.distributed.mpi", raising=False)
+    with pytest.raises(UserError, match=rf"library \(cannot load MPI library; libfabric\.so\.1: {missing}\): install"):
         open_communicator("mpi")
 
 

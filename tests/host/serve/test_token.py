@@ -300,9 +300,11 @@ def test_remarks_on_refused_clients_are_few(address, told):
 
 
 def test_one_that_is_not_there_is_started_with_it():
-    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --token FILE$"):
+    with pytest.raises(
+        UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG --token FILE$"
+    ):
         write(free_address(), AFTER)
-    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+$"):
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG$"):
         write(free_address(), AFTER, None)
 
 
