@@ -68,10 +68,10 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
     P4sgdError
         As a `BoardSelfTest`.
     """
-    if not board.macs:
+    if board.is_emulated:
         size, frames = min(size, _EMULATED_SIZE), min(frames, _EMULATED_FRAMES)
-    megahertz = board.kernel.megahertz() if board.macs else _NOMINAL_MEGAHERTZ
-    clock = [_judge_clock(megahertz)] if board.macs else []
+    megahertz = _NOMINAL_MEGAHERTZ if board.is_emulated else board.kernel.megahertz()
+    clock = [] if board.is_emulated else [_judge_clock(megahertz)]
     ports = _MemoryTest(board, size, megahertz)
     return [*clock, *ports.findings(), *_examine_cages(board, frames, megahertz, loopback)]
 
