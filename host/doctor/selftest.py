@@ -248,15 +248,16 @@ def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback
     """Send frames through every cage, and compare what comes back."""
     cages = range(board.kernel.sizes.cages)
     macs = board.macs
-    for mac in macs.values():
-        mac.set_loopback(loopback)
-    own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
-    await_links(own, [mac for mac in macs.values() if mac not in own])
-    before = {cage: mac.link_state() for cage, mac in macs.items()}
-    up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
-    results = board.kernel.send(up, frames)
-    after = {cage: mac.link_state() for cage, mac in macs.items()}
-    if loopback:
+    try:
+        for mac in macs.values():
+            mac.set_loopback(loopback)
+        own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
+        await_links(own, [mac for mac in macs.values() if mac not in own])
+        before = {cage: mac.link_state() for cage, mac in macs.items()}
+        up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
+        results = board.kernel.send(up, frames)
+        after = {cage: mac.link_state() for cage, mac in macs.items()}
+    finally:
         for mac in macs.values():
             mac.set_loopback(False)
     return [
