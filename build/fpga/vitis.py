@@ -37,8 +37,17 @@ XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd train digits:3 --d
 ```
 """
 
+_TESTING = """\
+This command tests it, with fewer beats and frames than on the board:
+
+```sh
+XCL_EMULATION_MODE=hw_emu EMCONFIG_PATH=$PWD/out/hw_emu p4sgd doctor --self-test out/hw_emu/{name}.xclbin --board xrt:0
+```
+"""
+
 _SCRIPT = """\
-# Vivado runs this before place_design, because v++ tells it to. It assigns {parts}
+# Vivado runs this before place_design, because v++ tells it to. It assigns
+# {parts}
 # to dies, in the region that the shell has for kernels on each die. What is not found is left to the tool.
 
 set kernel [get_cells -quiet -hierarchical -filter {{NAME =~ */{unit}/inst}}]
@@ -99,7 +108,7 @@ make                # out/hw/{name}.xclbin; takes hours
 
 `make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
 and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-{training}
+{commands}
 `make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
 Ethernet), which is free.
 
@@ -127,7 +136,8 @@ def _readme(xclbin: Xclbin, command: str) -> str:
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
     if any(kernel.debug_script for kernel in xclbin.kernels.values()):
-        more.append("| `<kernel>_debug.tcl` | makes debug cores: of the worker's dots and sums, and of a MAC's link |")
+        cores = "of a MAC's link" if xclbin.worker is None else "of the worker's dots and sums, and of a MAC's link"
+        more.append(f"| `<kernel>_debug.tcl` | makes debug cores: {cores}; `out/hw/{xclbin.name}.ltx` names probes |")
     if xclbin.memory:
         more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
         more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
@@ -139,10 +149,17 @@ def _readme(xclbin: Xclbin, command: str) -> str:
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
         watts=DEVICES[xclbin.board].watts,
-        training=_TRAINING if xclbin.trains else "",
+        commands=_commands(xclbin),
         more="\n".join(more),
         memory=_memory(xclbin),
     )
+
+
+def _commands(xclbin: Xclbin) -> str:
+    """What to do with the design for the emulator."""
+    if xclbin.trains:
+        return _TRAINING
+    return _TESTING.format(name=xclbin.name) if xclbin.name == SELFTEST else ""
 
 
 def _memory(xclbin: Xclbin) -> str:

@@ -68,10 +68,10 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
     P4sgdError
         As a `BoardSelfTest`.
     """
-    if not board.macs:
+    if board.is_emulated:
         size, frames = min(size, _EMULATED_SIZE), min(frames, _EMULATED_FRAMES)
-    megahertz = board.kernel.megahertz() if board.macs else _NOMINAL_MEGAHERTZ
-    clock = [_judge_clock(megahertz)] if board.macs else []
+    megahertz = _NOMINAL_MEGAHERTZ if board.is_emulated else board.kernel.megahertz()
+    clock = [] if board.is_emulated else [_judge_clock(megahertz)]
     ports = _MemoryTest(board, size, megahertz)
     return [*clock, *ports.findings(), *_examine_cages(board, frames, megahertz, loopback)]
 
@@ -248,15 +248,16 @@ def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback
     """Send frames through every cage, and compare what comes back."""
     cages = range(board.kernel.sizes.cages)
     macs = board.macs
-    for mac in macs.values():
-        mac.set_loopback(loopback)
-    own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
-    await_links(own, [mac for mac in macs.values() if mac not in own])
-    before = {cage: mac.link_state() for cage, mac in macs.items()}
-    up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
-    results = board.kernel.send(up, frames)
-    after = {cage: mac.link_state() for cage, mac in macs.items()}
-    if loopback:
+    try:
+        for mac in macs.values():
+            mac.set_loopback(loopback)
+        own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
+        await_links(own, [mac for mac in macs.values() if mac not in own])
+        before = {cage: mac.link_state() for cage, mac in macs.items()}
+        up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
+        results = board.kernel.send(up, frames)
+        after = {cage: mac.link_state() for cage, mac in macs.items()}
+    finally:
         for mac in macs.values():
             mac.set_loopback(False)
     return [

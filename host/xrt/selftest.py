@@ -23,11 +23,11 @@ _RUN_S = 15.0
 """Longest time of a run, and of sending frames: the largest buffer of a port, 1 GiB at 8 GB/s, takes 0.13 s, and at a
 hundredth of that rate 13 s."""
 
-_EMULATED_RUN_S = 600.0
-"""The same in Vitis' emulator, which simulates some thousand cycles a second."""
-
 _ARRIVE_S = 0.01
 """Longest time that frames take to come back; in the MAC and its transceivers they take less than 1 µs."""
+
+_EMULATED_S = 600.0
+"""The same, of either, in Vitis' emulator, where seconds of this machine mean nothing."""
 
 _CLOCK_S = 0.1
 """Time for which the clock is counted. A register is read in some 10 µs, so the rate is known to a part in 1,000."""
@@ -49,8 +49,8 @@ class SelfTestClient:
     ----------
     sizes : Sizes
         Sizes, as read from the kernel.
-    patience_s : float
-        Longest time in s of a run, and of sending frames.
+    patience_s, arrive_s : float
+        Longest time in s of a run, and of sending frames; and of what was sent last to come back.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class SelfTestClient:
     def __init__(self, name: str, client: RegisterClient) -> None:
         self._name = name
         self._client = client
-        self.patience_s = _RUN_S
+        self.patience_s, self.arrive_s = _RUN_S, _ARRIVE_S
         problem = find_other_map(
             client,
             selftest.IDENTITY,
@@ -150,7 +150,7 @@ class SelfTestClient:
                 if time.monotonic() > end:
                     raise P4sgdError(f"{self._name}: the MAC of cage {cage} does not take its frames")
                 time.sleep(_POLL_S)
-        end = time.monotonic() + _ARRIVE_S
+        end = time.monotonic() + self.arrive_s
         while time.monotonic() < end:
             arrived = [sum(self._value(registers[cage][name]) for name in ("received", "wrong")) for cage in cages]
             if min(arrived, default=frames) >= frames:
@@ -182,6 +182,8 @@ class BoardSelfTest:
     ----------
     kernel : SelfTestClient
         The registers.
+    is_emulated : bool
+        Whether it is in Vitis' emulator.
     macs : dict of int to BoardMac
         The MAC of each cage; none in Vitis' emulator, whose frames come back without.
 
@@ -195,6 +197,7 @@ class BoardSelfTest:
 
     def __init__(self, address: BoardAddress) -> None:
         self._name = name = str(address)
+        self.is_emulated = address.is_emulated
         with contextlib.ExitStack() as opened:
             kernel = BoardKernel(name, address, selftest.KERNEL)
             opened.enter_context(contextlib.closing(kernel))
@@ -207,8 +210,8 @@ class BoardSelfTest:
             for cage in range(self.kernel.sizes.cages):
                 if (mac := open_mac(name, address, cage)) is not None:
                     self.macs[cage] = opened.enter_context(contextlib.closing(mac))
-            if not self.macs:
-                self.kernel.patience_s = _EMULATED_RUN_S
+            if self.is_emulated:
+                self.kernel.patience_s = self.kernel.arrive_s = _EMULATED_S
             self._opened = opened.pop_all()
 
     def reserve(self, port: int, size: int) -> int:

@@ -1,5 +1,7 @@
 """The folder of a self-test for Vitis: it agrees with itself, and with what a worker of the same size would have."""
 
+import contextlib
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -8,6 +10,7 @@ from support.command_line import p4sgd
 from support.placement import placed
 from support.vendor_checks import CHECKS, check_all
 from support.vendor_checks.folder import open_vendor_folder
+from support.xrt import TINY, Machine, make_xclbin
 
 from p4sgd.build.fpga.check import check
 from p4sgd.build.fpga.vitis import build
@@ -15,6 +18,7 @@ from p4sgd.build.generate.devices import BOARDS, DEVICES
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.selftest import KERNEL
 
 CONFIGS = ("u280", "u280_wide", "u55c", "u50")
 
@@ -64,6 +68,20 @@ def test_the_commands_name_each_other(folder, tmp_path):
     assert "--udp" not in p4sgd("build", "selftest", "--help").stdout
     for path in folder.iterdir():
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_emulated_board_is_tested_by_the_command_of_the_folder(folder, tmp_path, monkeypatch):
+    (words,) = re.findall(
+        r"^XCL_EMULATION_MODE=hw_emu \S+ p4sgd (.*)$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    (tmp_path / "out" / "hw_emu").mkdir(parents=True)
+    make_xclbin(tmp_path / "out" / "hw_emu" / "p4sgd_selftest.xclbin", TINY, kernel=KERNEL, macs=0)
+    with contextlib.closing(Machine(tmp_path, 1, emulation=True)) as machine:
+        machine.install(monkeypatch)
+        monkeypatch.chdir(tmp_path)
+        done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 0, done.output
+    assert "memory 0" in done.output
 
 
 def memories(path):

@@ -181,6 +181,14 @@ def test_an_emulated_board_has_no_macs(tmp_path, monkeypatch):
         assert not machine.boards[0].opened
 
 
+def test_a_board_without_macs_is_no_emulator(machine, tmp_path):
+    """Its clock and all of its memory are tested."""
+    xclbin = make_xclbin(tmp_path / "bare.xclbin", SMALL, kernel=KERNEL, macs=0)
+    findings = {found["check"]: found["evidence"] for found in examine(xclbin)}
+    assert "clock" in findings
+    assert findings["cage 0"]["sent"] == 10_000_000
+
+
 def test_a_board_that_fails_does_not_hide_the_others(machine, xclbin):
     machine.boards[0].lost = True
     findings = json.loads(run("--self-test", xclbin, "--memory", 1, "--json", status=1).stdout)["findings"]

@@ -16,7 +16,6 @@ from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_
 
 from p4sgd.host.doctor import selftest as judge
 from p4sgd.host.doctor.selftest import examine_self_test
-from p4sgd.host.xrt import selftest as driver
 from p4sgd.host.xrt.selftest import SelfTestClient
 from p4sgd.hw.kernel.verilog import selftest_kernel
 from p4sgd.hw.spec import selftest
@@ -45,6 +44,7 @@ class Board:
     if they are ``crossed`` by a cable, to the other.
     """
 
+    is_emulated = True
     macs: ClassVar = {}
 
     def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame], *, crossed=False):
@@ -75,7 +75,7 @@ class Board:
 
     def open(self):
         self.kernel = SelfTestClient("the kernel", RegisterClient(self.read_register, self.write_register))
-        self.kernel.patience_s = 600.0  # the simulator is slow
+        self.kernel.patience_s, self.kernel.arrive_s = 600.0, 0.5  # the simulator is slow
 
     def reserve(self, port, size):
         return self.buffers[port].base
@@ -99,14 +99,8 @@ class Board:
         return {finding.check: finding.problem for finding in found if finding.problem}
 
 
-def be_patient():
-    """The simulator is slow: so are frames that come back."""
-    driver._ARRIVE_S = 0.5
-
-
 @cocotb.test()
 async def a_board_as_it_should_be(dut):
-    be_patient()
     board = Board(dut)
     await start(dut)
     judge._SHARE = 0.5  # runs of 512 beats, of which the start is a part
@@ -129,7 +123,6 @@ async def a_board_as_it_should_be(dut):
 @cocotb.test()
 async def a_cable_between_the_cages(dut):
     """Both begin at once: else frames of one would come before the other counts them."""
-    be_patient()
     board = Board(dut, crossed=True)
     await start(dut)
 
@@ -159,7 +152,6 @@ def lose_and_spoil(cage, number, frame):
 @cocotb.test()
 async def faults_are_named(dut):
     """Swapped ports, a wrong beat, an error of memory, lost and spoilt frames; and pauses of all, which are none."""
-    be_patient()
     judge._SHARE = 0.0
     board = Board(dut, 0.3, lose_and_spoil)
     await start(dut)
@@ -193,7 +185,6 @@ async def faults_are_named(dut):
 @cocotb.test()
 async def errors_of_memory_are_named(dut):
     """Beyond its buffer there is none: reading and writing end in SLVERR."""
-    be_patient()
     judge._SHARE = 0.0
     board = Board(dut)
     await start(dut)
