@@ -16,7 +16,9 @@ Sums use float64 where it is exact, that is, where every partial sum is an integ
 Exact sums do not depend on the order of addition, so the compiler may vectorise them.
 """
 
+import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -416,6 +418,17 @@ def meeting(threads: int) -> tuple[IntArray, Callable[[], None]]:
     return arrivals, release
 
 
+def _spread(thread: int) -> None:
+    """Move the calling thread to a processor of its own, where it may be moved from again.
+
+    Linux often leaves threads that wait for each other on the processor on which they were started.
+    """
+    with contextlib.suppress(OSError):
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {sorted(allowed)[(os.getpid() + thread) % len(allowed)]})
+        os.sched_setaffinity(0, allowed)
+
+
 def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], None] = lambda: None) -> None:
     """Call ``part(0)`` to ``part(threads - 1)`` at the same time, each in a thread of its own, and wait for them.
 
@@ -437,6 +450,7 @@ def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], 
 
     def guarded(thread: int) -> None:
         try:
+            _spread(thread)
             part(thread)
         except BaseException as error:
             errors.append(error)

@@ -18,13 +18,13 @@ medians over the turns.
   bytes, 12 of them in the CSR matrix, a column some 33 (36 with L2), and a sample some 100. So with B = 64, in MiB and
   times the CSR matrix, without and with L2: ``real-sim`` 84 (1.97) and 85 (1.98), ``rcv1`` 35 and 34 (2.00), and
   ``wide``, whose million columns take as much as all else, 71 (4.06) and 74 (4.24).
-- On one core of an Intel Xeon (Sapphire Rapids) with a load of 5 to 11 by other programs, ms of CPU time in turns,
-  from the least to the largest median of two measurements: a run of the device with B = 64, an epoch with losses, and
-  an epoch of scikit-learn. ``rcv1`` 4.1 to 4.3, 6.4 to 6.7, 5.9 to 8.5; ``real-sim`` 10.2 to 10.9, 15.3 to 16.7, 13.2
-  to 17.8; ``wide`` 6.9 to 7.7, 15.3 to 17.2, 13.8 to 17.7. With L2 ``rcv1`` 5.9 to 7.5, 8.1 to 10.2, 6.4 to 8.8, and
-  ``wide`` 19 to 22, 28 to 34, 16 to 18; with L1 ``rcv1`` 5.9 to 6.4, 8.1 to 8.9, 18 to 24. So the run alone is faster
-  but for L2 on ``wide``, and with losses both take about as long, but for L2. With B = 64 a mini-batch has too few
-  entries for a second thread; with B = 1024 that load is too much to tell what it gains.
+- On one core of an idle Intel Xeon (Sapphire Rapids), ms of CPU time in turns: a run of the device with B = 64, an
+  epoch with losses, and an epoch of scikit-learn. ``rcv1`` 4.1, 6.4, 3.6; ``real-sim`` 10.1, 15.2, 9.3; ``wide`` 6.8,
+  14.7, 10.1. With L2 ``rcv1`` 6.1, 8.3, 3.6; ``real-sim`` 13.4, 18.3, 9.6; ``wide`` 18.9, 28.7, 10.4. With L1 ``rcv1``
+  takes 6.5, 9.2, 16.0. Beside other programs scikit-learn loses more: with a load of 5 to 11 an epoch of it took 1.5
+  times as long, and P4SGD's as long as here.
+- With B = 64 a mini-batch has too few entries for a second thread. With B = 1024 a run of ``real-sim`` takes 8.4 ms
+  with two, and 10.1 with one.
 - With L2 at high rates penalties take as long if weights that catch up do so side by side, because what a step
   subtracts changes too often; then most time goes to the columns that have all penalties at once, 0.12 ns for each and
   a step.
