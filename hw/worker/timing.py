@@ -1,6 +1,6 @@
 """Cycles of a mini-batch, predicted from the latencies of the components.
 
-The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``); nothing else uses them. A
+The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``). A
 mini-batch of B samples, C chunks an engine and precision P takes::
 
     (B/8)·C·P + forward + network + backward + chaining
