@@ -35,8 +35,8 @@ single process, to which messages add an estimate."""
 
 PACKETS_NS = 10_000.0
 """Time of a worker process for the packets of a sample, in ns, on a core of its own and with a packet for each
-micro-batch, as boards want: tests/bench/bench_processes.py has measured 58 to 87 µs of processor time of a dense worker for a
-packet, with what it computes. Where packets carry several micro-batches it takes less."""
+micro-batch, as boards want: tests/bench/bench_processes.py has measured 58 to 87 µs of processor time of a dense
+worker for a packet, with what it computes. Where packets carry several micro-batches it takes less."""
 
 SPACING_CYCLES = 11
 """Cycles that a micro-batch takes a board at least (``Model.UPDATE_SPACING``)."""

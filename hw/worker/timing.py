@@ -1,7 +1,7 @@
 """Cycles of a mini-batch, predicted from the latencies of the components.
 
-The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``). A
-mini-batch of B samples, C chunks an engine and precision P takes::
+The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``). A mini-batch of B samples,
+C chunks an engine and precision P takes::
 
     (B/8)·C·P + forward + network + backward + chaining
 
