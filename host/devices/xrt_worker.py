@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.identification import read_configuration
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.xrt.board import BoardAddress, read_sensors
+from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress, read_sensors
 from p4sgd.host.xrt.kernel import PAGE, BankMemory, BoardKernel
 from p4sgd.host.xrt.library import XrtError
 from p4sgd.host.xrt.mac import BoardMac, open_mac
@@ -30,9 +30,6 @@ _CAGE = 0
 
 _END_S = 1.0
 """Longest time that an aborted run may take to end. Outstanding reads of memory take microseconds."""
-
-_EMULATED_END_S = 600.0
-"""The same in Vitis' emulator, for which a microsecond is many cycles."""
 
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 2e-3
 """Bounds of the time between two polls for the end of a run. Long runs should not occupy a core."""
@@ -199,7 +196,7 @@ class BoardWorker:
         if self._is_idle():
             return
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
-        if not self.await_end(_EMULATED_END_S if self._address.is_emulated else _END_S):
+        if not self.await_end(EMULATED_WAIT_S if self._address.is_emulated else _END_S):
             raise P4sgdError(
                 f"{self._name} does not end its run: reset the board (xbutil reset --device {self._address.device}), "
                 "which ends everything that runs on it"

@@ -11,6 +11,7 @@ from p4sgd.host.xrt.library import XrtError, XrtLibrary, open_library
 
 __all__ = [
     "DRIVER",
+    "EMULATED_WAIT_S",
     "PREFIX",
     "BoardAddress",
     "FoundBoard",
@@ -24,6 +25,10 @@ __all__ = [
 
 PREFIX = "xrt:"
 """Begins the address of a board, where other addresses are those of sockets."""
+
+EMULATED_WAIT_S = 600.0
+"""Longest time to wait for anything of a board in Vitis' emulator. Seconds of this machine mean nothing there: an
+emulator of so much Verilog may do few cycles a second."""
 
 _BDF = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
 from p4sgd.host.xrt.kernel import BoardKernel, MissingKernelError
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.cmac import LinkState
@@ -25,10 +25,6 @@ after 5 s (github.com/Xilinx/open-nic, issue 14)."""
 _OTHER_FEC_S = 1.5
 """Longest time to wait for a link with the other setting of forward error correction, and with the own one after
 that."""
-
-_EMULATED_S = 600.0
-"""Longest time to wait for the stand-in for a MAC. It takes a thousand cycles, of which an emulator of so much Verilog
-may do few a second."""
 
 _POLL_S = 0.01
 """Time between two polls for the link."""
@@ -154,7 +150,7 @@ def await_links(macs: Sequence[BoardMac], ends: Sequence[BoardMac] = ()) -> None
         would still agree.
     """
     if emulated := [mac for mac in [*macs, *ends] if mac.is_emulated]:
-        _await(emulated, lambda mac: mac.is_up, _EMULATED_S)
+        _await(emulated, lambda mac: mac.is_up, EMULATED_WAIT_S)
     waiting = [mac for mac in [*macs, *ends] if not mac.is_emulated]
     for _ in range(_TRIES):
         if not (waiting := _await(waiting, lambda mac: mac.is_up, _TRY_S)):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
 from p4sgd.host.xrt.kernel import BankMemory, BoardKernel
 from p4sgd.host.xrt.library import XrtError
 from p4sgd.host.xrt.mac import BoardMac, open_mac
@@ -25,9 +25,6 @@ hundredth of that rate 13 s."""
 
 _ARRIVE_S = 0.01
 """Longest time that frames take to come back; in the MAC and its transceivers they take less than 1 µs."""
-
-_EMULATED_S = 600.0
-"""The same, of either, in Vitis' emulator, where seconds of this machine mean nothing."""
 
 _CLOCK_S = 0.1
 """Time for which the clock is counted. A register is read in some 10 µs, so the rate is known to a part in 1,000."""
@@ -211,7 +208,7 @@ class BoardSelfTest:
                 if (mac := open_mac(name, address, cage)) is not None:
                     self.macs[cage] = opened.enter_context(contextlib.closing(mac))
             if self.is_emulated:
-                self.kernel.patience_s = self.kernel.arrive_s = _EMULATED_S
+                self.kernel.patience_s = self.kernel.arrive_s = EMULATED_WAIT_S
             self._opened = opened.pop_all()
 
     def reserve(self, port: int, size: int) -> int:
