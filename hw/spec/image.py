@@ -11,6 +11,13 @@ The units of a worker are distributed over its engines in turn: its i-th unit is
 ``i % engines``. A unit takes whole chunks: several if it has more features than there are lanes; one, filled up with
 zeros, if it has fewer. Missing features and samples are zeros.
 
+**An image with directories** leaves out lines of zeros. Micro-batch t of an engine is a directory line, the lines of
+the chunks that it lists, the next directory line, and so on. A directory line is as many descriptors as fit it, each a
+little-endian uint32 (`Descriptor`); behind the last one of a micro-batch it has zeros. Chunks are listed in ascending
+order: those that are not all 0 in these 8 samples, and always the last one, C − 1. Of a listed chunk there are the
+lines with a 1, that of the last plane, and so many others that after the first no two planes in a row are missing
+(`kept_planes`). All planes are read: P is S.
+
 A sparse worker has a list of the features that are not 0 instead of lines, and no engines that its units are for.
 Memory 0 has int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``, the first from 0
 on. Memory 1 has their keys, uint32: the feature's place among those of the worker, units filled up to whole chunks,
@@ -18,8 +25,9 @@ on. Memory 1 has their keys, uint32: the feature's place among those of the work
 Labels and weights are as above.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +36,18 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
-__all__ = ["BANK_BITS", "LABEL_BYTES", "ImageLayout", "entry_words", "pack_labels", "split_words", "unpack_labels"]
+__all__ = [
+    "BANK_BITS",
+    "DESCRIPTOR_BITS",
+    "LABEL_BYTES",
+    "Descriptor",
+    "ImageLayout",
+    "entry_words",
+    "kept_planes",
+    "pack_labels",
+    "split_words",
+    "unpack_labels",
+]
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -37,6 +56,71 @@ BANK_BITS = 3
 
 LABEL_BYTES = 4 * BANKS
 """Bytes of the labels of one micro-batch."""
+
+
+DESCRIPTOR_BITS = 32
+"""Bits of a descriptor."""
+
+_FIRST, _LATER, _LAST = 16, 19, 31
+"""Lowest bits of the fields of a descriptor; the chunk begins at bit 0."""
+
+
+class Descriptor(NamedTuple):
+    """What a directory says of a chunk.
+
+    Attributes
+    ----------
+    chunk : int
+        Its number, bits 0 to 15.
+    first : int
+        The plane of its first line, 0 the most significant: bits 16 to 18.
+    later : int
+        Bit i is set if there is a line of plane ``first`` + 1 + i, 7 bits: bits 19 to 25.
+    last : bool
+        It is the last chunk of its micro-batch: bit 31.
+    """
+
+    chunk: int
+    first: int
+    later: int
+    last: bool
+
+    @property
+    def lines(self) -> int:
+        """How many lines follow."""
+        return 1 + self.later.bit_count()
+
+    def encode(self) -> int:
+        """The word that a directory has."""
+        return self.chunk | self.first << _FIRST | self.later << _LATER | int(self.last) << _LAST
+
+    @classmethod
+    def decode(cls, word: int) -> "Descriptor":
+        """Undo `encode`."""
+        return cls(word & 0xFFFF, word >> _FIRST & 7, word >> _LATER & 0x7F, bool(word >> _LAST))
+
+
+def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which planes of listed chunks have a line.
+
+    Parameters
+    ----------
+    ones
+        bool (..., S): whether the plane has a 1.
+
+    Returns
+    -------
+    bool of the same shape. The hardware doubles a sum once or twice from one line to the next (Horner's rule), so one
+    plane at most may be missing between two lines, and none behind the last.
+    """
+    kept = ones.copy()
+    kept[..., -1] = True
+    begun = np.zeros(ones.shape[:-1], np.bool_)
+    for plane in range(ones.shape[-1] - 1):
+        if plane:
+            kept[..., plane] |= begun & ~kept[..., plane - 1]
+        begun |= kept[..., plane]
+    return kept
 
 
 @dataclass(frozen=True)
@@ -55,11 +139,14 @@ class ImageLayout:
         Planes in the image (S).
     unit
         Features of a unit, one of `UNITS`.
+    directory
+        Whether lines of zeros are left out, of which directories tell.
 
     Raises
     ------
     ValueError
-        If there are no features or no samples, or if a unit has another number of features.
+        If there are no features or no samples, if a unit has another number of features, or if a sparse worker is to
+        have directories.
     """
 
     config: WorkerConfig
@@ -67,8 +154,11 @@ class ImageLayout:
     samples: int
     stored: int
     unit: int = MAX_UNIT
+    directory: bool = False
 
     def __post_init__(self) -> None:
+        if self.directory and self.config.sparse:
+            raise ValueError("a sparse worker has no lines, so no directories")
         if self.features < 1 or self.samples < 1:
             raise ValueError(f"an image needs features and samples, not {self.features} and {self.samples}")
         check_unit(self.unit)
@@ -159,6 +249,8 @@ class ImageLayout:
         q
             S-bit integers, (samples, features).
         """
+        if self.directory:
+            return self.pack_directories(q)[0]
         if not self.config.sparse:
             return list(self.pack_lines(q))
         padded = self.pad(q)
@@ -213,6 +305,83 @@ class ImageLayout:
         lines = np.packbits(bits.astype(np.uint8), axis=-1, bitorder="little")
         parts = lines.reshape(*lines.shape[:4], self.config.ports, -1, lines.shape[5])
         return np.ascontiguousarray(np.moveaxis(parts, 4, 1)).reshape(-1, *self.lines_shape)
+
+    @property
+    def line_descriptors(self) -> int:
+        """Descriptors that fit a directory line: 16 at 64 lanes."""
+        return self.config.line_bits // DESCRIPTOR_BITS
+
+    def pack_directories(self, q: IntArray) -> tuple[list[npt.NDArray[np.uint8]], IntArray]:
+        """The memories of an image with directories: the definition, not a fast implementation.
+
+        Parameters
+        ----------
+        q
+            As `pack_lines` takes it.
+
+        Returns
+        -------
+        For each memory port of each engine uint8 (lines, 8/ports, lanes/8); and the lines of an engine before each
+        micro-batch, those of directories included: int64 (engines, T + 1), which ends with all lines.
+        """
+        ports = self.config.ports
+        parts = self.pack_lines(q).reshape(self.config.engines, ports, *self.lines_shape)
+        whole = np.moveaxis(parts, 1, 4).reshape(self.config.engines, *self.lines_shape[:3], -1)
+        ones = whole.any(axis=-1)
+        listed: npt.NDArray[np.bool_] = np.asarray(ones.any(axis=-1))
+        kept = kept_planes(np.asarray(ones))
+        listed[:, :, -1] = True
+        memories: list[npt.NDArray[np.uint8]] = []
+        starts = np.zeros((self.config.engines, self.micro_batches + 1), np.int64)
+        for engine, counts in enumerate(starts):
+            lines: list[npt.NDArray[np.uint8]] = []
+            for micro_batch in range(self.micro_batches):
+                chunks = np.flatnonzero(listed[engine, micro_batch]).tolist()
+                for group in range(0, len(chunks), self.line_descriptors):
+                    words = np.zeros(self.line_descriptors, "<u4")
+                    following: list[npt.NDArray[np.uint8]] = []
+                    for place, chunk in enumerate(chunks[group : group + self.line_descriptors]):
+                        planes = np.flatnonzero(kept[engine, micro_batch, chunk]).tolist()
+                        later = sum(1 << plane - planes[0] - 1 for plane in planes[1:])
+                        words[place] = Descriptor(chunk, planes[0], later, chunk == self.chunks - 1).encode()
+                        following += list(whole[engine, micro_batch, chunk, planes])
+                    lines += [words.view(np.uint8), *following]
+                counts[micro_batch + 1] = len(lines)
+            memories += list(np.stack(lines).reshape(len(lines), ports, -1, self.config.lanes // 8).swapaxes(0, 1))
+        return memories, starts
+
+    def unpack_directories(self, memories: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+        """The lines of `pack_lines`, from those of `pack_directories` for as many micro-batches.
+
+        Raises
+        ------
+        ValueError
+            If a micro-batch does not end with the last chunk, or if lines are missing or left over.
+        """
+        config, ports = self.config, self.config.ports
+        found = np.zeros((config.engines, *self.lines_shape[:3], config.line_bytes), np.uint8)
+        for engine, places in enumerate(found):
+            parts = [part.reshape(len(part), -1) for part in memories[engine * ports : (engine + 1) * ports]]
+            lines = iter(np.concatenate(parts, axis=1))
+            try:
+                for chunks in places:
+                    self._unpack_micro_batch(lines, chunks)
+            except (StopIteration, IndexError) as error:
+                raise ValueError(f"engine {engine} has no proper directory") from error
+            if next(lines, None) is not None:
+                raise ValueError(f"engine {engine} has more lines than its directories tell of")
+        whole = found.reshape(config.engines, *self.lines_shape[:3], ports, *self.lines_shape[3:])
+        return np.ascontiguousarray(np.moveaxis(whole, 4, 1)).reshape(-1, *self.lines_shape)
+
+    def _unpack_micro_batch(self, lines: Iterator[npt.NDArray[np.uint8]], chunks: npt.NDArray[np.uint8]) -> None:
+        while True:
+            for word in np.ascontiguousarray(next(lines)).view("<u4").tolist():
+                descriptor = Descriptor.decode(word)
+                later = (descriptor.first + 1 + bit for bit in range(7) if descriptor.later >> bit & 1)
+                for plane in (descriptor.first, *later):
+                    chunks[descriptor.chunk, plane] = next(lines)
+                if descriptor.last:
+                    return
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
         """The features that a run of ``precision`` planes reads: the inverse of `pack_lines`.

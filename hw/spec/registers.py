@@ -12,12 +12,12 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 from p4sgd.hw.spec.packet import KEY_BITS, ROUND_BITS, DropReason, KeyedDrop
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
-from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
+from p4sgd.hw.spec.run import COUNT_BITS, UNIT_CHUNKS_BITS
 
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 """Raised whenever the meaning of a register changes."""
 
 
@@ -89,12 +89,13 @@ STATUS = Register(
 FORMAT = Register(
     "FORMAT",
     0x040,
-    "Feature format of the run; precision · CHUNKS is 1 to LINE_FIFO_DEPTH",
+    "Feature format of the run; precision · CHUNKS, or all lines of a micro-batch, are 1 to LINE_FIFO_DEPTH",
     (
         Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
         Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
         Field("signed", 8, 1, _RW, "features are two's complement"),
         Field("unit_chunks", 9, UNIT_CHUNKS_BITS, _RW, "log2 of the chunks of a unit, which has at most 64 features"),
+        Field("directory", 11, 1, _RW, "the image has directories and no lines of zeros; P is S, see LINES"),
     ),
 )
 CHUNKS = whole(
@@ -371,12 +372,24 @@ def model_address(engine: int) -> tuple[Register, Register]:
     )
 
 
+def lines_count(engine: int) -> tuple[Register, Register]:
+    """Lines of the run that an engine reads, directories included, if the image has some."""
+    return pair(
+        f"LINES{engine}",
+        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x28,
+        Access.RW,
+        f"lines of engine {engine} in a run with FORMAT.directory, directories included",
+        bits=COUNT_BITS,
+    )
+
+
 def _engine_registers(engine: int, ports: int) -> Iterator[Register]:
     for port in range(ports):
         yield from lines_address(engine, port)
     yield from model_address(engine)
     for counter in engine_counters(engine).values():
         yield from counter.registers
+    yield from lines_count(engine)
 
 
 _COMMON: tuple[Register, ...] = (
