@@ -31,7 +31,8 @@ KEY = 0xFEDC_BA98_7654_3210
 class Job:
     """Everything a run needs. ``stored`` are S-bit features of each worker, (samples, features of the worker).
 
-    ``sparse`` are workers that have lists of entries, of a configuration like that of the others.
+    ``sparse`` are workers that have lists of entries, of a configuration like that of the others; ``directory`` says
+    whether images of the others leave out lines of zeros.
     """
 
     config: WorkerConfig
@@ -44,6 +45,7 @@ class Job:
     exempt: tuple[int, int] | None = None
     """Worker and feature of the weight without penalties."""
     importances: IntArray | None = None
+    directory: bool = False
 
     @property
     def configs(self) -> list[WorkerConfig]:
@@ -78,7 +80,8 @@ class Job:
     def layout(self, worker: int) -> ImageLayout:
         """Layout of a worker's image."""
         samples, features = self.stored[worker].shape
-        return ImageLayout(self.configs[worker], features, samples, self.settings.features.stored, self.settings.unit)
+        config, stored, unit = self.configs[worker], self.settings.features.stored, self.settings.unit
+        return ImageLayout(config, features, samples, stored, unit, self.directory and not config.sparse)
 
 
 def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> LossTable:
@@ -235,7 +238,12 @@ def configure(
             stored=form.stored,
             signed=int(form.signed),
             unit_chunks=layout.unit_chunks_field,
+            directory=int(layout.directory),
         )
+        if layout.directory:
+            _, starts = layout.pack_directories(job.stored[index])
+            for engine, lines in enumerate(starts[:, -1].tolist()):
+                client.write_pair(registers.lines_count(engine), lines)
         client.write(registers.CHUNKS, value=layout.chunks)
         client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
         client.write(registers.MINI_BATCHES, value=settings.mini_batches)
