@@ -86,8 +86,8 @@ class Directories:
         while first < self.micro_batches:
             before = int(ends[first - 1]) if first else 0
             stop = max(first + 1, int(np.searchsorted(ends, before + _AT_ONCE, "right")))
-            found = tuple(np.empty(int(ends[stop - 1]) - before, kind) for kind in (np.int32, np.int32, np.uint8))
-            done = 0
+            count, done = int(ends[stop - 1]) - before, 0
+            found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
             for engine, own in enumerate(lines):
                 done = _decode(own, starts[engine, first : stop + 1], engine, size, self.form.stored, found, done)
             blocks.append(split_words(sort_words(entry_words(*found)), stop - first))
