@@ -31,6 +31,7 @@ from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.skipping import skip_zeros
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray, WeightArray
@@ -404,6 +405,7 @@ def prepare(
     divided = None
     if heat is not None:
         shards, divided = deal_by_heat(shards, heat, data.samples, options, network=network)
+    shards, skipping = skip_zeros(shards, data, scaling, options)
     labels, first_row = coding.labels_of(data), coding.rows[0]
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
@@ -449,7 +451,12 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names), *split_remarks(divided, data.feature_count)),
+        remarks=(
+            *data.remarks,
+            *scaling.remarks(data.feature_names),
+            *split_remarks(divided, data.feature_count),
+            *skipping,
+        ),
         communicator=data.communicator,
         whitening_times=whitening_times,
         heat=heat,
