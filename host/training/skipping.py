@@ -6,8 +6,10 @@ is in the first, hot units. So dense workers get theirs in turn: all engines hav
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize
@@ -17,11 +19,12 @@ from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.image.entries import directories_of
 from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.precondition import Whitening
-from p4sgd.host.training.heat import heat_order
+from p4sgd.host.training.heat import Split, WorkerShare, heat_order, microseconds
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.timing import (
+    BOARDS_NETWORK,
     UPDATE_SPACING,
     backward_cycles,
     chaining_cycles,
@@ -37,19 +40,29 @@ _SAMPLED = 512
 _ENOUGH = 0.9
 """Zeros are skipped for so much of the time or less: the prediction is not exact, and packing takes longer."""
 
-_NETWORK = 50
-"""Cycles from PARTIAL to FULL that times are predicted for."""
+
+class Skipping(NamedTuple):
+    """The workers, and whether they pass over zeros."""
+
+    shards: list[Shard]
+    split: Split | None
+    """How columns are divided between dense and sparse workers, with the times that are predicted now."""
+    remarks: tuple[str, ...] = ()
 
 
 def skip_zeros(
-    shards: Sequence[Shard], data: Dataset | None, scaling: Scaling | Whitening, options: TrainingOptions
-) -> tuple[list[Shard], tuple[str, ...]]:
+    shards: Sequence[Shard],
+    data: Dataset | None,
+    scaling: Scaling | Whitening,
+    options: TrainingOptions,
+    split: Split | None = None,
+) -> Skipping:
     """Have dense workers pass over zeros, if the options say so or if that should be faster.
 
     Parameters
     ----------
-    shards
-        The workers, as `p4sgd.host.training.heat.deal_by_heat` gives them.
+    shards, split
+        The workers and the split, as `p4sgd.host.training.heat.deal_by_heat` gives them.
     data
         The training samples, in random order; ``None`` if there are only images of them, with all lines. These stay
         what they are unless zeros are to be skipped ``always``.
@@ -58,33 +71,38 @@ def skip_zeros(
     options
         Options of the training run.
 
-    Returns
-    -------
-    The shards, and a remark if zeros are skipped.
-
     Raises
     ------
     UserError
         If zeros are to be skipped and cannot be.
     """
     heat = scaling.heat if isinstance(scaling, Scaling) else None
-    always = options.skip_zeros == "always"
+    always, unchanged = options.skip_zeros == "always", Skipping(list(shards), split)
     if options.skip_zeros == "never" or (not always and (heat is None or data is None)):
-        return list(shards), ()
+        return unchanged
     problem = _problem(shards, scaling, options)
     if problem is not None:
         if always:
             raise problem
-        return list(shards), ()
+        return unchanged
     dealt = deal_in_turn(shards, heat)
     if data is None:
-        return dealt, ()
-    before = max(_cycles(shard, options) for shard in shards if not shard.config.sparse)
-    after = _skipping_cycles(dealt, data, scaling, options)
+        return Skipping(dealt, split)
+    times = _predict(dealt, data, scaling, options)
+    before, after = max(_sample_ns(shards[worker], options) for worker in times), max(times.values())
     if after > _ENOUGH * before and not always:
-        return list(shards), ()
-    times = [f"{cycles * CLOCK_NS / options.batch:,.0f}" for cycles in (after, before)]
-    return dealt, (f"dense workers pass over zeros: boards should take {times[0]} ns a sample instead of {times[1]}",)
+        return unchanged
+    if split is not None and heat is not None:
+        workers, total = list(split.workers), _nonzeros(heat, split.total, data.samples)
+        for worker, sample_ns in times.items():
+            own = dealt[worker]
+            part = _nonzeros(own.take(heat), own.features, data.samples) / total
+            workers[worker] = WorkerShare(False, own.features, part, sample_ns)
+        split = dataclasses.replace(split, workers=tuple(workers))
+    told = (
+        f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample"
+    )
+    return Skipping(dealt, split, (told,))
 
 
 def deal_in_turn(shards: Sequence[Shard], heat: HeatArray | None) -> list[Shard]:
@@ -109,6 +127,11 @@ def deal_in_turn(shards: Sequence[Shard], heat: HeatArray | None) -> list[Shard]
     return dealt
 
 
+def _nonzeros(heat: npt.NDArray[np.signedinteger], features: int, samples: int) -> int:
+    """How many values of so many features are not 0: the bias, of which there is no heat, is in all samples."""
+    return int(heat.sum()) + samples * (features - heat.size)
+
+
 def _problem(shards: Sequence[Shard], scaling: Scaling | Whitening, options: TrainingOptions) -> UserError | None:
     """Why zeros cannot be skipped."""
     remedy = "leave --skip-zeros always out"
@@ -126,25 +149,29 @@ def _problem(shards: Sequence[Shard], scaling: Scaling | Whitening, options: Tra
     return None
 
 
-def _cycles(shard: Shard, options: TrainingOptions) -> float:
-    """Predicted cycles of a mini-batch of a board that reads all lines."""
-    chunks = shard.layout(BANKS, options.stored).chunks
-    stale = bool(options.staleness)
-    return mini_batch_cycles(shard.config, options.batch, chunks, options.precision, _NETWORK, stale=stale)
+def _sample_ns(shard: Shard, options: TrainingOptions) -> float:
+    """Predicted time of a board that reads all lines for a sample, in ns."""
+    chunks, stale = shard.layout(BANKS, options.stored).chunks, bool(options.staleness)
+    cycles = mini_batch_cycles(shard.config, options.batch, chunks, options.precision, BOARDS_NETWORK, stale=stale)
+    return cycles * CLOCK_NS / options.batch
 
 
-def _skipping_cycles(
+def _predict(
     shards: Sequence[Shard], data: Dataset, scaling: Scaling | Whitening, options: TrainingOptions
-) -> float:
-    """Predicted cycles of a mini-batch of the slowest board if zeros are skipped, by the lines of some samples."""
+) -> dict[int, float]:
+    """Predicted time of each worker that passes over zeros for a sample, in ns, by the lines of some samples."""
     sample = data.take(np.arange(min(data.samples, _SAMPLED)))
     known = dataclasses.replace(scaling, heat=None) if isinstance(scaling, Scaling) else scaling
     images = prepare_images(sample, np.zeros(sample.samples, np.int64), known, shards, stored=options.stored)
-    own = [_image_cycles(image, options) for image in images if image.shard.directory]
-    return max(max(each, default=0.0) for each in data.communicator.all_gather(own))
+    own = {
+        image.shard.worker: _cycles(image, options) * CLOCK_NS / options.batch
+        for image in images
+        if image.shard.directory
+    }
+    return {worker: each for part in data.communicator.all_gather(own) for worker, each in part.items()}
 
 
-def _image_cycles(image: Image, options: TrainingOptions) -> float:
+def _cycles(image: Image, options: TrainingOptions) -> float:
     """Predicted cycles of a mini-batch of a board with such an image.
 
     As `mini_batch_cycles`, with the lines that there are. At the end of a mini-batch every chunk is updated, so those
@@ -159,5 +186,5 @@ def _image_cycles(image: Image, options: TrainingOptions) -> float:
     listed = np.bincount(present // layout.unit_chunks % config.engines, minlength=config.engines)
     lines = np.maximum(np.diff(image.starts), UPDATE_SPACING).mean(axis=1) * (options.batch // BANKS)
     busy = float((lines + layout.chunks - listed / layout.micro_batches).max())
-    whole = busy + forward_cycles(config) + _NETWORK + backward_cycles() + chaining_cycles(options.precision)
+    whole = busy + forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(options.precision)
     return max(busy, whole / 2) if options.staleness else whole
