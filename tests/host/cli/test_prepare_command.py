@@ -139,7 +139,13 @@ def test_sparse_data(tmp_path, prepared):
     assert [image.shard.config.sparse for image in images] == [not prepared] * 2
     results = []
     for data in (source, tmp_path / "made"):
-        for words in ([], ["--config", "small"], ["--config", "sparse"], ["--config", "sparse", "--workers", 3]):
+        for words in (
+            [],
+            ["--config", "small"],
+            ["--config", "small", "--workers", 3, "--skip-zeros", "always"],
+            ["--config", "sparse"],
+            ["--config", "sparse", "--workers", 3],
+        ):
             document = train(data, *options, *words, "--epochs", 2)
             results.append((document["weights_sha256"], measured(document)))
             if not words:

@@ -66,7 +66,7 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     lines = [f"{n % 2} " + " ".join(f"{each}:1" for each in sorted(columns)) for n, columns in enumerate(samples)]
     path.write_text("\n".join(lines) + "\n")
     sizes = ("--config", "small", "--workers", 4, "--sparse-workers", 1, "--unit", 8, "--batch", 64, "--precision", 8)
-    done = run(path, *sizes, "--split", 192, "--epochs", 1, "--lr", 1, "--json")
+    done = run(path, *sizes, "--split", 192, "--skip-zeros", "never", "--epochs", 1, "--lr", 1, "--json")
     rows = [re.split(r"  +", line.strip()) for line in done.stderr.splitlines()]
     first = rows.index(["worker", "columns", "nonzeros", "predicted µs a sample"])
     # By hand: 384 + 208 nonzeros and 80 of the bias, 5 ns each. Boards: 8 micro-batches of 4 chunks and 8 planes, and
@@ -224,6 +224,7 @@ def test_every_training_option_is_an_option():
         "--parallel": "model",
         "--shares": "auto",
         "--split": "none",
+        "--skip-zeros": "never",
         "--on-loss": "stop",
         "--merge": "4",
         "--staleness": 1,

@@ -149,6 +149,7 @@ def history(result):
         (False, {"loss": "huber", "epsilon": 0.3, "validation_fraction": 0.3}),
         (True, {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
         (False, {"loss": "tweedie", "tweedie_power": 1.3}),
+        (True, {"scaling": "maxabs", "skip_zeros": "always", "validation_fraction": 0.3}),
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):

@@ -14,6 +14,7 @@ from p4sgd.host.distributed import SINGLE_PROCESS
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.emulator import RemoteWorkers
 
@@ -83,6 +84,26 @@ class LosingDevice:
 
     def close(self):
         self.device.close()
+
+
+def test_workers_that_skip_zeros_get_others_units():
+    """The images of those that are left have directories, too, and then the units of all heat."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(90, 200)) * (rng.random((90, 200)) < 0.03)
+    data = Dataset(scipy.sparse.csr_array(x), np.where(x.sum(axis=1) > 0, 1.0, 0.0), "made")
+    options = TrainingOptions(**OPTIONS, unit=16)
+    whole = train(data, dataclasses.replace(options, skip_zeros="never"), open_device("emulator", CONFIG, 4))
+    device, units = LosingDevice({3: {1, 3}}), []
+
+    def note(record):
+        worker = device.workers[0]
+        assert worker.registers.get(registers.FORMAT, "directory")
+        units.append(worker.registers.get(registers.CHUNKS))
+
+    result = train(data, dataclasses.replace(options, skip_zeros="always"), device, on_epoch=note)
+    assert units == [2, 2, 4, 4, 4]  # of 13 units, on two engines
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
 
 
 def run(device, **options):
