@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
@@ -209,9 +209,9 @@ class LinePosition(wiring.Component):
         directory = Signal(self._config.line_bits, reset_less=True)
         number = Signal(range(count), reset_less=True)
         more = Signal()
+        words = Array(directory.word_select(place, DESCRIPTOR_BITS) for place in range(count))
         listed, first = (
-            data.View(_DESCRIPTOR, value)
-            for value in (directory.word_select(number, DESCRIPTOR_BITS), self.directory_line[:DESCRIPTOR_BITS])
+            data.View(_DESCRIPTOR, Value.cast(word)) for word in (words[number], self.directory_line[:DESCRIPTOR_BITS])
         )
         with m.If(self.start):
             m.d.sync += [
