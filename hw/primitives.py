@@ -7,8 +7,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.spec.fixed import Fixed
+from p4sgd.hw.spec.timing import TREE_RADIX, tree_latency
 
-__all__ = ["GATE", "AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate", "tree_latency"]
+__all__ = ["GATE", "AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate"]
 
 
 def _extend(value: Value, width: int) -> Value:
@@ -87,19 +88,6 @@ GATE = {"extract_reset": "yes"}
 """Attribute of a register behind a gate: it is 0 where a bit is not set. As the register's synchronous reset the gate
 takes no LUT. Without this attribute Vivado decides by heuristics whether it becomes one (UG901, EXTRACT_RESET)."""
 
-_RADIX = 3
-"""Numbers that one node adds. A LUT has inputs to spare for a third operand, so a ternary adder takes as many LUTs as a
-binary one (UG574, "Carry Logic"). A tree of them has half the nodes, so half the area, and 4 levels instead of 6 for 64
-terms."""
-
-
-def tree_latency(terms: int) -> int:
-    """Levels of an `AdderTree`, which are its latency in cycles: the least n with ``3**n >= terms``."""
-    levels = 0
-    while _RADIX**levels < terms:
-        levels += 1
-    return levels
-
 
 class AdderTree(wiring.Component):
     """Exact sum of ``terms`` signed numbers.
@@ -144,8 +132,8 @@ class AdderTree(wiring.Component):
         level: list[Value] = [self.i[index] for index in range(self.terms)]
         for depth in range(self.latency):
             sums: list[Value] = []
-            for node, first in enumerate(range(0, len(level), _RADIX)):
-                total = sum(level[first + 1 : first + _RADIX], start=level[first])
+            for node, first in enumerate(range(0, len(level), TREE_RADIX)):
+                total = sum(level[first + 1 : first + TREE_RADIX], start=level[first])
                 register = Signal.like(total, name=f"level{depth}_{node}", reset_less=True)
                 m.d.sync += register.eq(total)
                 sums.append(register)

@@ -43,7 +43,7 @@ SPACING_CYCLES = 11
 
 SUMS_CYCLES = 98
 """Cycles of a mini-batch in which a board of the configuration u280 reads no lines, less the precision: forward and
-backward pipelines, and 50 for the network (`p4sgd.hw.worker.timing`)."""
+backward pipelines, and 50 for the network (`p4sgd.hw.spec.timing`)."""
 
 
 def heat_order(heat: HeatArray, total: int) -> ColumnArray:
@@ -220,7 +220,7 @@ def _choose(
     for shard, share in zip(dense, shares, strict=True):
         chunks = np.ceil(np.ceil(hot * share) / shard.config.engines) * max(1, unit // shard.config.lanes)
         lines = np.maximum(lines, chunks * options.precision)
-    # As `mini_batch_cycles` of `p4sgd.hw.worker.timing`.
+    # As `mini_batch_cycles` of `p4sgd.hw.spec.timing`.
     spacing, micro_batches = np.maximum(lines, SPACING_CYCLES), options.batch // BANKS
     cycles = lines + (micro_batches - 1) * spacing + options.precision + SUMS_CYCLES
     if options.staleness:

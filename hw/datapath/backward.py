@@ -9,9 +9,10 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import AbsentChunks, kept_layout
-from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
+from p4sgd.hw.spec.timing import tree_latency
 
 __all__ = ["GRADIENT_BITS", "Gradient", "GradientPort"]
 

@@ -10,10 +10,11 @@ from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition, kept_layout
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.datapath.units import UnitAccumulator
-from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 from p4sgd.hw.spec.run import MAX_UNIT, UNIT_CHUNKS_BITS
+from p4sgd.hw.spec.timing import tree_latency
 
 __all__ = ["DotProduct"]
 

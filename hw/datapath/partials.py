@@ -7,9 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
-from p4sgd.hw.primitives import AdderTree, overflows, pipeline, tree_latency
+from p4sgd.hw.primitives import AdderTree, overflows, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
+from p4sgd.hw.spec.timing import tree_latency
 
 __all__ = ["PartialSum"]
 

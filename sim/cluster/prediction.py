@@ -1,6 +1,6 @@
 """Cycles of a run by cause, predicted without a simulation.
 
-`p4sgd.hw.worker.timing` says what a mini-batch takes. This adds up a run, with its end and with waits for slots, for a
+`p4sgd.hw.spec.timing` says what a mini-batch takes. This adds up a run, with its end and with waits for slots, for a
 worker whose memory keeps up and whose packets come through at once. It is an estimate, some cycles a mini-batch off
 (``tests/system/test_cycles.py``).
 """
@@ -9,7 +9,7 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
-from p4sgd.hw.worker.timing import backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.hw.spec.timing import backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
 __all__ = ["BOARDS_NETWORK", "network_cycles", "predict_cycles"]

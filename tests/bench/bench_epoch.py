@@ -2,7 +2,7 @@
 
     python tests/bench/bench_epoch.py [--batch 64] [--precision 8] [--network-ns 592] [--stale]
 
-Cycles are those of `p4sgd.hw.worker.timing`, which `tests/system/test_cycles.py` holds the simulated RTL to; the clock
+Cycles are those of `p4sgd.hw.spec.timing`, which `tests/system/test_cycles.py` holds the simulated RTL to; the clock
 is 250 MHz. The network's time, from a PARTIAL that leaves the last worker to the FULL that comes back, is the longer
 one of hw/net/README.md ("How long it takes"), with RS-FEC and the aggregator on an FPGA; it has not been measured. By
 default all 8 planes are read, as in training; fewer shorten the lines and not the network, which --stale hides.
@@ -16,7 +16,7 @@ from rich.table import Table
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import choose_unit
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 SHAPES = {
     "gisette": (6_000, 5_000),

@@ -19,7 +19,7 @@ train without a penalty.
 
 Few planes have an optimum of their own, which may be worse. The second table has the loss of the model file relative to
 the optimum, and the epochs until the loss on rounded features is within 1 % of the optimum of these features. The third
-has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.worker.timing` for one worker at
+has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.spec.timing` for one worker at
 250 MHz, with the network of `bench_epoch.py`, without the search for the learning rate, which runs on the host.
 
 diamonds and fair need files of other packages, see `support.sets`. A set takes a minute or two.
@@ -52,7 +52,7 @@ from p4sgd.host.training.rate import automatic_rate, largest_rate
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
     python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000] [--batch 64]
 
 All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch,
-and the time of the sums for each mini-batch, with 200 ns of network (`p4sgd.hw.worker.timing`). A sparse worker takes
+and the time of the sums for each mini-batch, with 200 ns of network (`p4sgd.hw.spec.timing`). A sparse worker takes
 `ENTRY_NS` for a nonzero, on one core, and if it is a process of its own `PACKETS_NS` for the packets of a sample. Heat,
 the number of samples that have a column, is that of the made data of these shapes, of up to so many samples; the last
 column has the split that the heat of 8 % of them suggests.
@@ -25,7 +25,7 @@ from p4sgd.host.training.heat import ENTRY_NS, Split, deal_by_heat
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 _NAMES = ("rcv1", "real-sim", "avazu", "criteo", "kdd12")
 _SAMPLE = 0.08

@@ -6,7 +6,7 @@ No hardware does so; hw/ZEROS.md has the design that is estimated here. A chunk 
 columns in the order of heat, takes P cycles unless it is 0 (*chunks*), or a cycle for each plane that has a 1
 (*lines*), and its part of the directory. All figures are modelled, on made data: lines are counted in them after
 scaling and rounding, mini-batch by mini-batch (`support.zero_lines`). Boards that pass over nothing take the cycles of
-the simulated RTL (`p4sgd.hw.worker.timing`). A sparse worker is a core without packets, as in bench_split.py. The split
+the simulated RTL (`p4sgd.hw.spec.timing`). A sparse worker is a core without packets, as in bench_split.py. The split
 is chosen anew in each case, by the same times; gains are over the split without skipping.
 """
 
@@ -29,7 +29,7 @@ from p4sgd.host.training.heat import ENTRY_NS, heat_order
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 ENTRIES = 32, 21
 """Chunks that a line of the directory lists: of 16 bits each, or of 24 with a bit for each plane."""

@@ -6,7 +6,7 @@ from p4sgd.host.distributed.merging import Passes
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES
-from p4sgd.hw.worker.timing import backward_cycles, forward_cycles
+from p4sgd.hw.spec.timing import backward_cycles, forward_cycles
 from p4sgd.sim.cluster.prediction import BOARDS_NETWORK
 
 __all__ = ["CHUNKS", "PRECISIONS", "hardware_passes"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 __all__ = ["Lines", "engines_of", "expected_chunks", "fixed_cycles", "nonzero_lines", "skipping_cycles"]
 

@@ -9,7 +9,7 @@ from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
-from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.hw.spec.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 from p4sgd.sim.cluster.protocol import MemoryTiming
 

@@ -22,7 +22,7 @@ from p4sgd.host.training.heat import (
     split_remarks,
 )
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY, SPARSE = WorkerConfig.tiny(), WorkerConfig.sparse_worker()

@@ -11,7 +11,7 @@ from support.zero_lines import Lines, engines_of, expected_chunks, fixed_cycles,
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.worker.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import mini_batch_cycles
 
 TINY = WorkerConfig.tiny()
 SAMPLES, COLUMNS = 48, 60

@@ -1,49 +1,72 @@
 """Cycles of a mini-batch, predicted from the latencies of the components.
 
-The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``). A mini-batch of B samples,
-C chunks an engine and precision P takes::
+The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``), and their terms to those of
+the components (``tests/hw/spec/test_latencies.py``). A mini-batch of B samples, C chunks an engine and precision P
+takes::
 
     (B/8)·C·P + forward + network + backward + chaining
 
 cycles, where ``network`` is from the PARTIAL that leaves the last worker to the FULL that comes back. The first term is
 the lines that are read. The others pass between the last line of a mini-batch and the first of the next. A worker with
 few slots waits within a mini-batch, too: if `WorkerConfig.in_flight` micro-batches take less time than a sum takes to
-come back. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each other at that distance.
+come back. Micro-batches of fewer than `UPDATE_SPACING` lines follow each other at that distance.
 """
 
-from p4sgd.hw.datapath.backward import Gradient
-from p4sgd.hw.datapath.forward import DotProduct
-from p4sgd.hw.datapath.loss import LossUnit
-from p4sgd.hw.datapath.model import Model
-from p4sgd.hw.datapath.partials import PartialSum
-from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
-__all__ = ["READER_LATENCY", "backward_cycles", "chaining_cycles", "forward_cycles", "mini_batch_cycles"]
+__all__ = [
+    "READER_LATENCY",
+    "TREE_RADIX",
+    "UPDATE_SPACING",
+    "backward_cycles",
+    "chaining_cycles",
+    "forward_cycles",
+    "mini_batch_cycles",
+    "tree_latency",
+]
 
 READER_LATENCY = 2
 """Cycles from the last beat at a memory port to its line, which come before `forward_cycles`."""
 
-_ENGINE_REGISTER = 1
-"""The register in which an engine takes deltas."""
+UPDATE_SPACING = 11
+"""Least cycles between gradients of the same chunk, so between micro-batches: the ten stages of the update of weights
+and the cycle in which it is read back."""
+
+TREE_RADIX = 3
+"""Numbers that one node of an adder tree adds. A LUT has inputs to spare for a third operand, so a ternary adder takes
+as many LUTs as a binary one (UG574, "Carry Logic"). A tree of them has half the nodes, so half the area, and 4 levels
+instead of 6 for 64 terms."""
+
+
+def tree_latency(terms: int) -> int:
+    """Levels of an adder tree, which are its latency in cycles: the least n with ``TREE_RADIX**n >= terms``."""
+    levels = 0
+    while TREE_RADIX**levels < terms:
+        levels += 1
+    return levels
 
 
 def forward_cycles(config: WorkerConfig) -> int:
     """Cycles from taking the last line of a micro-batch to its PARTIAL at the MAC."""
-    return DotProduct.latency(config) + PartialSum.latency(config) + Endpoint.TX_LATENCY
+    dot_product = 6 + tree_latency(config.lanes)  # weights are read (2), gated, added up (1 each), units summed (2)
+    partial_sum = 8 + tree_latency(config.engines)
+    sent = 1
+    return dot_product + partial_sum + sent
 
 
 def backward_cycles() -> int:
     """Cycles from FULL at the MAC to the first line of the backward pass."""
-    return Endpoint.RX_LATENCY + LossUnit.LATENCY + _ENGINE_REGISTER + Gradient.BEGIN_LATENCY
+    received, residual, taken, begun = 3, 6, 1, 2
+    return received + residual + taken + begun
 
 
 def chaining_cycles(precision: int) -> int:
     """Cycles from the first line of the last backward pass to the first line of the next mini-batch's forward pass.
 
-    These are all planes of the first chunk, its gradient, its update, and the credit of the `Scoreboard`.
+    These are all planes of the first chunk, its gradient, its update, and the credit of the scoreboard.
     """
-    return precision - 1 + Gradient.LATENCY + Model.WRITE_LATENCY + 1
+    gradient, update, credit = 5, UPDATE_SPACING - 1, 1
+    return precision - 1 + gradient + update + credit
 
 
 def mini_batch_cycles(
@@ -63,7 +86,7 @@ def mini_batch_cycles(
         Staleness: two mini-batches are under way at once, so the average is half of what one takes, but at least the
         time of its lines.
     """
-    spacing = max(chunks * precision, Model.UPDATE_SPACING)
+    spacing = max(chunks * precision, UPDATE_SPACING)
     lines = chunks * precision + (batch // BANKS - 1) * spacing
     whole = lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
     return max(batch // BANKS * spacing, whole / 2) if stale else whole
