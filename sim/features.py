@@ -11,13 +11,14 @@ from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import kernels
 from p4sgd.sim.dense import DenseFeatures, Lines
+from p4sgd.sim.directories import Directories
 from p4sgd.sim.model import Features, Model
 from p4sgd.sim.sorting import sort_words
 from p4sgd.sim.sparse import Entries, SparseFeatures
 
 __all__ = ["Features", "Model", "Source", "shared_features"]
 
-Source: TypeAlias = Lines | Entries
+Source: TypeAlias = Lines | Directories | Entries
 """Features of a worker as its memory has them."""
 
 _SPARSE = 0.05
@@ -31,14 +32,15 @@ _LEAST = 1 << 12
 
 
 def shared_features(sources: Sequence[Source]) -> Features:
-    """The features of these workers, all with lines or all with entries; those that someone still has, if any.
+    """The features of these workers, which all have sources of a kind; those that someone still has, if any.
 
-    So lines are decoded, and entries checked and merged, only once. Lines of which most features are 0 become entries.
+    So lines are decoded, and entries checked and merged, only once. Lines of which most features are 0 become entries,
+    and so do all lines with directories.
 
     Raises
     ------
     ValueError
-        See `Entries.check`.
+        See `Entries.check` and `Directories.entries`.
     """
     # While an object lives, so do its sources, and no other arrays have their addresses.
     identity = tuple(each.identity for each in sources)
@@ -46,9 +48,10 @@ def shared_features(sources: Sequence[Source]) -> Features:
     if found is None:
         lines = [each for each in sources if isinstance(each, Lines)]
         entries = [each for each in sources if isinstance(each, Entries)]
-        assert not (lines and entries)
         for each in entries:
             each.check()
+        entries += [each.entries() for each in sources if isinstance(each, Directories)]
+        assert len(sources) in (len(lines), len(entries))
         if lines and _are_sparse(lines):
             entries = [_find_entries(each) for each in lines]
         found = _shared[identity] = SparseFeatures(entries) if entries else DenseFeatures(lines)

@@ -22,7 +22,7 @@ from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
@@ -72,8 +72,13 @@ class WorkerImage(Protocol):
         ...
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8); of a
-        sparse worker, what is in that memory: uint8 (bytes,)."""
+        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), or with
+        directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
+        ...
+
+    @property
+    def starts(self) -> IntArray | None:
+        """Lines of each engine before each micro-batch if the layout has directories: int64 (engines, T + 1)."""
         ...
 
 
@@ -276,6 +281,7 @@ class Session:
                 stored=form.stored,
                 signed=int(form.signed),
                 unit_chunks=image.layout.unit_chunks_field,
+                directory=int(image.layout.directory),
             )
             client.write(registers.CHUNKS, value=image.layout.chunks)
             client.write(registers.MICRO_BATCHES, value=count)
@@ -324,8 +330,13 @@ class Session:
 
     def _divide(self, mini_batches: int, merged: int) -> None:
         """Have runs of so many mini-batches, and packets of so many micro-batches."""
-        for client in self._clients:
+        assert self._settings is not None
+        read = mini_batches * self._settings.micro_batches
+        for client, image in zip(self._clients, self._images, strict=True):
             client.write(registers.MINI_BATCHES, value=mini_batches)
+            if image.starts is not None:
+                for engine, lines in enumerate(image.starts[:, read].tolist()):
+                    client.write_pair(registers.lines_count(engine), lines)
             if self.limit.most:
                 client.write(registers.MERGE, value=merged)
 
@@ -534,8 +545,16 @@ class Session:
                     f"the settings read {settings.batch * settings.mini_batches} samples, the image has "
                     f"{BANKS * layout.micro_batches}"
                 )
+            longest = None
+            if image.starts is not None:
+                if form.precision != form.stored:
+                    raise UserError(
+                        f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: "
+                        f"store no more planes than are read, or leave --skip-zeros always out"
+                    )
+                longest = int(np.diff(image.starts).max())  # directories are not kept, so it may be less
             try:
-                replace(settings, chunks=layout.chunks).check_fits(worker.config)
+                replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)
             except ValueError as error:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:

@@ -41,6 +41,7 @@ class _Image:
     q: IntArray
     exempt: None = None
     importances: ClassVar[None] = None
+    starts: ClassVar[None] = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """As `p4sgd.host.devices.session.WorkerImage.lines`."""

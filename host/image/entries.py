@@ -11,12 +11,15 @@ from p4sgd.host.image.file import EntryBlock, Image
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
+from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.directories import Directories
 from p4sgd.sim.sorting import sort_words
 
 __all__ = [
     "EntryStore",
     "Values",
+    "directories_of",
     "entries_of",
     "entry_block",
     "entry_places",
@@ -94,11 +97,27 @@ def entry_block(words: npt.NDArray[np.uint64], micro_batches: int) -> EntryBlock
 
 
 def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
-    """Micro-batch (from 0), key and value of each entry of some micro-batches of a sparse image."""
+    """Micro-batch (from 0), key and value of each entry of some micro-batches, of an image that is made of entries."""
+    if image.shard.directory:
+        entries = directories_of(image, which).entries()
+        counts = np.diff(entries.starts)
+        return np.repeat(np.arange(counts.size), counts), entries.keys, entries.values
     starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
     edges = starts[which.start : which.stop + 1]
     own = slice(int(edges[0]), int(edges[-1]))
     return np.repeat(np.arange(edges.size - 1), np.diff(edges)), keys[own], values[own]
+
+
+def directories_of(image: Image, which: slice | None = None) -> Directories:
+    """The lines of some micro-batches of an image with directories, by default of all."""
+    layout, starts, ports = image.layout, image.starts, image.layout.config.ports
+    assert starts is not None
+    which = slice(0, layout.micro_batches) if which is None else which
+    edges = starts[:, [which.start, which.stop]].tolist()
+    parts = tuple(part[slice(*edges[number // ports])] for number, part in enumerate(image.port_lines))
+    form = FeatureFormat(layout.stored, layout.stored, image.signed)
+    room = layout.config.line_fifo_depth
+    return Directories(parts, which.stop - which.start, layout.chunks, room, form, layout.unit_lanes)
 
 
 def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:

@@ -16,8 +16,9 @@ bytes  content
 The sections are ``lines0`` … (one for each memory port of each engine; of a sparse worker ``starts``, ``keys`` and
 ``values``), ``labels`` (int32), ``offset`` and ``scale`` (float64), by which the shard's features were scaled:
 a = (x − offset) · scale, before whitening, if any; ``units`` (int64), the numbers of its units; ``columns`` (int64),
-its features among those of the data, if the job has another order; and ``importances`` (int32), if samples have
-weights. All numbers are little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
+its features among those of the data, if the job has another order; ``importances`` (int32), if samples have weights;
+and ``starts`` (int64), the lines of each engine before each micro-batch, if there are directories. All numbers are
+little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -59,6 +60,9 @@ MAGIC = b"P4SGDIMG"
 
 FORMAT_VERSION = 5
 """Increased whenever a reader of the old version would misread the new one."""
+
+DIRECTORY_VERSION = 6
+"""Version of an image with directories; others stay what they were."""
 
 PAGE = 4096
 """Sections begin at multiples of this many bytes."""
@@ -101,6 +105,8 @@ class Shard:
     placed
         int32 (features,): which features of the data are its own, if those of the job are in another order than those
         of the data; else ``None``. The bias comes last.
+    directory
+        Whether its image leaves out lines of zeros, of which directories tell.
     """
 
     worker: int
@@ -109,6 +115,12 @@ class Shard:
     unit: int
     total: int
     placed: ColumnArray | None = None
+    directory: bool = False
+
+    @property
+    def lists_values(self) -> bool:
+        """Whether its image is made of a list of what is not 0, so that zeros must stay zeros."""
+        return self.config.sparse or self.directory
 
     @property
     def features(self) -> int:
@@ -118,7 +130,7 @@ class Shard:
 
     def layout(self, samples: int, stored: int) -> ImageLayout:
         """Layout of its image of so many samples and planes."""
-        return ImageLayout(self.config, self.features, samples, stored, self.unit)
+        return ImageLayout(self.config, self.features, samples, stored, self.unit, self.directory)
 
     @property
     def columns(self) -> IntArray | ColumnArray | slice:
@@ -187,12 +199,16 @@ class Image:
         float64 (features,), without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if
         any. Either may be a view of one number, see `p4sgd.host.data.Scaling`.
     port_lines
-        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8); of a sparse worker, what is in
-        each memory: uint8 (bytes,). If there is a file, they are read-only maps of it.
+        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8), or with directories
+        (lines, 8/ports, lanes/8); of a sparse worker, what is in each memory: uint8 (bytes,). If there is a file, they
+        are read-only maps of it.
     path
         The file, if there is one.
     room
-        Most entries of a sparse worker, as long as they are not there.
+        Most entries that the image is made of, if it is made of entries and as long as these are not there.
+    starts
+        Lines of each engine before each micro-batch, those of directories included, if there are any: int64
+        (engines, T + 1).
     """
 
     layout: ImageLayout
@@ -208,6 +224,7 @@ class Image:
     path: Path | None = None
     room: int = 0
     importances: npt.NDArray[np.int32] | None = None
+    starts: IntArray | None = None
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
@@ -221,8 +238,10 @@ class Image:
 
     @property
     def lines_bytes(self) -> int:
-        """Bytes of all lines, or of all entries at most."""
-        if self.shard.config.sparse:
+        """Bytes of all lines, or of all entries at most, as long as lines with directories are not counted."""
+        if self.starts is not None:
+            return int(self.starts[:, -1].sum()) * self.layout.config.line_bytes
+        if self.shard.lists_values:
             return 8 * (self.layout.micro_batches + 1) + 5 * self.room
         return self.layout.config.labels_memory * self.layout.lines_bytes
 
@@ -258,7 +277,7 @@ class ImageWriter:
     file
         A new file, opened for reading and writing; the caller closes it.
     image
-        The image, complete except for its lines.
+        The image, complete except for its lines; with directories they are counted (``starts``).
     written
         To continue a file: the value of `written` at that point.
     """
@@ -274,8 +293,8 @@ class ImageWriter:
                 self._written[name], self._checksums[name] = size, checksum
             return
         for name, values in _small_sections(image).items():
-            self._append(name, values.astype(self._sections[name]["dtype"]).view(np.uint8))
-        if "starts" in self._sections:
+            self._append(name, values.astype(self._sections[name]["dtype"]).reshape(-1).view(np.uint8))
+        if image.shard.config.sparse:
             self._append("starts", np.zeros(8, np.uint8))
 
     @staticmethod
@@ -288,8 +307,8 @@ class ImageWriter:
         """Progress: bytes written to each section, and their CRC-32."""
         return {name: (size, self._checksums[name]) for name, size in self._written.items()}
 
-    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
-        """Append some micro-batches: their lines, uint8 (engines · ports, T, C, S, 8/ports, lanes/8), or entries."""
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
+        """Append some micro-batches: the lines of each memory, as ``Image.port_lines`` has them, or entries."""
         if isinstance(part, EntryBlock):
             ends = self._written["values"] + np.cumsum(part.counts)
             for name, values in (("starts", ends), ("keys", part.keys), ("values", part.values)):
@@ -312,7 +331,8 @@ class ImageWriter:
             section["crc32"] = f"{self._checksums[name]:08x}"
         text = _encode(self._header)
         self._file.seek(0)
-        self._file.write(_START.pack(MAGIC, FORMAT_VERSION, len(text), zlib.crc32(text)) + text)
+        version = DIRECTORY_VERSION if "directory" in self._header else FORMAT_VERSION
+        self._file.write(_START.pack(MAGIC, version, len(text), zlib.crc32(text)) + text)
         self._file.truncate(_total(self._sections))
 
     def _append(self, name: str, data: npt.NDArray[np.uint8]) -> None:
@@ -335,6 +355,8 @@ def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
     }
     if image.importances is not None:
         small["importances"] = image.importances
+    if image.starts is not None:
+        small["starts"] = image.starts
     if shard.placed is not None:
         small["columns"] = shard.placed.astype(np.int64)
     return small
@@ -348,8 +370,11 @@ def _header(image: Image) -> dict[str, Any]:
         entries = (image.room,)
         shapes = {"starts": ("<i8", (layout.micro_batches + 1,)), "keys": ("<u4", entries), "values": ("|u1", entries)}
     else:
-        lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
-        shapes = dict.fromkeys(lines, ("|u1", layout.lines_shape))
+        config, memories = layout.config, range(layout.config.labels_memory)
+        shapes = {f"lines{number}": ("|u1", layout.lines_shape) for number in memories}
+        if image.starts is not None:
+            lines, rest = np.repeat(image.starts[:, -1], config.ports).tolist(), layout.lines_shape[-2:]
+            shapes = {f"lines{number}": ("|u1", (lines[number], *rest)) for number in memories}
     shapes |= {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in _small_sections(image).items()
     }
@@ -365,6 +390,7 @@ def _header(image: Image) -> dict[str, Any]:
     }
     header = {
         "config": dataclasses.asdict(layout.config),
+        **({"directory": True} if layout.directory else {}),
         "features": layout.features,
         "padded_samples": layout.samples,
         "stored": layout.stored,
@@ -443,10 +469,10 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             if len(start) < _START.size or not start.startswith(MAGIC):
                 raise UserError(f"{path}: not an image file of p4sgd")
             _, version, length, checksum = _START.unpack(start)
-            if version != FORMAT_VERSION:
+            if version not in (FORMAT_VERSION, DIRECTORY_VERSION):
                 raise UserError(
-                    f"{path}: is an image file of version {version}, this p4sgd reads version {FORMAT_VERSION}: "
-                    f"prepare the data again"
+                    f"{path}: is an image file of version {version}, this p4sgd reads versions {FORMAT_VERSION} and "
+                    f"{DIRECTORY_VERSION}: prepare the data again"
                 )
             text = file.read(length)
             if len(text) != length or zlib.crc32(text) != checksum:
@@ -467,7 +493,8 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
                 raise UserError(f"{path}: {name} is damaged: prepare the data again")
     config, units = WorkerConfig(**header["config"]), arrays["units"].astype(np.int64, copy=False)
     placed = arrays["columns"].astype(np.int32) if "columns" in arrays else None
-    shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed)
+    directory = header.get("directory", False)
+    shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed, directory)
     scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
     return Image(
         layout=shard.layout(header["padded_samples"], header["stored"]),
@@ -482,6 +509,7 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         port_lines=_memories(arrays, config),
         path=path,
         importances=arrays["importances"].astype(np.int32, copy=False) if "importances" in arrays else None,
+        starts=arrays["starts"].astype(np.int64, copy=False) if directory else None,
     )
 
 

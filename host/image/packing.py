@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
+from p4sgd.host.image.directories import DirectoryPacker
 from p4sgd.host.image.entries import EntryStore, Values, entry_block, entry_places, own_words
 from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file, open_image
 from p4sgd.host.precondition import Whitening
@@ -162,7 +163,7 @@ def prepare_images(
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     counts = None
-    if any(shard.config.sparse for shard in shards):
+    if any(shard.lists_values for shard in shards):
         counts = scaling.heat if isinstance(scaling, Scaling) else None
         counts = _count_values(data) if counts is None else counts
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
@@ -192,13 +193,13 @@ def plan_images(
     labels, scaling, shards, stored, batch, importances
         See `prepare_images`.
     counts
-        int (features,): how many values of each column are not 0; needed for sparse workers.
+        int (features,): how many values of each column are not 0; needed for workers whose images list them.
 
     Raises
     ------
     UserError
-        If the batch is no multiple of 8, if there are more planes than the hardware has, or if a sparse worker's zeros
-        would become other numbers.
+        If the batch is no multiple of 8, if there are more planes than the hardware has, or if zeros that an image
+        leaves out would become other numbers.
     """
     if batch < BANKS or batch % BANKS:
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
@@ -207,8 +208,8 @@ def plan_images(
     padded_samples = -(-labels.size // batch) * batch
     padded_labels = pad_samples(labels, padded_samples)
     padded_importances = None if importances is None else pad_samples(importances, padded_samples)
-    if any(shard.config.sparse for shard in shards):
-        _check_zeros(scaling, stored)
+    if any(shard.lists_values for shard in shards):
+        _check_zeros(scaling, stored, sparse=any(shard.config.sparse for shard in shards))
     planned = [
         Image(
             layout=shard.layout(padded_samples, stored),
@@ -226,13 +227,13 @@ def plan_images(
         for shard in shards
     ]
     return [
-        dataclasses.replace(image, room=_room(image, counts)) if image.shard.config.sparse else image
+        dataclasses.replace(image, room=_room(image, counts)) if image.shard.lists_values else image
         for image in planned
     ]
 
 
 def _room(image: Image, counts: HeatArray | None) -> int:
-    """Most entries of a sparse worker: every sample may have the bias."""
+    """Most entries of a worker: every sample may have the bias."""
     assert counts is not None
     return int(image.shard.take(counts).sum()) + image.samples * image.has_bias
 
@@ -266,18 +267,23 @@ def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRank
     return int(data.communicator.all_sum(totals)[ranks.rank])
 
 
-def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
+def _check_zeros(scaling: Scaling | Whitening, stored: int, *, sparse: bool) -> None:
     if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
-        raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind)
+        raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind, sparse=sparse)
 
 
-def zeros_error(scaling: str | None) -> UserError:
-    """The error of a scaling, or of whitening (``None``), that sparse workers cannot do."""
+def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
+    """The error of a scaling, or of whitening (``None``), that sparse workers, or dense ones that skip zeros, cannot
+    do."""
     kind, remedy = (
         ("whitening", "leave --precondition out")
         if scaling is None
         else (f"the scaling {scaling}", "use the scaling maxabs or none")
     )
+    if not sparse:
+        return UserError(
+            f"{kind} makes zeros other numbers, so none can be skipped: {remedy}, or leave --skip-zeros always out"
+        )
     return UserError(
         f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: {remedy}, or use dense "
         f"workers (neither --config sparse nor --parallel data)"
@@ -286,7 +292,7 @@ def zeros_error(scaling: str | None) -> UserError:
 
 LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
 """For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
-lanes/8), or entries."""
+lanes/8), or entries, of which lines with directories are made, too."""
 
 
 def store_images(
@@ -322,8 +328,12 @@ def store_images(
     """
     if directory is not None:
         return _in_files(images, blocks, directory)
-    raise_on_all(communicator, partial(_check_room, images, name, remedy))
-    return _in_memory(images, blocks)
+
+    def check(images: Sequence[Image]) -> None:
+        raise_on_all(communicator, partial(_check_room, images, name, remedy))
+
+    check(images)
+    return _in_memory(images, blocks, check)
 
 
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
@@ -341,7 +351,7 @@ def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
     available = available_memory()
     if available is not None and needed > available:
         features = own[0].shard.total - own[0].bias
-        zeros = "" if all(image.shard.config.sparse for image in own) else ", zeros included,"
+        zeros = "" if all(image.shard.lists_values for image in own) else ", zeros included,"
         raise UserError(
             f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
             f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: "
@@ -365,12 +375,25 @@ def available_memory() -> int | None:
         return free
 
 
-def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
+def _in_memory(own: Sequence[Image], blocks: LineBlocks, check: Callable[[Sequence[Image]], None]) -> list[Image]:
+    stores = [EntryStore(image) if image.shard.lists_values else _LineStore(image) for image in own]
     for block in blocks:
         for part, store in zip(block, stores, strict=True):
             store.append(part)
-    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
+    arrays = [store.arrays for store in stores]
+    packers = [
+        DirectoryPacker(part, image.layout) if image.shard.directory else None
+        for part, image in zip(arrays, own, strict=True)
+    ]
+    counted = [
+        image if packer is None else dataclasses.replace(image, starts=packer.starts)
+        for image, packer in zip(own, packers, strict=True)
+    ]
+    check([image for image in counted if image.starts is not None])
+    return [
+        dataclasses.replace(image, port_lines=part if packer is None else packer.lines())
+        for image, part, packer in zip(counted, arrays, packers, strict=True)
+    ]
 
 
 class _LineStore:
@@ -397,14 +420,24 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
         raise write_error(directory, error) from error
     paths = [image_file(directory, image.shard.worker) for image in own]
     with contextlib.ExitStack() as files:
+
+        def write(image: Image, path: Path) -> ImageWriter:
+            return ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
+
+        # How many lines there are with directories is known when all entries are.
         writers = [
-            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
+            EntryStore(image) if image.shard.directory else write(image, path)
             for path, image in zip(paths, own, strict=True)
         ]
         for block in blocks:
             for part, writer in zip(block, writers, strict=True):
                 writer.append(part)
-        for writer in writers:
+        for path, image, writer in zip(paths, own, writers, strict=True):
+            if isinstance(writer, EntryStore):
+                packer = DirectoryPacker(writer.arrays, image.layout)
+                writer = write(dataclasses.replace(image, starts=packer.starts), path)
+                for lines in packer:
+                    writer.append(lines)
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
@@ -440,13 +473,13 @@ class PackedBlocks:
     sample_ranks: SampleRanks | None = None
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
-        ranks, sparse = self.data.communicator, [image.shard.config.sparse for image in self.images]
+        ranks, listed = self.data.communicator, [image.shard.lists_values for image in self.images]
         own = self._own
         values, width = _BLOCK_VALUES, self.data.feature_count + 1
-        if all(sparse):  # temporaries take some 80 bytes an entry
+        if all(listed):  # temporaries take some 80 bytes an entry
             values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
         step = max(1, values // (BANKS * width)) * BANKS * ranks.size
-        places = [entry_places(image) for image in self.images] if any(sparse) else []
+        places = [entry_places(image) for image in self.images] if any(listed) else []
         # A quantised sample without stored features.
         blank = np.zeros(self.images[0].shard.total, np.uint8)
         blank[: self.data.feature_count] = self._quantize(self.scaling.zero)
@@ -454,31 +487,31 @@ class PackedBlocks:
         for first in range(0, self.padded_samples, step):
             which, samples = slice(first, first + step), min(step, self.padded_samples - first)
             held = self.data.local_features(which)
-            lines = iter(() if all(sparse) else self._dense(held, blank, which))
-            entries = iter(self._sparse(held, blank, which, places) if any(sparse) else ())
+            lines = iter(() if all(listed) else self._dense(held, blank, which))
+            entries = iter(self._listed(held, blank, which, places) if any(listed) else ())
             yield [
                 entry_block(next(entries), samples // BANKS)
-                if image.shard.config.sparse
+                if image.shard.lists_values
                 else _pack(next(lines), samples, image.layout)
                 for image in own
             ]
 
     def _dense(self, features: Features, blank: npt.NDArray[np.uint8], which: slice) -> list[npt.NDArray[np.uint8]]:
-        """Features of a block for the dense workers of this process, quantised: uint8 (samples, features) for each."""
+        """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
         block = np.empty((features.shape[0], blank.size), np.uint8)
         block[:] = blank
         self._fill(block, features)
-        parts = [block[:, slice(0) if image.shard.config.sparse else image.shard.columns] for image in self.images]
+        parts = [block[:, slice(0) if image.shard.lists_values else image.shard.columns] for image in self.images]
         return [part for part in self.data.redistribute(parts, which) if part.shape[1]]
 
-    def _sparse(
+    def _listed(
         self, features: Features, blank: npt.NDArray[np.uint8], which: slice, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
-        """Entries of a block for the sparse workers of this process: `own_words` of each."""
+        """Entries of a block for the other workers of this process: `own_words` of each."""
         values, ranks = self._values(features, self.data.places(which), blank), self.data.communicator
         if self.sample_ranks is None:
             words = [
-                own_words(values, place, self._stored) if image.shard.config.sparse else np.empty(0, np.uint64)
+                own_words(values, place, self._stored) if image.shard.lists_values else np.empty(0, np.uint64)
                 for image, place in zip(self.images, places, strict=True)
             ]
         else:
@@ -487,7 +520,7 @@ class PackedBlocks:
         if ranks.size > 1:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
-        return [part for part, image in zip(words, self._own, strict=True) if image.shard.config.sparse]
+        return [part for part, image in zip(words, self._own, strict=True) if image.shard.lists_values]
 
     def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
         """The quantised values of some samples that are not 0, the bias included; ``places`` are those samples."""

@@ -63,7 +63,7 @@ def redeal_images(
     offset, scale = join_scaling(images)
     units = np.concatenate([shard.units for shard in shards[own]])
     needed = [image for image in images if np.isin(image.shard.units, units).any()]
-    counts = _count_values(needed) if any(shard.config.sparse for shard in shards[own]) else None
+    counts = _count_values(needed) if any(shard.lists_values for shard in shards[own]) else None
     new = [
         dataclasses.replace(
             known,
@@ -74,7 +74,8 @@ def redeal_images(
             scale=shard.take(scale),
             port_lines=(),
             path=None,
-            room=int(shard.take(counts).sum()) if counts is not None and shard.config.sparse else 0,
+            room=int(shard.take(counts).sum()) if counts is not None and shard.lists_values else 0,
+            starts=None,
         )
         for shard in shards[own]
     ]
@@ -92,7 +93,8 @@ def same_lines(ours: Shard, theirs: Shard) -> bool:
     """Whether two workers have the same lines in the same memories."""
     here, there = ours.config, theirs.config
     return np.array_equal(ours.units, theirs.units) and (
-        (here.engines, here.ports, here.lanes, here.sparse) == (there.engines, there.ports, there.lanes, there.sparse)
+        (here.engines, here.ports, here.lanes, here.sparse, ours.directory)
+        == (there.engines, there.ports, there.lanes, there.sparse, theirs.directory)
     )
 
 
@@ -117,6 +119,8 @@ def _width(image: Image) -> int:
     """Values of a sample in a worker's memory, about."""
     if image.shard.config.sparse:
         return 1 + image.lines(2).size // image.layout.samples
+    if image.starts is not None:  # a line has some 1 in some 8 samples
+        return 1 + int(image.starts[:, -1].sum()) // image.layout.micro_batches
     return image.shard.features
 
 
@@ -130,8 +134,8 @@ class _Redealt:
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         known = self.images[0]
         total, micro_batches = known.shard.total, known.layout.micro_batches
-        if any(image.shard.config.sparse for image in (*self.images, *self.own)):
-            new = [image.shard.features for image in self.own if not image.shard.config.sparse]
+        if any(image.shard.lists_values for image in (*self.images, *self.own)):
+            new = [image.shard.features for image in self.own if not image.shard.lists_values]
             places = [entry_places(image) for image in self.own]
             for which in _blocks(micro_batches, max([sum(map(_width, self.images)), *new])):
                 values = Values.join([_values(image, which) for image in self.images])
@@ -146,7 +150,7 @@ class _Redealt:
 
 def _values(image: Image, which: slice) -> Values:
     """What is not 0 in some micro-batches of a worker."""
-    if image.shard.config.sparse:
+    if image.shard.lists_values:
         micro_batches, keys, values = entries_of(image, which)
         rows, columns = BANKS * micro_batches + keys % BANKS, places_of(image, keys)
     else:
@@ -163,7 +167,7 @@ def _pack(
     """A new image's lines or entries, from all values of some micro-batches; ``places`` from `entry_places`."""
     micro_batches = which.stop - which.start
     block = entry_block(own_words(values, places, image.layout.stored), micro_batches)
-    if image.shard.config.sparse:
+    if image.shard.lists_values:
         return block
     q = np.zeros((BANKS * micro_batches, image.shard.features), np.uint8)
     rows = BANKS * np.repeat(np.arange(micro_batches), block.counts) + block.keys % BANKS

@@ -23,6 +23,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.weights import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
+from p4sgd.host.image.entries import directories_of
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
@@ -45,7 +46,7 @@ __all__ = [
 
 
 def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
-    """The features of this process's workers, dense and sparse ones apart: the places of their images, and theirs.
+    """The features of this process's workers, those of each kind together: the places of their images, and theirs.
 
     While they are kept, `quantised_activations` need not decode them.
 
@@ -56,15 +57,17 @@ def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple
     form
         Format of the features, with the planes that are read.
     """
+    sources = [_source(image, form) for image in images]
     groups = []
-    for sparse in (False, True):
-        places = [place for place, image in enumerate(images) if image.shard.config.sparse == sparse]
-        if places:
-            groups.append((places, shared_features([_source(images[place], form) for place in places])))
+    for kind in {type(source): None for source in sources}:
+        places = [place for place, source in enumerate(sources) if isinstance(source, kind)]
+        groups.append((places, shared_features([sources[place] for place in places])))
     return groups
 
 
 def _source(image: Image, form: FeatureFormat) -> Source:
+    if image.shard.directory:
+        return directories_of(image)
     layout = image.layout
     memories = [image.lines(number) for number in range(layout.config.labels_memory)]
     if not layout.config.sparse:

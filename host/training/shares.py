@@ -185,6 +185,7 @@ class _Blank:
     signed: bool = False
     exempt: None = None
     importances: ClassVar[None] = None
+    starts: ClassVar[None] = None
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:

@@ -120,7 +120,9 @@ def most_chunks(config: WorkerConfig, precision: int, *, stale: bool = False) ->
     return min(config.chunks // 2 if stale else config.chunks, config.line_fifo_depth // precision)
 
 
-def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False) -> None:
+def check_capacity(
+    config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False, lines: int | None = None
+) -> None:
     """Check that an engine has room for the weights and for the lines of a micro-batch.
 
     A sparse worker has no lines, and keeps old weights beside the new ones without a loss of room.
@@ -131,6 +133,9 @@ def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: 
         Configuration of the worker.
     chunks, precision, stale
         As in `RunSettings` and `FeatureFormat`.
+    lines
+        The most lines that a micro-batch has on an engine, if the image has directories; else there are
+        ``chunks · precision``.
 
     Raises
     ------
@@ -150,11 +155,14 @@ def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: 
             f"staleness keeps two versions of the weights: there are {chunks} chunks an engine, this configuration "
             f"holds {config.chunks // 2} of them twice: use more workers, a larger configuration or no staleness"
         )
-    lines = chunks * precision
+    what = f"a micro-batch has {lines} lines an engine"
+    if lines is None:
+        lines = chunks * precision
+        what = f"a micro-batch has {lines} lines an engine ({chunks} chunks × precision {precision})"
     if lines > config.line_fifo_depth:
         raise ValueError(
-            f"a micro-batch has {lines} lines an engine ({chunks} chunks × precision {precision}), the line FIFO holds "
-            f"{config.line_fifo_depth}: use more workers, a lower precision or a larger configuration"
+            f"{what}, the line FIFO holds {config.line_fifo_depth}: use more workers, a lower precision or a larger "
+            f"configuration"
         )
 
 
@@ -308,9 +316,9 @@ class RunSettings:
         """Largest magnitude of this run's partial activations."""
         return partial_limit(self.workers)
 
-    def check_fits(self, config: WorkerConfig) -> None:
+    def check_fits(self, config: WorkerConfig, lines: int | None = None) -> None:
         """Check that a worker of this configuration can do the run; see `check_capacity`."""
-        check_capacity(config, self.chunks, self.features.precision, stale=self.stale)
+        check_capacity(config, self.chunks, self.features.precision, stale=self.stale, lines=lines)
 
 
 VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction

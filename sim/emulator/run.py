@@ -15,6 +15,7 @@ from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden, kernels
 from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.dense import Lines
+from p4sgd.sim.directories import Directories
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 from p4sgd.sim.features import Model, Source, shared_features
 from p4sgd.sim.sparse import Entries, SparseFeatures
@@ -23,7 +24,7 @@ __all__ = ["Inputs", "Run", "read_settings"]
 
 
 class Run:
-    """A run of workers whose settings, labels and tables are the same, all dense or all sparse.
+    """A run of workers whose settings, labels and tables are the same, and the form of their features.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Run:
     Raises
     ------
     EmulatorError
-        If a sparse worker's memory has no list of entries.
+        If a sparse worker's memory has no list of entries, or if directories are not as they must be.
     """
 
     def __init__(self, inputs: Sequence["Inputs"], ranks: SampleRanks | None = None) -> None:
@@ -155,7 +156,13 @@ class Inputs:
         self.labels, self.importances = unpack_labels(labels, weighted=weighted)
         if IMPORTANCE.one < self.importances.max(initial=0) or self.importances.min(initial=0) < 0:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
-        self.source: Source = self._entries(total) if config.sparse else self._lines(total)
+        self.source: Source
+        if config.sparse:
+            self.source = self._entries(total)
+        elif get(spec.FORMAT, "directory"):
+            self.source = self._directories(total)
+        else:
+            self.source = self._lines(total)
 
     def _lines(self, micro_batches: int) -> Lines:
         settings, config, worker = self.settings, self.worker.config, self.worker
@@ -169,6 +176,21 @@ class Inputs:
             for port in range(config.ports)
         )
         return Lines(parts, settings.features, settings.unit)
+
+    def _directories(self, micro_batches: int) -> Directories:
+        settings, config, worker = self.settings, self.worker.config, self.worker
+        parts = []
+        for engine in range(config.engines):
+            low, high = (worker.registers.get(register) for register in spec.lines_count(engine))
+            shape = low | high << 32, BANKS // config.ports, config.lanes // 8
+            for port in range(config.ports):
+                content = worker.memory(
+                    engine * config.ports + port, spec.lines_address(engine, port), shape[0] * config.port_bytes
+                )
+                parts.append(content.reshape(shape))
+        return Directories(
+            tuple(parts), micro_batches, settings.chunks, config.line_fifo_depth, settings.features, settings.unit
+        )
 
     def _entries(self, micro_batches: int) -> Entries:
         settings, config = self.settings, self.worker.config
@@ -220,7 +242,11 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             stale=bool(get(spec.RUN, "stale")),
             weighted=bool(get(spec.LABEL_MODE, "weighted")),
         )
-        settings.check_fits(worker.config)
+        directory = get(spec.FORMAT, "directory")
+        if directory and form.precision != form.stored:
+            raise ValueError("a run of an image with directories reads all planes")
+        # Directories themselves tell how many lines there are.
+        settings.check_fits(worker.config, 0 if directory else None)
     except ValueError as error:
         raise EmulatorError(f"worker {worker.index}: {error}") from error
     return settings, get(spec.PARTIAL_LIMIT)

@@ -13,6 +13,7 @@ class RandomImage:
     signed = False
     importances = None
     exempt = None
+    starts = None
 
     def __init__(self, layout: ImageLayout, seed: int) -> None:
         rng = np.random.default_rng(seed)

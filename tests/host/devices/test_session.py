@@ -38,12 +38,16 @@ class FakeImage:
     exempt: tuple[int, int, int] | None = None
     importances: np.ndarray | None = None
 
+    @property
+    def starts(self):
+        return self.layout.pack_directories(self.q)[1] if self.layout.directory else None
+
     def lines(self, number):
-        return self.layout.pack_lines(self.q)[number]
+        return self.layout.memories(self.q)[number]
 
 
-def image(rng, features, samples=48, stored=3, config=CONFIG):
-    layout = ImageLayout(config, features, samples, stored, unit=8)
+def image(rng, features, samples=48, stored=3, config=CONFIG, *, directory=False):
+    layout = ImageLayout(config, features, samples, stored, unit=8, directory=directory)
     labels = rng.integers(-5, 5, layout.micro_batches * 8).astype(np.int32)
     return FakeImage(layout, False, labels, rng.integers(0, 1 << stored, (samples, features)))
 
@@ -279,7 +283,9 @@ def test_settings(device, images):
     session.upload(images)
     session.configure(settings())
     for worker, each in zip(device.workers, images, strict=True):
-        assert worker.written("FORMAT") == [{"precision": 2, "stored": 3, "signed": 0, "unit_chunks": 0}]
+        assert worker.written("FORMAT") == [
+            {"precision": 2, "stored": 3, "signed": 0, "unit_chunks": 0, "directory": 0}
+        ]
         assert worker.field(registers.CHUNKS) == each.layout.chunks
         assert worker.field(registers.MICRO_BATCHES) == 2
         assert worker.field(registers.MINI_BATCHES) == 3
@@ -292,6 +298,50 @@ def test_settings(device, images):
         [{"exempt": 0, "engine": 0, "chunk": 0, "lane": 0}],
         [{"exempt": 1, "engine": 1, "chunk": 0, "lane": 7}],
     ]
+
+
+def test_images_with_directories(device):
+    """A worker is told how many lines each engine reads, in a run of some mini-batches those of these alone."""
+    rng = np.random.default_rng(2)
+    images = [image(rng, 19, directory=True), image(rng, 8)]  # which may differ
+    images[0].q[rng.random(images[0].q.shape) < 0.8] = 0
+    session = Session(device)
+    session.upload(images)
+    parts, starts = images[0].layout.pack_directories(images[0].q)
+    first, _ = device.workers
+    for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
+        number = engine * CONFIG.ports + port
+        lines = first.pair(registers.lines_address(engine, port))
+        content = parts[number].reshape(-1)
+        assert np.array_equal(first.banks[number][lines : lines + content.size], content)
+        assert first.pair(registers.model_address(engine)) >= lines + content.size
+    form = FeatureFormat(3, 3, False)
+    for mini_batches in (3, 1):
+        session.configure(settings(features=form, mini_batches=mini_batches))
+        assert [worker.field(registers.FORMAT, "directory") for worker in device.workers] == [1, 0]
+        found = [first.pair(registers.lines_count(engine)) for engine in range(CONFIG.engines)]
+        assert found == starts[:, 2 * mini_batches].tolist()
+    with pytest.raises(UserError, match="images that leave out zeros are read with all 3 planes, not 2: store no more"):
+        session.configure(settings())
+
+
+def test_the_longest_micro_batch_fits_the_line_fifo(device):
+    """Lines of zeros, which are not there, take no room: only three chunks of 6 planes are too many."""
+    images = [image(np.random.default_rng(2), 8 * 8, stored=6, directory=True) for _ in device.workers]
+    session = Session(device)
+    run = {"features": FeatureFormat(6, 6, False), "micro_batches": 1, "mini_batches": 6}
+    for each in images:
+        each.q[:] = 0
+        each.q[8, :16] = 63
+    session.upload(images)
+    session.configure(settings(**run))
+    for each in images:
+        each.q[8, 16:48] = 63
+    session.upload(images)
+    with pytest.raises(
+        UserError, match="a micro-batch has 21 lines an engine, the line FIFO holds 16: use more workers"
+    ):
+        session.configure(settings(**run))
 
 
 def test_table(device):

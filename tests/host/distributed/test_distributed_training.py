@@ -63,10 +63,13 @@ def device(ranks, configs=(CONFIG,), merge="auto"):
     bias=st.booleans(),
     kind=st.sampled_from([np.float32, np.float64]),
     listing=st.sampled_from([(), (0,), (1, 2), (0, 1, 2, 3, 4)]),
+    skipping=st.sampled_from([(), (0, 1), (0, 1, 2, 3, 4)]),
     seed=st.integers(0, 2**32),
 )
-def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, seed):
-    """Also if some workers are sparse, or all."""
+def test_images_are_those_of_one_process(
+    samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, skipping, seed
+):
+    """Also if some workers are sparse, or all, or leave out lines of zeros."""
     features = (chunks + size - 1) * CONFIG.lanes - odd
     configs = [LISTING if worker in listing else CONFIG for worker in range(size)]
     data = make(samples, features, sparse=sparse, seed=seed, kind=kind)
@@ -74,12 +77,17 @@ def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, sto
 
     def images(data):
         data = data.take(rows)
-        scaling = Scaling.fit(data.features, "maxabs" if listing else "auto", communicator=data.communicator)
+        kind = "maxabs" if listing or skipping else "auto"
+        scaling = Scaling.fit(data.features, kind, communicator=data.communicator)
+        shards = [
+            dataclasses.replace(shard, directory=shard.worker in skipping and not shard.config.sparse)
+            for shard in partition(features, configs, bias=bias, unit=8)
+        ]
         return prepare_images(
             data,
             LABEL.from_real(data.labels),
             scaling,
-            partition(features, configs, bias=bias, unit=8),
+            shards,
             stored=stored,
             batch=batch,
         )

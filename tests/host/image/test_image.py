@@ -210,7 +210,7 @@ def test_damage_is_seen(prepared):
         return lambda raw: raw.__setitem__(place, value)
 
     refused("not an image file", set_byte(0, 0))
-    refused("version 9, this p4sgd reads version 5: prepare the data again", set_byte(8, 9))
+    refused("version 9, this p4sgd reads versions 5 and 6: prepare the data again", set_byte(8, 9))
     refused("header is damaged", set_byte(25, whole[25] ^ 1))
     refused("header is damaged", set_byte(14, 0xFF))
     names = json.loads(whole[20 : 20 + struct.unpack_from("<I", whole, 12)[0]])["sections"]

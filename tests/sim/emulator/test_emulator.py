@@ -47,7 +47,7 @@ configs = st.builds(
     kept=st.sampled_from([KEPT_BYTES, 0]),
     part=st.sampled_from([1 << 26, 1]),
     threads=st.sampled_from([1, 2, 3, 7]),
-    kind=st.sampled_from(["lines", "lines of zeros", "entries"]),
+    kind=st.sampled_from(["lines", "lines of zeros", "entries", "directories"]),
     step_time=st.sampled_from([0.0, 2.0, 6.0, 1e9]),
 )
 def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, kind, step_time):
@@ -57,11 +57,13 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
     """
     if kind == "entries":
         config = dataclasses.replace(config, engines=3, sparse=True)
-    job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
+    precision = seed % 8 + 1 if kind == "directories" else None  # with directories all planes are read
+    job = random_job(config, workers, seed=seed, wild=wild, stale=stale, precision=precision, stored=precision)
+    job.directory = kind == "directories"
     rng = np.random.default_rng(seed)
     for stored in job.stored:
         stored[:, rng.random(stored.shape[1]) < zeros] = 0
-        if kind != "lines":
+        if kind not in ("lines", "directories"):
             stored[rng.random(stored.shape) < (0.8 if kind == "entries" else 0.98)] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "KEPT_BYTES", kept)
@@ -337,6 +339,65 @@ def test_whatever_is_in_its_memory_a_sparse_worker_survives(data, seed):
             changed[places] = rng.integers(0, 256, places.size)
             device.workers[0].write_memory(memory, 0, changed)
     start(clients, job)
+    with suppress(EmulatorError):
+        device.wait()
+    assert clients[0].read(registers.CTRL)["idle"]
+
+
+def directory_worker(config=WorkerConfig.tiny(), *, fewer=0):
+    """A worker with an image that has directories; it reads so many mini-batches less than there are."""
+    job = random_job(config, 1, seed=5, precision=4, stored=4, chunks=3, mini_batches=4)
+    job.directory = True
+    job.stored[0][np.random.default_rng(5).random(job.stored[0].shape) < 0.8] = 0
+    device = EmulatedDevice(config, 1)
+    clients = configure(device.workers, job)
+    read = job.settings.mini_batches - fewer
+    clients[0].write(registers.MINI_BATCHES, value=read)
+    _, starts = job.layout(0).pack_directories(job.stored[0])
+    for engine in range(config.engines):
+        clients[0].write_pair(registers.lines_count(engine), int(starts[engine, read * job.settings.micro_batches]))
+    start(clients, job)
+    return device, clients, job
+
+
+def test_a_run_may_read_the_first_mini_batches_of_an_image_with_directories():
+    device, clients, job = directory_worker(SMALL, fewer=2)
+    device.wait()
+    weights, _, _ = collect(device.workers, clients, job)
+    part = dataclasses.replace(job, settings=dataclasses.replace(job.settings, mini_batches=2))
+    assert weights[0].tolist() == part.golden().weights[0].tolist()
+    assert weights[0].tolist() != job.golden().weights[0].tolist()
+
+
+def test_what_is_no_directory_is_refused():
+    for lines, says in ((0, "the lines end in the middle"), (1 << 39, "bytes .* were not written")):
+        device, clients, _ = directory_worker()
+        clients[0].write_pair(registers.lines_count(0), lines)
+        with pytest.raises(EmulatorError, match=f"worker 0.*{says}"):
+            device.wait()
+    device, _, job = directory_worker()
+    device.workers[0].write_memory(0, 0, job.memories(0)[0].reshape(-1) ^ 0xFF)
+    with pytest.raises(
+        EmulatorError, match=r"worker 0: engine 0, micro-batch 0: the directory .*: write the image again"
+    ):
+        device.wait()
+
+
+def test_a_run_of_an_image_with_directories_reads_all_planes():
+    device, clients, _ = directory_worker()
+    clients[0].write(registers.FORMAT, precision=3, stored=4, directory=1)
+    with pytest.raises(EmulatorError, match="a run of an image with directories reads all planes"):
+        device.wait()
+
+
+@given(st.data(), st.integers(0, 1 << 30))
+def test_whatever_is_in_its_memory_a_worker_with_directories_survives(data, seed):
+    device, clients, job = directory_worker()
+    rng = np.random.default_rng(seed)
+    changed = job.memories(0)[0].reshape(-1).copy()
+    places = rng.integers(0, changed.size, data.draw(st.integers(1, 20)))
+    changed[places] = rng.integers(0, 256, places.size)
+    device.workers[0].write_memory(0, 0, changed)
     with suppress(EmulatorError):
         device.wait()
     assert clients[0].read(registers.CTRL)["idle"]

@@ -1,0 +1,180 @@
+"""Packing of images with directories (:mod:`p4sgd.hw.spec.image`), from the entries of what is not 0.
+
+Time and memory are proportional to the number of entries and of lines, whatever the number of columns.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import BANK_BITS, ImageLayout
+from p4sgd.sim.compiled import compiled
+from p4sgd.sim.directories import FIRST, LAST, LATER
+
+__all__ = ["DirectoryPacker"]
+
+_BLOCK_BYTES = 1 << 24
+"""About as many bytes of lines are made at a time for a file."""
+
+
+class DirectoryPacker:
+    """Packs the entries of a worker into lines with directories.
+
+    Parameters
+    ----------
+    entries
+        The worker's entries, as the memories of a sparse worker have them: ``starts``, ``keys`` and ``values``.
+    layout
+        Layout of the image, with directories.
+
+    Attributes
+    ----------
+    starts : IntArray
+        Lines of each engine before each micro-batch: int64 (engines, T + 1).
+    """
+
+    def __init__(self, entries: Sequence[npt.NDArray[np.uint8]], layout: ImageLayout) -> None:
+        self._entries = entries[0].view("<i8"), entries[1].view("<u4"), entries[2]
+        self._layout = layout
+        config = layout.config
+        self._size = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
+        self.starts: IntArray = np.zeros((config.engines, layout.micro_batches + 1), np.int64)
+        nothing = np.empty((0, config.port_bytes), np.uint8)
+        _pack(*self._entries, self._size, self.starts, nothing, nothing)
+
+    def __iter__(self) -> Iterator[tuple[npt.NDArray[np.uint8], ...]]:
+        """All lines, some micro-batches at a time; see `lines`."""
+        micro_batches = self._layout.micro_batches
+        step = max(1, _BLOCK_BYTES * micro_batches // (int(self.starts[:, -1].sum()) * self._layout.config.line_bytes))
+        for first in range(0, micro_batches, step):
+            yield self.lines(first, min(first + step, micro_batches))
+
+    def lines(self, first: int = 0, stop: int | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
+        """Lines of micro-batches: for each memory port of each engine uint8 (lines, 8/ports, lanes/8).
+
+        Parameters
+        ----------
+        first, stop
+            The micro-batches from ``first`` up to ``stop``, by default all.
+        """
+        config, edges = self._layout.config, slice(first, None if stop is None else stop + 1)
+        starts = self.starts[:, edges] - self.starts[:, first : first + 1]
+        begins = np.append(0, np.cumsum(starts[:, -1]))
+        ports = [np.zeros((begins[-1], config.port_bytes), np.uint8) for _ in range(config.ports)]
+        low, high = ports[0], (ports[1] if config.ports > 1 else np.empty((begins[-1], 0), np.uint8))
+        offsets, keys, values = self._entries
+        _pack(offsets[edges], keys, values, self._size, starts + begins[:-1, np.newaxis], low, high)
+        shape = -1, BANKS // config.ports, config.lanes // 8
+        spans = [slice(*span) for span in itertools.pairwise(begins.tolist())]
+        return tuple(port[span].reshape(shape) for span in spans for port in ports)
+
+
+_compiled = functools.partial(compiled, "the packing of images with directories")
+
+
+@_compiled(nogil=True)
+def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, low: Any, high: Any) -> None:
+    """Write the lines of some micro-batches to arrays of zeros, and their numbers to ``starts``.
+
+    The lines of engine e are from ``starts[e, 0]`` on. If there is no room for lines, they are only counted.
+    """
+    engines, lanes, unit_chunks, chunks, stored = size
+    descriptors = BANKS * lanes // 32
+    line, directory = starts[:, 0].copy(), np.empty(engines, np.int64)
+    listed, before = np.empty(engines, np.int64), np.empty(engines, np.int64)
+    for micro_batch in range(offsets.size - 1):
+        listed[:], before[:] = 0, -1
+        entry, end = offsets[micro_batch], offsets[micro_batch + 1]
+        while entry < end:
+            group: Any = (np.int64(keys[entry]) >> BANK_BITS) // lanes
+            first, ones = entry, np.int64(0)
+            while entry < end and (np.int64(keys[entry]) >> BANK_BITS) // lanes == group:
+                ones |= np.int64(values[entry])
+                entry += 1
+            number, chunk = group // unit_chunks, group % unit_chunks
+            engine, chunk = number % engines, number // engines * unit_chunks + chunk
+            kept = _kept(ones, stored)
+            if listed[engine] % descriptors == 0:
+                directory[engine] = line[engine]
+                line[engine] += 1
+            if low.size:
+                word = _describe(chunk, kept, stored, chunk == chunks - 1)
+                _put_word(low, high, directory[engine], listed[engine] % descriptors, word)
+                for each in range(first, entry):
+                    place = np.int64(keys[each])
+                    bit = (place & BANKS - 1) * lanes + (place >> BANK_BITS) % lanes
+                    _put_value(low, high, line[engine], kept, bit, np.int64(values[each]))
+            listed[engine] += 1
+            before[engine] = chunk
+            line[engine] += _count(kept)
+        for engine in range(engines):
+            if before[engine] < chunks - 1:  # of a last chunk without a 1 there is a line of zeros
+                if listed[engine] % descriptors == 0:
+                    directory[engine] = line[engine]
+                    line[engine] += 1
+                if low.size:
+                    word = _describe(chunks - 1, 1, stored, True)
+                    _put_word(low, high, directory[engine], listed[engine] % descriptors, word)
+                line[engine] += 1
+            starts[engine, micro_batch + 1] = line[engine]
+
+
+@_compiled(nogil=True)
+def _kept(ones: int, stored: int) -> int:
+    """The planes that have a line, as bits of their places in a feature: `p4sgd.hw.spec.image.kept_planes`."""
+    kept = ones | 1
+    for bit in range(stored - 2, 0, -1):
+        if kept >> bit + 1 and not kept >> bit + 1 & 1:
+            kept |= 1 << bit
+    return kept
+
+
+@_compiled(nogil=True)
+def _count(kept: int) -> int:
+    count = 0
+    while kept:
+        kept &= kept - 1
+        count += 1
+    return count
+
+
+@_compiled(nogil=True)
+def _describe(chunk: int, kept: int, stored: int, last: bool) -> Any:
+    """The word of a `p4sgd.hw.spec.image.Descriptor`."""
+    top: Any = 0
+    while kept >> top + 1:
+        top += 1
+    later = 0
+    for bit in range(top):
+        later |= (kept >> bit & 1) << top - 1 - bit
+    return chunk | stored - 1 - top << FIRST | later << LATER | int(last) << LAST
+
+
+@_compiled(nogil=True)
+def _put_word(low: Any, high: Any, line: int, number: int, word: int) -> None:
+    for place in range(4):
+        byte = 4 * number + place
+        if byte < low.shape[1]:
+            low[line, byte] = word >> 8 * place & 0xFF
+        else:
+            high[line, byte - low.shape[1]] = word >> 8 * place & 0xFF
+
+
+@_compiled(nogil=True)
+def _put_value(low: Any, high: Any, line: int, kept: int, bit: int, value: int) -> None:
+    """Set a bit in each line of the chunk, which begins at ``line``, whose plane has a 1 in this value."""
+    byte, mask = bit >> 3, 1 << (bit & 7)
+    for plane in range(7, -1, -1):
+        if kept >> plane & 1:
+            if value >> plane & 1:
+                if byte < low.shape[1]:
+                    low[line, byte] |= mask
+                else:
+                    high[line, byte - low.shape[1]] |= mask
+            line += 1

@@ -1,0 +1,255 @@
+"""Lines with directories (:mod:`p4sgd.hw.spec.image`), from which the features that are not 0 are decoded."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.image import Descriptor, entry_words, split_words
+from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.compiled import compiled
+from p4sgd.sim.sorting import sort_words
+from p4sgd.sim.sparse import Entries
+
+__all__ = ["FIRST", "LAST", "LATER", "Directories"]
+
+FIRST, LATER, LAST = (
+    each.encode().bit_length() - 1
+    for each in (Descriptor(0, 1, 0, False), Descriptor(0, 0, 1, False), Descriptor(0, 0, 0, True))
+)
+"""Lowest bits of the fields of a descriptor, for compiled loops; the chunk begins at bit 0."""
+
+_AT_ONCE = 1 << 22
+"""About as many entries are put in order at a time."""
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Directories:
+    """Lines of a worker that has directories, of whole micro-batches.
+
+    Parameters
+    ----------
+    parts
+        For each port of each engine: uint8 (lines, 8/ports, lanes/8).
+    micro_batches
+        Micro-batches that the lines are of (T).
+    chunks
+        Chunks of each engine (C).
+    room
+        Lines of a micro-batch that an engine has room for.
+    form
+        Format of the features; all planes are read.
+    unit
+        Features of a unit, padding included: whole chunks.
+    """
+
+    parts: tuple[ByteArray, ...]
+    micro_batches: int
+    chunks: int
+    room: int
+    form: FeatureFormat
+    unit: int
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal if these are the same arrays, which nobody changes."""
+        arrays = ((part.ctypes.data, part.shape) for part in self.parts)
+        return (*arrays, self.micro_batches, self.chunks, self.room, self.form, self.unit)
+
+    def entries(self) -> Entries:
+        """The features that are not 0.
+
+        Raises
+        ------
+        ValueError
+            If the lines are not those that `p4sgd.hw.spec.image.ImageLayout.pack_directories` makes: the message names
+            engine and micro-batch.
+        """
+        ports = BANKS // self.parts[0].shape[1]
+        engines, lanes = len(self.parts) // ports, 8 * self.parts[0].shape[2]
+        starts = np.zeros((engines, self.micro_batches + 1), np.int64)
+        counts = np.zeros(self.micro_batches, np.int64)
+        lines = [_of_engine(self.parts[engine * ports : (engine + 1) * ports]) for engine in range(engines)]
+        for engine, own in enumerate(lines):
+            problem, where = _scan(own, self.chunks, self.form.stored, self.room, starts[engine], counts)
+            if problem:
+                raise ValueError(f"engine {engine}, micro-batch {where}: {_PROBLEMS[problem]}: write the image again")
+            if starts[engine, -1] != own[0].shape[0]:
+                raise ValueError(f"engine {engine} has more lines than its directories tell of: write the image again")
+        ends, size = np.cumsum(counts), (engines, lanes, self.unit // lanes)
+        blocks, first = [(counts[:0], np.empty(0, np.uint32), np.empty(0, np.uint8))], 0
+        while first < self.micro_batches:
+            before = int(ends[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, before + _AT_ONCE, "right")))
+            count, done = int(ends[stop - 1]) - before, 0
+            found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
+            for engine, own in enumerate(lines):
+                done = _decode(own, starts[engine, first : stop + 1], engine, size, self.form.stored, found, done)
+            blocks.append(split_words(sort_words(entry_words(*found)), stop - first))
+            first = stop
+        _, keys, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        return Entries(np.append(0, ends), keys, values, self.form, self.unit, (engines, self.chunks * lanes))
+
+
+def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
+    """Lines of an engine as bytes: those of port 0 and those of port 1, of which there may be none."""
+    low, *others = (part.reshape(part.shape[0], part.shape[1] * part.shape[2]) for part in parts)
+    found = low.view(), (others[0] if others else np.empty((low.shape[0], 0), np.uint8)).view()
+    for each in found:
+        each.flags.writeable = False  # as images in files are, so that the kernels are compiled for one type only
+    return found
+
+
+_ENDS, _CHUNKS, _PLANES, _BEHIND, _ROOM = range(1, 6)
+
+_RESERVED = (1 << 32) - 1 ^ Descriptor(0xFFFF, 7, 0x7F, True).encode()
+
+_PROBLEMS = {
+    _ENDS: "the lines end in the middle",
+    _CHUNKS: "the directory does not list chunks of the run in ascending order, up to the last one",
+    _PLANES: "the directory leaves out the last plane of a chunk or two in a row, or has planes that the run has not",
+    _BEHIND: "the directory goes on behind the last chunk",
+    _ROOM: "there are more lines than the line FIFO holds",
+}
+"""What `_scan` finds wrong."""
+
+
+_compiled = functools.partial(compiled, "the emulator's loops for directories")
+
+
+@_compiled(nogil=True)
+def _word(lines: Any, line: int, number: int) -> Any:
+    """The little-endian descriptor of this number in a directory line."""
+    low, high = lines
+    word = np.int64(0)
+    for byte in range(4 * number, 4 * number + 4):
+        own = low[line, byte] if byte < low.shape[1] else high[line, byte - low.shape[1]]
+        word |= np.int64(own) << 8 * (byte - 4 * number)
+    return word
+
+
+@_compiled(nogil=True)
+def _kept(word: int, stored: int) -> int:
+    """The planes of a descriptor's lines, as bits of their places in a feature; 0 if it cannot have these."""
+    top = stored - 1 - (word >> FIRST & 7)
+    later = word >> LATER & 0x7F
+    kept = 1 << 7
+    for plane in range(7):
+        kept |= (later >> plane & 1) << 6 - plane
+    if top < 0 or kept & (1 << 7 - top) - 1:
+        return 0
+    kept >>= 7 - top
+    # The last plane, and of two in a row one.
+    if not kept & 1 or (kept | kept >> 1) != (1 << top + 1) - 1:
+        return 0
+    return kept
+
+
+@_compiled(nogil=True)
+def _ones(own: Any, line: int, count: int) -> int:
+    """In how many places some of these lines have a 1."""
+    total = 0
+    for byte in range(own.shape[1]):
+        seen = 0
+        for each in range(line, line + count):
+            seen |= own[each, byte]
+        while seen:
+            seen &= seen - 1
+            total += 1
+    return total
+
+
+@_compiled(nogil=True)
+def _scan(lines: Any, chunks: int, stored: int, room: int, starts: Any, counts: Any) -> Any:
+    """Find where micro-batches begin, and add their entries to counts; returns what is wrong, and where."""
+    low, high = lines
+    descriptors = (low.shape[1] + high.shape[1]) // 4
+    line = 0
+    for micro_batch in range(counts.size):
+        before, kept_lines, last = -1, 0, False
+        while not last:
+            if line >= low.shape[0]:
+                return _ENDS, micro_batch
+            directory, line = line, line + 1
+            for number in range(descriptors):
+                word = _word(lines, directory, number)
+                if last:
+                    if word:
+                        return _BEHIND, micro_batch
+                    continue
+                chunk, last, kept = word & 0xFFFF, word >> LAST > 0, _kept(word, stored)
+                if chunk <= before or chunk >= chunks or last != (chunk == chunks - 1) or word & _RESERVED:
+                    return _CHUNKS, micro_batch
+                if not kept:
+                    return _PLANES, micro_batch
+                before, count = chunk, 0
+                while kept:
+                    kept &= kept - 1
+                    count += 1
+                if line + count > low.shape[0]:
+                    return _ENDS, micro_batch
+                counts[micro_batch] += _ones(low, line, count) + _ones(high, line, count)
+                line, kept_lines = line + count, kept_lines + count
+        if kept_lines > room:
+            return _ROOM, micro_batch
+        starts[micro_batch + 1] = line
+    return 0, 0
+
+
+@_compiled(nogil=True)
+def _decode(lines: Any, starts: Any, engine: int, size: Any, stored: int, found: Any, done: int) -> int:
+    """Add an engine's entries of some micro-batches, sample, place and value, behind the first ``done`` ones that are
+    found; returns how many there are then."""
+    low, high = lines
+    engines, lanes, unit_chunks = size
+    descriptors = (low.shape[1] + high.shape[1]) // 4
+    for micro_batch in range(starts.size - 1):
+        line = starts[micro_batch]
+        while line < starts[micro_batch + 1]:
+            directory, line = line, line + 1
+            for number in range(descriptors):
+                word = _word(lines, directory, number)
+                chunk, kept = word & 0xFFFF, _kept(word, stored)
+                unit = chunk // unit_chunks * engines + engine
+                begin = BANKS * micro_batch, (unit * unit_chunks + chunk % unit_chunks) * lanes
+                done = _add(low, 0, line, kept, lanes, begin, found, done)
+                done = _add(high, low.shape[1], line, kept, lanes, begin, found, done)
+                while kept:
+                    kept &= kept - 1
+                    line += 1
+                if word >> LAST:
+                    break
+    return done
+
+
+@_compiled(nogil=True)
+def _add(own: Any, first: int, line: int, kept: int, lanes: int, begin: Any, found: Any, done: int) -> int:
+    """Add the entries of a chunk that are in a port's part of its lines, bytes from ``first`` on."""
+    rows, places, values = found
+    planes, count = np.empty(8, np.int64), 0
+    for bit in range(7, -1, -1):
+        if kept >> bit & 1:
+            planes[count] = bit
+            count += 1
+    for byte in range(own.shape[1]):
+        seen = 0
+        for each in range(count):
+            seen |= own[line + each, byte]
+        if not seen:
+            continue
+        place = 8 * (first + byte)
+        for bit in range(8):
+            if seen >> bit & 1:
+                value = 0
+                for each in range(count):
+                    value |= (np.int64(own[line + each, byte]) >> bit & 1) << planes[each]
+                rows[done] = begin[0] + place // lanes
+                places[done] = begin[1] + place % lanes + bit
+                values[done] = value
+                done += 1
+    return done

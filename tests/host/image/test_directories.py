@@ -1,0 +1,169 @@
+"""Images with directories: the lines that the definition packs, from sparse and dense data, in memory and in files."""
+
+import dataclasses
+import json
+import struct
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantization import quantize, steps
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import directories, open_image, packing, partition, prepare_images
+from p4sgd.host.image.redeal import redeal_images
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.hw.spec.run import UNITS
+
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16)
+SPARSE = dataclasses.replace(CONFIG, sparse=True)
+FORMS = ("lines", "directories", "entries")
+
+
+def make(samples=37, features=60, *, density=0.05, sparse=True, seed=3):
+    rng = np.random.default_rng(seed)
+    dense = rng.normal(size=(samples, features)) * (rng.random((samples, features)) < density)
+    return Dataset(scipy.sparse.csr_array(dense) if sparse else dense, rng.choice([-1.0, 1.0], samples), "made")
+
+
+def deal(workers, features=60, *, form="directories", config=CONFIG, bias=True, unit=8):
+    config = dataclasses.replace(config, engines=3, sparse=True) if form == "entries" else config
+    shards = partition(features, [config] * workers, bias=bias, unit=unit)
+    return [dataclasses.replace(shard, directory=form == "directories") for shard in shards]
+
+
+def prepare(data, shards, **options):
+    scaling = Scaling.fit(data.features, "maxabs")
+    return prepare_images(data, LABEL.from_real(data.labels), scaling, shards, **options)
+
+
+def check(images, q):
+    """Compare images with what the definition makes of quantised features: int (samples, features of the job)."""
+    for image in images:
+        parts, starts = image.layout.pack_directories(q[:, image.shard.columns])
+        assert image.starts.tolist() == starts.tolist()
+        assert image.starts.dtype == np.int64
+        assert len(image.port_lines) == len(parts) == image.layout.config.labels_memory
+        for number, part in enumerate(parts):
+            assert image.lines(number).shape == part.shape
+            assert image.lines(number).flags.c_contiguous
+            assert np.array_equal(image.lines(number), part)
+        assert image.lines_bytes == sum(part.nbytes for part in parts)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 1 << 30),
+    samples=st.integers(1, 70),
+    features=st.integers(20, 200),
+    sparse=st.booleans(),
+    density=st.sampled_from([0.0, 0.003, 0.05, 1.0]),
+    workers=st.integers(1, 3),
+    stored=st.integers(1, 8),
+    batch=st.sampled_from([8, 16, 24]),
+    bias=st.booleans(),
+    unit=st.sampled_from(UNITS),
+    engines=st.integers(1, 3),
+    ports=st.integers(1, 2),
+    lanes=st.sampled_from([8, 16, 64]),
+    values=st.sampled_from([64, 1 << 17]),
+)
+def test_lines_are_those_of_the_definition(
+    seed, samples, features, sparse, density, workers, stored, batch, bias, unit, engines, ports, lanes, values
+):
+    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
+    workers = min(workers, -(-(features + bias) // unit))
+    data = make(samples, features, density=density, sparse=sparse, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_BLOCK_VALUES", values)
+        shards = deal(workers, features, config=config, bias=bias, unit=unit)
+        images = prepare(data, shards, stored=stored, batch=batch)
+    scaling = Scaling.fit(data.features, "maxabs")
+    q = np.zeros((images[0].layout.samples, features + bias), np.int64)
+    q[:samples, :features] = quantize(scaling.apply(data.features), stored, scaling.signed)
+    q[:samples, features:] = steps(stored, scaling.signed) * (-1 if scaling.signed else 1)
+    check(images, q)
+
+
+@pytest.mark.parametrize("block", [1, 1 << 24])
+def test_files_hold_the_same(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(directories, "_BLOCK_BYTES", block)
+    data, shards = make(), deal(2)
+    in_memory, in_files = prepare(data, shards), prepare(data, shards, directory=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
+    for here, there in zip(in_memory, in_files, strict=True):
+        for image in (there, open_image(there.path)):
+            assert image.layout == here.layout
+            assert image.shard.directory
+            assert np.array_equal(image.starts, here.starts)
+            assert image.exempt == here.exempt
+            for number in range(image.layout.config.labels_memory):
+                lines = image.lines(number)
+                assert not lines.flags.writeable
+                assert np.array_equal(lines, here.lines(number))
+                assert lines.shape == here.lines(number).shape
+
+
+def header(path):
+    raw = path.read_bytes()
+    magic, version, length, _ = struct.unpack_from("<8sIII", raw)
+    return magic, version, json.loads(raw[20 : 20 + length])
+
+
+def test_only_files_with_directories_have_another_version(tmp_path):
+    """A reader of the old version would take their lines for others; it reads those of other images as before."""
+    versions = {}
+    for form in FORMS:
+        (image,) = prepare(make(), deal(1, form=form), directory=tmp_path / form)
+        _, versions[form], fields = header(image.path)
+        assert ("directory" in fields) == (form == "directories")
+    assert versions == {"lines": 5, "directories": 6, "entries": 5}
+
+
+def test_damage_is_seen(tmp_path):
+    (image,) = prepare(make(), deal(1), directory=tmp_path)
+    section = header(image.path)[2]["sections"]["starts"]
+    raw = bytearray(image.path.read_bytes())
+    raw[section["offset"] + 8] ^= 1
+    image.path.write_bytes(raw)
+    with pytest.raises(UserError, match="starts is damaged: prepare the data again"):
+        open_image(image.path)
+
+
+@pytest.mark.parametrize("before", FORMS)
+@pytest.mark.parametrize("after", FORMS)
+def test_other_workers_get_units(before, after):
+    """From images of every form to images of every form: those that are prepared for the workers."""
+    data = make(density=0.1)
+    given = prepare(data, deal(3, form=before))
+    got, expected = redeal_images(given, deal(2, form=after), name="made"), prepare(data, deal(2, form=after))
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.layout == theirs.layout
+        assert (ours.starts is None) == (theirs.starts is None)
+        if ours.starts is not None:
+            assert np.array_equal(ours.starts, theirs.starts)
+        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
+            assert np.array_equal(here, there)
+
+
+def test_room_is_for_the_lines_that_there_are(monkeypatch):
+    """Zeros of many columns take none."""
+    data, shards = make(40, 4000, density=0.001), deal(1, 4000, config=WorkerConfig(ports=2, lanes=8, chunks=1024))
+    (image,) = prepare(data, shards)
+    assert image.lines_bytes < image.layout.lines_bytes * image.layout.config.labels_memory // 10
+    monkeypatch.setattr(packing, "available_memory", lambda: image.lines_bytes)
+    prepare(data, shards)
+    monkeypatch.setattr(packing, "available_memory", lambda: image.lines_bytes - 1)
+    with pytest.raises(UserError, match=r"made: the memory images of 40 samples of 4,000 features take .* GB and"):
+        prepare(data, shards)
+
+
+def test_zeros_must_stay_zeros():
+    data = make(sparse=False)
+    scaling = Scaling.fit(data.features, "minmax")
+    with pytest.raises(UserError, match="scaling minmax makes zeros other numbers, so none can be skipped: use the"):
+        prepare_images(data, LABEL.from_real(data.labels), scaling, deal(1))
