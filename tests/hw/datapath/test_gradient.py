@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from dataclasses import asdict
 
 import cocotb
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
+from support.directory_cycles import BackwardPass
 from support.line_sequences import Line, engine_config, line_sequence, pack_kept, sparse_features
 from support.streams import StreamSource, pack, unpack
 
@@ -49,37 +51,13 @@ async def begin(dut):
 
 
 def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
-    """Cycles in which gradients come, from the first one on, if nothing but their distance holds lines up.
-
-    Micro-batches begin SPACING cycles apart. The last line of a chunk, and chunks that are passed over before it, wait
-    until the micro-batch before had passed that chunk SPACING cycles earlier.
-    """
-    completed: list[list[tuple[int, int]]] = []  # of each micro-batch: cycle and chunk of its gradients
-    cycle = begun = -SPACING
-    for item in items:
-        place, chunk = item.place, item.place["chunk"]
-        if place["first_plane"] and place["first_chunk"]:
-            cycle = max(cycle, begun + SPACING - 1)
-            completed.append([])
-
-        def may_complete(now, chunk=chunk):
-            if len(completed) == 1:
-                return True
-            before = [number for at, number in completed[-2] if at <= now - SPACING]
-            return len(before) == len(completed[-2]) or chunk < max(before, default=-1) + 1
-
-        final = item.micro_batch % of_mini_batch == of_mini_batch - 1
-        for absent in range(chunk - item.absent, chunk) if final else ():
-            cycle = next(at for at in itertools.count(cycle + 1) if may_complete(at))
-            completed[-1].append((cycle, absent))
-        cycle += 1
-        if place["last_plane"]:
-            cycle = next(at for at in itertools.count(cycle) if may_complete(at))
-            completed[-1].append((cycle, chunk))
-        if place["first_plane"] and place["first_chunk"]:
-            begun = cycle
-    cycles = [at for of_one in completed for at, _ in of_one]
-    return [at - cycles[0] for at in cycles]
+    """Cycles in which gradients come, from the first one on, if nothing but their distance holds lines up."""
+    backward, cycles = BackwardPass(), []
+    for micro_batch, lines in itertools.groupby(items, lambda item: item.micro_batch):
+        chunks = Counter(line.place["chunk"] for line in lines)
+        final = micro_batch % of_mini_batch == of_mini_batch - 1
+        cycles += [cycle for cycle, _ in backward.take(list(chunks.items()), 0, final=final)[1]]
+    return [cycle - cycles[0] for cycle in cycles]
 
 
 @cocotb.test()
