@@ -130,15 +130,20 @@ class Output:
         texts: int = 1,
         wraps: bool = False,
         spare: Sequence[str] = (),
+        remark: bool = False,
     ) -> None:
-        """Print a table of results, without ``as_json``; see `make_table`, and `_fitting` for narrow terminals."""
-        if self.as_json:
+        """Print a table; see `make_table`, and `_fitting` for narrow terminals.
+
+        One of results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
+        """
+        if self.quiet if remark else self.as_json:
             return
+        console = self.remarks if remark else self.results
         if wraps:
             table = make_table(columns, rows, texts=texts, wraps=True)
-            self.results.print(table, width=min(self.results.width, _READABLE_WIDTH))
+            console.print(table, width=min(console.width, _READABLE_WIDTH))
             return
-        self.results.print(_fitting(self.results, columns, list(rows), texts, spare), soft_wrap=True)
+        console.print(_fitting(console, columns, list(rows), texts, spare), soft_wrap=True)
 
     def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         """Whether `table` would print all of a table."""

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -15,11 +16,13 @@ from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, s
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 
 if TYPE_CHECKING:
+    from p4sgd.host.devices.device import WorkerName
     from p4sgd.host.run.execute import Stage
     from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
+    from p4sgd.host.training.heat import Split
 
 __all__ = [
     "COLUMNS",
@@ -361,6 +364,7 @@ def run_training(
                 on_epoch=display.add,
                 on_remark=output.remark,
                 on_row=display.begin_row,
+                on_split=display.show_split,
                 resume_words=_resume_words(output),
             )
     except BaseException:
@@ -486,11 +490,38 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
         """Add an epoch to the table."""
         self.table.add(record.to_json())
 
+    def show_split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
+        """Show what each worker has of the columns, and what all of them would take on one kind of workers."""
+        columns = ["worker", "columns", "nonzeros", "predicted µs a sample"]
+        self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._shown.close()
+
+
+def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, str, str]]:
+    """Workers one after another that are of a kind and take the same time have a row together."""
+    from p4sgd.host.training.heat import microseconds
+
+    rows = []
+    numbered = zip(numbers, split.workers, strict=True)
+    for (sparse, time), group in itertools.groupby(
+        numbered, lambda each: (each[1].sparse, microseconds(each[1].sample_ns))
+    ):
+        members, workers = zip(*group, strict=True)
+        few = len(members) < 3 or members != tuple(range(members[0], members[-1] + 1))
+        name = ", ".join(map(str, members)) if few else f"{members[0]}–{members[-1]}"
+        columns, nonzeros = sum(each.columns for each in workers), sum(each.nonzeros for each in workers)
+        rows.append((f"{name} {'sparse' if sparse else 'dense'}", f"{columns:,}", f"{nonzeros:.1%}", time))
+    for name, other in (("all dense", split.all_dense), ("all sparse", split.all_sparse)):
+        if other.sample_ns is None:
+            rows.append((name, f"at most {other.room:,}", "", "too many columns"))
+        else:
+            rows.append((name, f"{split.total:,}", f"{1:.1%}", microseconds(other.sample_ns)))
+    return rows
 
 
 def _resume_words(output: Output) -> list[str]:

@@ -60,7 +60,8 @@ def epoch_cycles(
     simulated
         Whether packets take the time of the simulated network, and not that of boards.
     """
-    from p4sgd.sim.cluster.prediction import BOARDS_NETWORK, network_cycles, predict_cycles
+    from p4sgd.hw.spec.timing import BOARDS_NETWORK
+    from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 
     unit = options.unit_of(features)
     chunks = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
+from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.distributed.overlap import MergedSums
@@ -18,6 +19,7 @@ from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, ResultSet, TrainingResult
+from p4sgd.host.training.heat import Split
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
@@ -55,6 +57,7 @@ def execute(
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
     on_row: Callable[[int, Sequence[str]], None] | None = None,
+    on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
     resume_words: Sequence[str] = (),
 ) -> TrainingResult | ResultSet:
     """Carry out a training plan.
@@ -70,7 +73,7 @@ def execute(
         Called when a stage begins.
     on_progress
         Called while the files of a prepared folder are verified.
-    on_epoch, on_remark, on_row
+    on_epoch, on_remark, on_row, on_split
         See `p4sgd.host.training.train`.
     resume_words
         Options that the advice how to resume repeats, such as ``--json``.
@@ -120,6 +123,7 @@ def execute(
             on_epoch=on_epoch,
             on_remark=on_remark,
             on_row=on_row,
+            on_split=on_split,
             directory=request.images,
             checkpoint=plan.checkpoint,
             resume=plan.resume,

@@ -33,7 +33,7 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
-from p4sgd.host.training.heat import deal_by_heat, split_remarks
+from p4sgd.host.training.heat import Split, deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
 from p4sgd.host.training.weights import spell_class_weight
@@ -196,7 +196,7 @@ class PreparedFolder:
         manifest = self.manifest
         self.check(options)
         images = self._images
-        shards, remarks = self.deal(shards, options, network=network)
+        shards, split = self.deal(shards, options, network=network)
         if sample_ranks is None:
             own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         else:  # each rank takes its samples from the image of the worker
@@ -220,10 +220,11 @@ class PreparedFolder:
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             heat=self._heat,
+            heat_split=split,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
-            remarks=(*manifest.remarks, *remarks),
+            remarks=manifest.remarks,
             communicator=self.communicator,
             fitted=scaling,
             train_weights=self._weights(WEIGHTS),
@@ -255,8 +256,8 @@ class PreparedFolder:
 
     def deal(
         self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool
-    ) -> tuple[list[Shard], tuple[str, ...]]:
-        """Deal the columns by heat, if they are sparse (`deal_by_heat`): the shards, and remarks on them.
+    ) -> tuple[list[Shard], Split | None]:
+        """Deal the columns by heat, if they are sparse: see `deal_by_heat`.
 
         Raises
         ------
@@ -264,9 +265,8 @@ class PreparedFolder:
             If the workers cannot hold the columns that way, or a file cannot be read.
         """
         if self._heat is None:
-            return list(shards), ()
-        dealt, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
-        return dealt, split_remarks(split, self.space.count)
+            return list(shards), None
+        return deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

@@ -6,7 +6,9 @@ the data alone, so that the weights do not depend on who has which columns.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,12 +16,24 @@ from p4sgd.host.data.scaling import HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.file import ColumnArray
-from p4sgd.host.image.partition import divide, units_held
+from p4sgd.host.image.partition import units_held
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 
-__all__ = ["ENTRY_NS", "PACKETS_NS", "Split", "choose_hot", "deal_by_heat", "heat_order", "split_remarks"]
+__all__ = [
+    "ENTRY_NS",
+    "PACKETS_NS",
+    "Alternative",
+    "Split",
+    "WorkerShare",
+    "choose_hot",
+    "deal_by_heat",
+    "heat_order",
+    "microseconds",
+]
 
 ENTRY_NS = 5.0
 """Time of a sparse worker for a nonzero in an epoch, in ns: tests/bench/bench_sparse.py has measured 4 with 47,236
@@ -37,13 +51,6 @@ PACKETS_NS = 10_000.0
 """Time of a worker process for the packets of a sample, in ns, on a core of its own and with a packet for each
 micro-batch, as boards want: tests/bench/bench_processes.py has measured 58 to 87 µs of processor time of a dense
 worker for a packet, with what it computes. Where packets carry several micro-batches it takes less."""
-
-SPACING_CYCLES = 11
-"""Cycles that a micro-batch takes a board at least (``Model.UPDATE_SPACING``)."""
-
-SUMS_CYCLES = 98
-"""Cycles of a mini-batch in which a board of the configuration u280 reads no lines, less the precision: forward and
-backward pipelines, and 50 for the network (`p4sgd.hw.spec.timing`)."""
 
 
 def heat_order(heat: HeatArray, total: int) -> ColumnArray:
@@ -67,6 +74,44 @@ def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
 
 
 @dataclasses.dataclass(frozen=True)
+class WorkerShare:
+    """What a worker has of a split.
+
+    Parameters
+    ----------
+    sparse
+        Whether it is a sparse worker.
+    columns
+        Number of its columns.
+    nonzeros
+        Fraction of all nonzeros that they have.
+    sample_ns
+        Predicted time for a sample, in ns.
+    """
+
+    sparse: bool
+    columns: int
+    nonzeros: float
+    sample_ns: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """All columns on the workers of one kind.
+
+    Parameters
+    ----------
+    room
+        Columns that these workers can hold.
+    sample_ns
+        Predicted time of the slowest for a sample, in ns; ``None`` if there are more columns.
+    """
+
+    room: int
+    sample_ns: float | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Split:
     """How columns are divided into hot ones on dense workers and cold ones on sparse workers.
 
@@ -74,16 +119,43 @@ class Split:
     ----------
     columns
         Number of hot columns.
-    nonzeros
-        Fraction of the nonzeros that they have.
-    dense_ns, sparse_ns
-        Predicted time of the slowest dense and of the slowest sparse worker for a sample, in ns.
+    total
+        Number of all columns, the bias included.
+    workers
+        What each worker has, by shard.
+    all_dense, all_sparse
+        What it would be without sparse and without dense workers.
     """
 
     columns: int
-    nonzeros: float
-    dense_ns: float
-    sparse_ns: float
+    total: int
+    workers: tuple[WorkerShare, ...]
+    all_dense: Alternative
+    all_sparse: Alternative
+
+    @property
+    def nonzeros(self) -> float:
+        """Fraction of the nonzeros in the hot columns."""
+        return sum(worker.nonzeros for worker in self.workers if not worker.sparse)
+
+    @property
+    def sample_ns(self) -> float:
+        """Predicted time of the slowest worker for a sample, in ns."""
+        return max(worker.sample_ns for worker in self.workers)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for reports."""
+        return dataclasses.asdict(self) | {"nonzeros": self.nonzeros, "sample_ns": self.sample_ns}
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.columns:,} hot columns of {self.total:,}, with {self.nonzeros:.1%} of the nonzeros, are on dense "
+            f"workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
+        )
+        for without, other in (("sparse", self.all_dense), ("dense", self.all_sparse)):
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
+                told += f", but {microseconds(other.sample_ns)} without the {without} workers"
+        return told
 
 
 def deal_by_heat(
@@ -116,31 +188,27 @@ def deal_by_heat(
     UserError
         If the workers cannot hold the columns that way.
     """
-    first = shards[0]
-    order, count = heat_order(heat, first.total), -(-first.total // first.unit)
-    begins = np.arange(0, first.total, first.unit)
-    units = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
-    rooms = [units_held(shard.config, first.unit, options.precision, stale=bool(options.staleness)) for shard in shards]
-    dense = [shard.worker for shard in shards if not shard.config.sparse]
-    sparse = [shard.worker for shard in shards if shard.config.sparse]
-    if not sparse:
+    total, unit = shards[0].total, shards[0].unit
+    order = heat_order(heat, total)
+    if not any(shard.config.sparse for shard in shards):
         return [shard.in_order(order) for shard in shards], None
-    split, hot = None, 0
-    if dense:
-        split, hot = _choose(units, shards, rooms, samples, options, PACKETS_NS if network else 0.0)
-    counts = dict.fromkeys(range(len(shards)), 0)
-    if dense:
-        shares = [float(shards[worker].units.size) for worker in dense]
-        counts |= zip(dense, divide(hot, [rooms[worker] for worker in dense], shares), strict=True)
-    shares = [float(shards[worker].units.size) for worker in sparse]
-    counts |= zip(sparse, _balanced(units[hot:], [rooms[worker] for worker in sparse], shares), strict=True)
-    begin, units_of = 0, {}
-    for worker in (*dense, *sparse):
-        units_of[worker] = np.arange(begin, begin + counts[worker])
-        begin += counts[worker]
-    assert begin == count
-    dealt = [dataclasses.replace(shard, units=units_of[shard.worker]).in_order(order) for shard in shards]
-    return dealt, split
+    begins = np.arange(0, total, unit)
+    loads = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
+    model = _TimeModel(shards, loads, samples, options, PACKETS_NS if network else 0.0)
+    hot = np.array([model.choose()])
+    dealt, shares = list(shards), {}
+    for shard, first, end in (*model.deal_hot(hot), *model.deal_cold(hot)):
+        mine = dataclasses.replace(shard, units=np.arange(first[0], end[0])).in_order(order)
+        dealt[shard.worker] = mine
+        part = loads[mine.units].sum() / max(1, loads.sum())
+        shares[shard.worker] = WorkerShare(
+            shard.config.sparse, mine.features, float(part), float(model.sample_ns(shard, first, end)[0])
+        )
+    if all(shard.config.sparse for shard in shards):
+        return dealt, None
+    workers = tuple(shares[shard.worker] for shard in shards)
+    columns = min(int(hot[0]) * unit, total)
+    return dealt, Split(columns, total, workers, model.all_dense(), model.all_sparse())
 
 
 def choose_hot(
@@ -187,76 +255,136 @@ def choose_hot(
     return hot, told
 
 
-def split_remarks(split: Split | None, features: int) -> tuple[str, ...]:
-    """What the user should know about a split of so many features."""
-    if split is None:
-        return ()
-    return (
-        f"{split.columns:,} hot columns of {features:,}, with {split.nonzeros:.1%} of the nonzeros, are on dense "
-        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} ns a sample on boards and "
-        f"{split.sparse_ns:,.0f} on sparse workers",
-    )
+def microseconds(ns: float) -> str:
+    """A predicted time in µs, for people."""
+    return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"
 
 
-def _choose(
-    units: IntArray,
-    shards: Sequence[Shard],
-    rooms: Sequence[int],
-    samples: int,
-    options: TrainingOptions,
-    packets_ns: float,
-) -> tuple[Split, int]:
-    """How many units are hot: those that the user wants, or as many as make the slowest worker fastest."""
-    dense, unit = [shard for shard in shards if not shard.config.sparse], shards[0].unit
-    sparse = len(shards) - len(dense)
-    least = max(len(dense), units.size - sum(rooms[shard.worker] for shard in shards if shard.config.sparse))
-    most = min(sum(rooms[shard.worker] for shard in dense), units.size - sparse)
-    hot = np.arange(least, most + 1)
-    if not hot.size:
-        raise UserError("the workers cannot hold these columns, some of them dense and some sparse: use more of either")
-    # Dense workers have units in proportion to what they had: the slowest is the one with the most for its engines.
-    shares = np.array([shard.units.size for shard in dense]) / sum(shard.units.size for shard in dense)
-    lines = np.zeros(hot.size)
-    for shard, share in zip(dense, shares, strict=True):
-        chunks = np.ceil(np.ceil(hot * share) / shard.config.engines) * max(1, unit // shard.config.lanes)
-        lines = np.maximum(lines, chunks * options.precision)
-    # As `mini_batch_cycles` of `p4sgd.hw.spec.timing`.
-    spacing, micro_batches = np.maximum(lines, SPACING_CYCLES), options.batch // BANKS
-    cycles = lines + (micro_batches - 1) * spacing + options.precision + SUMS_CYCLES
-    if options.staleness:
-        cycles = np.maximum(micro_batches * spacing, cycles / 2)
-    nonzeros = np.cumsum(units)
-    shares = np.array([shard.units.size for shard in shards if shard.config.sparse])
-    cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples * shares.max() / shares.sum()
-    dense_ns, sparse_ns = cycles * CLOCK_NS / options.batch, cold * ENTRY_NS + packets_ns
-    if options.split == "auto":
-        place = int(np.argmin(np.maximum(dense_ns, sparse_ns)))
-    else:
-        own = sum(shard.units.size for shard in dense)
-        wanted = own if options.split == "none" else -(-int(options.split) // unit)
-        if not least <= wanted <= most:
-            raise UserError(
-                f"--split {options.split}: these workers can have {least * unit:,} to {most * unit:,} hot columns"
-            )
-        place = wanted - least
-    columns = min(int(hot[place]) * unit, int(shards[0].total))
-    part = float(nonzeros[hot[place] - 1] / nonzeros[-1])
-    return Split(columns, part, float(dense_ns[place]), float(sparse_ns[place])), int(hot[place])
+_Dealt: TypeAlias = Iterator[tuple[Shard, IntArray, IntArray]]
+"""Workers, with the first of their units and the one after the last."""
 
 
-def _balanced(loads: IntArray, rooms: Sequence[int], shares: Sequence[float]) -> list[int]:
-    """How many of consecutive units each worker gets, at least one and at most its room, with loads by shares."""
-    ends, wanted_ends = np.cumsum(loads), loads.sum() * np.cumsum(shares) / sum(shares)
-    if loads.size < len(rooms) or sum(rooms) < loads.size:
-        raise UserError(
-            f"{len(rooms)} sparse workers cannot share {loads.size} units of columns: they hold {sum(rooms)}, and each "
-            "needs one"
+class _TimeModel:
+    """Predicted times of workers by the number of hot units.
+
+    Numbers of hot units are int (count,), to see many at once; what depends on them has the same shape.
+
+    Parameters
+    ----------
+    shards, samples, options
+        See `deal_by_heat`.
+    loads
+        int64 (units,): nonzeros of each unit, in the order of heat.
+    packets_ns
+        Time of a sparse worker for the packets of a sample, in ns.
+    """
+
+    def __init__(
+        self, shards: Sequence[Shard], loads: IntArray, samples: int, options: TrainingOptions, packets_ns: float
+    ) -> None:
+        self._dense = [shard for shard in shards if not shard.config.sparse]
+        self._sparse = [shard for shard in shards if shard.config.sparse]
+        self._unit, self._options = shards[0].unit, options
+        self._count, self._samples, self._packets_ns = loads.size, samples, packets_ns
+        self._before = np.append(0, np.cumsum(loads))
+        """Nonzeros before each unit."""
+        self._turns = _take_turns(
+            [min(self._room(shard), loads.size) for shard in self._dense],
+            [shard.units.size for shard in self._dense],
         )
-    counts, begin = [], 0
-    for number, room in enumerate(rooms):
-        after = len(rooms) - number - 1
-        wanted = int(np.searchsorted(ends, wanted_ends[number])) + 1 - begin
-        low = max(1, loads.size - begin - sum(rooms[number + 1 :]))
-        counts.append(min(max(wanted, low), room, loads.size - begin - after))
-        begin += counts[-1]
-    return counts
+        """Which dense worker gets each unit, as long as there is room."""
+
+    def choose(self) -> int:
+        """How many units are hot: those that the user wants, or as many as make the slowest worker fastest."""
+        dense, sparse = (sum(map(self._room, each)) for each in (self._dense, self._sparse))
+        least = max(len(self._dense), self._count - sparse)
+        most = min(dense, self._count - len(self._sparse))
+        if least > most:
+            raise UserError(
+                f"the workers cannot share {self._count} units of columns: {len(self._dense)} dense ones hold {dense}, "
+                f"{len(self._sparse)} sparse ones {sparse}, and each needs one: use more or larger workers, or fewer"
+            )
+        if not self._dense:
+            return 0
+        split, unit = self._options.split, self._unit
+        if split == "auto":
+            hot = np.arange(least, most + 1)
+            times = (self.sample_ns(*each) for deal in (self.deal_hot, self.deal_cold) for each in deal(hot))
+            return least + int(np.argmin(reduce(np.maximum, times)))
+        wanted = sum(shard.units.size for shard in self._dense) if split == "none" else -(-int(split) // unit)
+        if not least <= wanted <= most:
+            raise UserError(f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns")
+        return wanted
+
+    def deal_hot(self, hot: IntArray) -> _Dealt:
+        """Deal the hot units to the dense workers, by shares."""
+        begin = np.zeros_like(hot)
+        for worker, shard in enumerate(self._dense):
+            end = begin + np.append(0, np.cumsum(self._turns == worker))[hot]
+            yield shard, begin, end
+            begin = end
+
+    def deal_cold(self, hot: IntArray) -> _Dealt:
+        """Deal the other units to the sparse workers, with nonzeros by shares."""
+        rooms = [self._room(shard) for shard in self._sparse]
+        shares = np.cumsum([shard.units.size for shard in self._sparse])
+        cold, begin = self._before[-1] - self._before[hot], hot
+        for number, (shard, share) in enumerate(zip(self._sparse, shares / shares[-1], strict=True)):
+            wanted = np.searchsorted(self._before, self._before[hot] + cold * share)
+            # Each gets a unit, and no more than its room; those after it must be able to hold what is left.
+            least = np.maximum(begin + 1, self._count - sum(rooms[number + 1 :]))
+            most = np.minimum(begin + rooms[number], self._count - (len(rooms) - number - 1))
+            end = np.minimum(np.maximum(wanted, least), most)
+            yield shard, begin, end
+            begin = end
+
+    def sample_ns(self, shard: Shard, begin: IntArray, end: IntArray) -> FloatArray:
+        """Predicted time of a worker with these units for a sample, in ns."""
+        if shard.config.sparse:
+            entries: FloatArray = (self._before[end] - self._before[begin]) / self._samples
+            return entries * ENTRY_NS + self._packets_ns
+        return self._board_ns(shard.config, end - begin)
+
+    def all_dense(self) -> Alternative:
+        """All units on the dense workers."""
+        return self._alternative(self._dense, self.deal_hot(np.array([self._count])))
+
+    def all_sparse(self) -> Alternative:
+        """All units on the sparse workers."""
+        return self._alternative(self._sparse, self.deal_cold(np.array([0])))
+
+    def _alternative(self, shards: Sequence[Shard], dealt: _Dealt) -> Alternative:
+        room = sum(map(self._room, shards))
+        if room < self._count:
+            return Alternative(room * self._unit, None)
+        return Alternative(room * self._unit, max(float(self.sample_ns(*each)[0]) for each in dealt))
+
+    def _room(self, shard: Shard) -> int:
+        """Units that a worker can hold."""
+        options = self._options
+        return units_held(shard.config, self._unit, options.precision, stale=bool(options.staleness))
+
+    def _board_ns(self, config: WorkerConfig, units: IntArray) -> FloatArray:
+        """Predicted time of a board with so many units for a sample, in ns: that of its fullest engine."""
+        options = self._options
+        chunks, places = np.unique(-(-units // config.engines), return_inverse=True)
+        chunks *= max(1, self._unit // config.lanes)
+        stale = bool(options.staleness)
+        cycles = [
+            mini_batch_cycles(config, options.batch, int(each), options.precision, BOARDS_NETWORK, stale=stale)
+            for each in chunks
+        ]
+        sample_ns: FloatArray = np.array(cycles)[places] * (CLOCK_NS / options.batch)
+        return sample_ns
+
+
+def _take_turns(rooms: Sequence[int], shares: Sequence[int]) -> IntArray:
+    """Which worker gets each unit, one after another until all are full.
+
+    After as many units as there are workers each has one; after any number each has those that
+    `p4sgd.host.image.partition.divide` gives it.
+    """
+    further = [np.arange(2, room + 1) for room in rooms]
+    workers = np.repeat(np.arange(len(rooms)), np.array([each.size for each in further], np.int64))
+    quotients = np.concatenate([np.empty(0), *(each / share for each, share in zip(further, shares, strict=True))])
+    return np.append(np.arange(len(rooms)), workers[np.lexsort((workers, quotients))])

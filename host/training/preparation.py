@@ -28,7 +28,7 @@ from p4sgd.host.image import Image, Shard, pad_samples, prepare_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
-from p4sgd.host.training.heat import deal_by_heat, split_remarks
+from p4sgd.host.training.heat import Split, deal_by_heat
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.start import Start
@@ -117,6 +117,8 @@ class Prepared:
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
     heat
         See `p4sgd.host.data.Scaling`.
+    heat_split
+        How columns are divided between dense and sparse workers; ``None`` if there are not both.
     fitted
         Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
     train_weights, validation_weights
@@ -148,6 +150,7 @@ class Prepared:
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
     heat: HeatArray | None = None
+    heat_split: Split | None = None
     fitted: Scaling | Whitening | None = None
     train_weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
@@ -401,9 +404,9 @@ def prepare(
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
     heat = scaling.heat if isinstance(scaling, Scaling) else None
-    divided = None
+    split = None
     if heat is not None:
-        shards, divided = deal_by_heat(shards, heat, data.samples, options, network=network)
+        shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
     labels, first_row = coding.labels_of(data), coding.rows[0]
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
@@ -449,10 +452,11 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names), *split_remarks(divided, data.feature_count)),
+        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
         communicator=data.communicator,
         whitening_times=whitening_times,
         heat=heat,
+        heat_split=split,
         fitted=scaling,
         train_weights=weights,
         validation_weights=held_out,

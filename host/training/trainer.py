@@ -21,7 +21,7 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.data.weights import average, relative
 from p4sgd.host.devices import Device, has_network
-from p4sgd.host.devices.device import name_workers, names_of
+from p4sgd.host.devices.device import WorkerName, name_workers, names_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
@@ -32,7 +32,7 @@ from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
-from p4sgd.host.training.heat import choose_hot, deal_by_heat, split_remarks
+from p4sgd.host.training.heat import Split, choose_hot, deal_by_heat
 from p4sgd.host.training.metrics import (
     decoded_features,
     fit_intercept,
@@ -77,6 +77,7 @@ def train(
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
     on_row: Callable[[int, Sequence[str]], None] | None = None,
+    on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
     directory: Path | None = None,
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
@@ -107,6 +108,9 @@ def train(
         Called with each remark for the user; the result has all remarks too.
     on_row
         Called when a row of several begins, with its number from 0 and the names of all rows.
+    on_split
+        Called with how columns are divided between dense and sparse workers, if there are both, and the names of all
+        workers; again if workers are lost or come.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint
@@ -205,7 +209,7 @@ def train(
         if on_row is not None and len(states) > 1:
             on_row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
-        told_to = (on_epoch, tell, keep)
+        told_to = (on_epoch, tell, on_split, keep)
         of_row = prepared.row(row, options)
         training = _Training(
             of_row, options, device, own, state, starts[row], *told_to, directory, sample_ranks, session
@@ -220,7 +224,8 @@ def train(
             return results[0]
         if results[-1].stopped is StopReason.INTERRUPTED and len(results) < len(states):
             raise KeyboardInterrupt
-        prepared = dataclasses.replace(prepared, images=training.prepared.images, shards=training.prepared.shards)
+        now = training.prepared
+        prepared = dataclasses.replace(prepared, images=now.images, shards=now.shards, heat_split=now.heat_split)
         session = training.session
     labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
     weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
@@ -307,6 +312,7 @@ class _Training:
         start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
         tell: Callable[[str, bool], None],
+        on_split: Callable[[Split, Sequence[WorkerName]], None] | None,
         keep: Callable[[], None] | None,
         directory: Path | None,
         sample_ranks: SampleRanks | None,
@@ -325,6 +331,7 @@ class _Training:
             self._weights["test"] = relative(test.sample_weights, test.name)
         self._on_epoch = on_epoch
         self._tell = tell
+        self._on_split = on_split
         self._keep = keep
         self._directory = directory
         self._session = session
@@ -341,6 +348,7 @@ class _Training:
             self._monitored = "validation_loss"
         for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
             self.remark(remark)
+        self._tell_split(show=session is None)
         if sample_ranks is not None:
             # Dense data have no heat: every sample may have every feature.
             heat = np.full(prepared.space.count, prepared.samples) if prepared.heat is None else prepared.heat
@@ -464,9 +472,12 @@ class _Training:
         return int(self._options.merge) if self._options.merge != "auto" and has_network(self._device) else None
 
     def _about_device(self) -> dict[str, Any]:
-        """Numbers of the workers; with a network, the version of the packets and the micro-batches in each."""
+        """Numbers of the workers, and how they share columns; with a network, the version of the packets and the
+        micro-batches in each."""
+        split = self._prepared.heat_split
         about: dict[str, Any] = {
-            "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]
+            "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
+            "split": None if split is None else split.to_json(),
         }
         if self._session is not None and has_network(self._device):
             about["packets"] = {
@@ -555,7 +566,7 @@ class _Training:
             network = has_network(self._device)
             shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
-        self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
+        self._prepared = dataclasses.replace(prepared, images=images, shards=shards, heat_split=split)
         self._session = None
         self._decoded = []  # before there are others
         self._decoded = decoded_features(images, prepared.features)
@@ -563,9 +574,17 @@ class _Training:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
         self.remark(told, own=True)
-        for text in (remark, *split_remarks(split, prepared.space.count)):
-            self.remark(text)
+        self.remark(remark)
+        self._tell_split(show=True)
         return self._open_session()
+
+    def _tell_split(self, *, show: bool) -> None:
+        """Tell the user how dense and sparse workers share the columns, if there are both; ``show`` each worker."""
+        split = self._prepared.heat_split
+        if split is not None:
+            self.remark(str(split))
+            if show and self._on_split is not None:
+                self._on_split(split, names_of(self._device, len(self._prepared.shards)))
 
     def _epoch(self, session: Session, source: ModelSource) -> ModelSource:
         """Train an epoch; returns where the weights of the next one come from."""

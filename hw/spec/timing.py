@@ -12,9 +12,10 @@ few slots waits within a mini-batch, too: if `WorkerConfig.in_flight` micro-batc
 come back. Micro-batches of fewer than `UPDATE_SPACING` lines follow each other at that distance.
 """
 
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 
 __all__ = [
+    "BOARDS_NETWORK",
     "READER_LATENCY",
     "TREE_RADIX",
     "UPDATE_SPACING",
@@ -24,6 +25,9 @@ __all__ = [
     "mini_batch_cycles",
     "tree_latency",
 ]
+
+BOARDS_NETWORK = 592 // CLOCK_NS
+"""Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
 
 READER_LATENCY = 2
 """Cycles from the last beat at a memory port to its line, which come before `forward_cycles`."""

@@ -8,14 +8,11 @@ worker whose memory keeps up and whose packets come through at once. It is an es
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.model import Model
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.timing import backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
-__all__ = ["BOARDS_NETWORK", "network_cycles", "predict_cycles"]
-
-BOARDS_NETWORK = 592 // CLOCK_NS
-"""Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
+__all__ = ["network_cycles", "predict_cycles"]
 
 _ACKNOWLEDGING = 10
 """Cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run."""

@@ -3,14 +3,13 @@
     python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000] [--batch 64]
 
 All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch,
-and the time of the sums for each mini-batch, with 200 ns of network (`p4sgd.hw.spec.timing`). A sparse worker takes
+and the time of the sums for each mini-batch, with 592 ns of network (`p4sgd.hw.spec.timing`). A sparse worker takes
 `ENTRY_NS` for a nonzero, on one core, and if it is a process of its own `PACKETS_NS` for the packets of a sample. Heat,
 the number of samples that have a column, is that of the made data of these shapes, of up to so many samples; the last
 column has the split that the heat of 8 % of them suggests.
 """
 
 import argparse
-import dataclasses
 import math
 
 import numpy as np
@@ -21,16 +20,13 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.heat import ENTRY_NS, Split, deal_by_heat
-from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.host.training.heat import ENTRY_NS, deal_by_heat
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit
-from p4sgd.hw.spec.timing import mini_batch_cycles
 
 _NAMES = ("rcv1", "real-sim", "avazu", "criteo", "kdd12")
 _SAMPLE = 0.08
-_NETWORK = 50
-"""Cycles from PARTIAL to FULL."""
 
 
 def column_heat(name: str, samples: int) -> tuple[IntArray, IntArray, int]:
@@ -59,12 +55,6 @@ def shards_of(features: int, boards: int, sparse: int) -> list[Shard]:
     return [Shard(worker, config, np.arange(1), unit, features + 1) for worker, config in enumerate(configs)]
 
 
-def chunks_of(columns: int, boards: int) -> int:
-    """Chunks of each engine."""
-    config = WorkerConfig.u280()
-    return math.ceil(math.ceil(columns / boards) / (config.engines * config.lanes))
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,32 +67,26 @@ def main() -> None:
     chosen = parser.parse_args()
     options = TrainingOptions(precision=chosen.precision, batch=chosen.batch)
     table = Table(title=f"{chosen.boards} u280: modelled µs a sample")
-    names = ("all dense", "all sparse, 1 core", "split", "hot", "nonzeros", "without packets", "hot", "by 8 %")
+    names = ("all dense", "all sparse", "split without packets", "hot", "nonzeros", "with", "hot", "nonzeros", "by 8 %")
     for column in ("", *names):
         table.add_column(column, justify="right" if column else "left")
     for name in chosen.shapes:
         features = SHAPES[name].features
         workers = max(chosen.sparse_workers, math.ceil(features / WorkerConfig.sparse_worker().features))
         heat, sampled, samples = column_heat(name, chosen.samples)
-        chunks = chunks_of(features + 1, chosen.boards)
-        dense = mini_batch_cycles(WorkerConfig.u280(), options.batch, chunks, options.precision, _NETWORK)
-        row = [
-            f"{dense * CLOCK_NS / options.batch / 1000:.3f}",
-            f"{(heat.sum() + samples) / samples * ENTRY_NS / 1000:.3f}",
-        ]
-        if features + 1 > chosen.boards * WorkerConfig.u280().features:
-            row[0] = "-"
-        shards = shards_of(features, chosen.boards, workers)
-        for network in (True, False):
+        shards, row = shards_of(features, chosen.boards, workers), [name]
+        for network in (False, True):
             _, split = deal_by_heat(shards, heat, samples, options, network=network)
             assert split is not None
-            row += [_time(split), f"{split.columns:,}"] + ([f"{split.nonzeros:.1%}"] if network else [])
-        table.add_row(name, *row, _sampled(shards, heat, sampled, samples, options))
+            if not network:
+                row += [_time(split.all_dense.sample_ns), _time(split.all_sparse.sample_ns)]
+            row += [_time(split.sample_ns), f"{split.columns:,}", f"{split.nonzeros:.1%}"]
+        table.add_row(*row, _sampled(shards, heat, sampled, samples, options))
     Console(width=150).print(table)
 
 
-def _time(split: Split) -> str:
-    return f"{max(split.dense_ns, split.sparse_ns) / 1000:.3f}"
+def _time(sample_ns: float | None) -> str:
+    return "-" if sample_ns is None else f"{sample_ns / 1000:.3f}"
 
 
 def _sampled(shards: list[Shard], heat: IntArray, sampled: IntArray, samples: int, options: TrainingOptions) -> str:
@@ -111,7 +95,7 @@ def _sampled(shards: list[Shard], heat: IntArray, sampled: IntArray, samples: in
     assert split is not None
     everything = np.append(heat, samples)
     cold = max(everything[shard.columns].sum() / samples for shard in dealt if shard.config.sparse)
-    return _time(dataclasses.replace(split, sparse_ns=cold * ENTRY_NS))
+    return _time(max(cold * ENTRY_NS, *(worker.sample_ns for worker in split.workers if not worker.sparse)))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from p4sgd.host.distributed.merging import Passes
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES
-from p4sgd.hw.spec.timing import backward_cycles, forward_cycles
-from p4sgd.sim.cluster.prediction import BOARDS_NETWORK
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, backward_cycles, forward_cycles
 
 __all__ = ["CHUNKS", "PRECISIONS", "hardware_passes"]
 

@@ -55,6 +55,40 @@ def test_json_document(tmp_path):
     assert document["weights_sha256"] == hashlib.sha256(weights.astype("<i4").tobytes()).hexdigest()
 
 
+def test_the_split_of_sparse_data_is_shown(tmp_path):
+    """A row for each worker, equal ones together, and what one kind of workers would take; as JSON, too."""
+    path = tmp_path / "sparse.libsvm"
+    samples: list[set[int]] = [set() for _ in range(80)]
+    for column in range(400):
+        samples[column % 80].add(column + 1)
+        if column < 192:
+            samples[(column + 1) % 80].add(column + 1)
+    lines = [f"{n % 2} " + " ".join(f"{each}:1" for each in sorted(columns)) for n, columns in enumerate(samples)]
+    path.write_text("\n".join(lines) + "\n")
+    sizes = ("--config", "small", "--workers", 4, "--sparse-workers", 1, "--unit", 8, "--batch", 64, "--precision", 8)
+    done = run(path, *sizes, "--split", 192, "--epochs", 1, "--lr", 1, "--json")
+    rows = [re.split(r"  +", line.strip()) for line in done.stderr.splitlines()]
+    first = rows.index(["worker", "columns", "nonzeros", "predicted µs a sample"])
+    # By hand: 384 + 208 nonzeros and 80 of the bias, 5 ns each. Boards: 8 micro-batches of 4 chunks and 8 planes, and
+    # 202 cycles of latencies; with all columns 9 chunks.
+    assert rows[first + 2 : first + 6] == [
+        ["0–2 dense", "192", "57.1%", f"{(8 * 4 * 8 + 202) * 4 / 64 / 1000:.3g}"],
+        ["3 sparse", "209", "42.9%", "0.018"],
+        ["all dense", "401", "100.0%", f"{(8 * 9 * 8 + 202) * 4 / 64 / 1000:.3g}"],
+        ["all sparse", "401", "100.0%", "0.042"],
+    ]
+    split = json.loads(done.stdout)["split"]
+    assert (split["columns"], split["total"]) == (192, 401)
+    assert [worker["columns"] for worker in split["workers"]] == [64, 64, 64, 209]
+    assert [worker["sparse"] for worker in split["workers"]] == [False, False, False, True]
+    assert sum(worker["nonzeros"] for worker in split["workers"]) == pytest.approx(1)
+    assert split["sample_ns"] == max(worker["sample_ns"] for worker in split["workers"]) == 28.625
+    assert split["all_sparse"]["sample_ns"] == pytest.approx(42)
+    few = run(path, *sizes, "--workers", 2, "--unit", 64, "--config", "tiny", "--epochs", 1, "--lr", 1).stderr
+    assert re.search(r"all dense +at most 128 +too many columns", few)
+    assert "columns" not in run(path, *sizes, "--epochs", 1, "--lr", 1, "--quiet").stderr
+
+
 def test_test_data_do_not_influence_training(tmp_path):
     alone = json.loads(run("breast_cancer", "--epochs", 2, "--json").stdout)
     other = json.loads(run("breast_cancer", "--epochs", 2, "--json", "--test", "breast_cancer").stdout)

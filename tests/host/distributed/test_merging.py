@@ -18,8 +18,7 @@ from support.spd_kfac import FACTORS, READY_S, REDUCE_LATENCY_S, mg_wfbp, reduce
 from p4sgd.host.distributed.merging import CostTable, Passes, plan_messages, schedule
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import PRESETS
-from p4sgd.hw.spec.timing import chaining_cycles, mini_batch_cycles
-from p4sgd.sim.cluster.prediction import BOARDS_NETWORK
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, chaining_cycles, mini_batch_cycles
 
 small = st.integers(0, 9)
 

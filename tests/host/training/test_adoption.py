@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse
 from support.failing_device import FailingDevice
 
 from p4sgd.host.data import Dataset
@@ -150,6 +151,24 @@ def test_dense_and_sparse_workers_take_over_from_each_other(sparse):
     result = run(device, scaling="maxabs", l1=1e-4)
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     assert "epoch 3 is trained by 4 workers, 1 of them new: worker 3" in result.remarks
+
+
+def test_the_split_is_shown_whenever_workers_change():
+    whole = dataset()
+    few = np.where(np.random.default_rng(1).random(whole.features.shape) < 0.04, whole.features, 0)
+    data = dataclasses.replace(whole, features=scipy.sparse.csr_array(few))
+    device = make_sparse(LosingDevice({2: {1}}, back=4), 1, 3)
+    shown = []
+    options = TrainingOptions(**OPTIONS | {"scaling": "maxabs"})
+    result = train(data, options, device, on_split=lambda *given: shown.append(given))
+    assert [[worker.sparse for worker in split.workers] for split, _ in shown] == [
+        [False, True, False, True],
+        [False, False, True],
+        [False, False, True, True],
+    ]
+    assert [len(names) for _, names in shown] == [4, 3, 4]
+    assert [str(split) in result.remarks for split, _ in shown] == [True] * 3
+    assert result.summary["split"] == shown[-1][0].to_json()
 
 
 def test_a_sparse_worker_takes_over_zeros_that_are_none():
