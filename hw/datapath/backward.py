@@ -8,7 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.datapath.lines import LinePosition
+from p4sgd.hw.datapath.lines import AbsentChunks, kept_layout
 from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
@@ -54,12 +54,12 @@ class Gradient(wiring.Component):
     """Exact gradients ``G_j = Σ_b δ_b · q[b, j]`` of deltas δ and features q, one plane of one chunk a cycle::
 
         deltas ──▶ FIFO ──▶ δ of the current micro-batch
-                              │ −δ for the first plane of signed features
+                              │ −δ for plane 0 of signed features, 0 for chunks that are not listed
         line ──▶ gate: δ_b where bit (b, j) is set, else 0      on every lane j
                    │ 8 terms
                    ▼
-                 AdderTree ──▶ Horner: G = 2·G + sum
-                                 │ after the last plane
+                 AdderTree ──▶ Horner: G = 2·G + sum, or 4·G where a plane has no line
+                                 │ after the last line of a chunk
                                  ▼
                               gradients
 
@@ -67,22 +67,25 @@ class Gradient(wiring.Component):
     at least ``spacing`` cycles apart, because the model cannot take them sooner. The first line is taken
     `BEGIN_LATENCY` cycles after the deltas came; gradients come `LATENCY` cycles after the last line of their chunk.
 
+    In the last micro-batch of a mini-batch there is a gradient for every chunk, because the update makes all weights
+    final: it is 0 for those that are not listed, each of which takes a cycle.
+
     Parameters
     ----------
     config
         Size of the worker.
     spacing
-        Minimum number of cycles between gradients of the same chunk.
+        Minimum number of cycles between gradients of the same chunk, at least 3.
 
     Members
     -------
     lines
-        Kept lines, in the order of the forward pass.
+        Kept lines and their places, in the order of the forward pass.
     deltas
         One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does not fit it;
         the product of a residual and the unsigned mantissa of the learning rate never is. At most
         `WorkerConfig.in_flight` micro-batches may wait for their lines.
-    precision, signed, chunks, micro_batches
+    signed, micro_batches
         Settings of the run, stable. ``micro_batches`` is the number in a mini-batch.
     start
         Pulse before a run, while idle.
@@ -106,11 +109,9 @@ class Gradient(wiring.Component):
         self._spacing = spacing
         super().__init__(
             {
-                "lines": In(stream.Signature(config.line_bits)),
+                "lines": In(stream.Signature(kept_layout(config))),
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                "precision": In(4),
                 "signed": In(1),
-                "chunks": In(17),
                 "micro_batches": In(16),
                 "start": In(1),
                 "gradients": Out(GradientPort(config)),
@@ -124,9 +125,7 @@ class Gradient(wiring.Component):
 
     lines: stream.Interface
     deltas: Any
-    precision: Signal
     signed: Signal
-    chunks: Signal
     micro_batches: Signal
     start: Signal
     gradients: Any
@@ -139,19 +138,33 @@ class Gradient(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
-        m.submodules.position = position = LinePosition(config)
+        # The next line, and what is known of it by the time it is there.
+        here: Any = Signal(kept_layout(config), reset_less=True)
+        place = here.place
+        valid = Signal()
+        load = Signal()
         micro_batch_done = Signal()
         m.d.comb += [
-            position.start.eq(self.start),
-            position.step.eq(self.took),
-            position.precision.eq(self.precision),
-            position.chunks.eq(self.chunks),
-            position.micro_batches.eq(self.micro_batches),
-            self.took.eq(self.lines.valid & self.lines.ready),
-            self.first_line.eq(position.first_plane & position.first_chunk),
-            self.last_line.eq(position.last_plane & position.last_chunk),
+            self.lines.ready.eq(~valid | self.took),
+            load.eq(self.lines.valid & self.lines.ready),
+            self.first_line.eq(place.first_plane & place.first_chunk),
+            self.last_line.eq(place.last_plane & place.last_chunk),
             micro_batch_done.eq(self.took & self.last_line),
         ]
+        with m.If(self.lines.ready):
+            m.d.sync += valid.eq(self.lines.valid)
+        with m.If(load):
+            m.d.sync += here.eq(self.lines.payload)
+
+        # Micro-batches of the mini-batch after this one.
+        left = Signal.like(self.micro_batches, reset_less=True)
+        all_left = Signal.like(self.micro_batches, reset_less=True)
+        final, only_one = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [all_left.eq(self.micro_batches - 1), only_one.eq(self.micro_batches == 1)]
+        with m.If(self.start | (micro_batch_done & final)):
+            m.d.sync += [left.eq(all_left), final.eq(only_one)]
+        with m.Elif(micro_batch_done):
+            m.d.sync += [left.eq(left - 1), final.eq(left == 1)]
 
         # Deltas wait here for their lines. The FIFO has room for all micro-batches in flight.
         m.submodules.waiting = waiting = SyncFIFO(width=BANKS * DELTA.width, depth=config.in_flight)
@@ -165,14 +178,51 @@ class Gradient(wiring.Component):
         with m.If(waiting.r_en):
             m.d.sync += [deltas.eq(waiting.r_data), self.busy.eq(waiting.r_rdy)]
 
-        # A chunk returns after as many lines as a micro-batch has. If these are fewer than `spacing`, the next
-        # micro-batch waits for the missing cycles.
+        # Chunks that are not listed are passed over in the last micro-batch, each in a cycle and as a line of its own.
+        m.submodules.absent_chunks = absent = AbsentChunks(config)
+        passes, passed_over, may_complete, may_begin = Signal(), Signal(), Signal(), Signal(init=1)
+        arriving = self.lines.payload.place
+        m.d.comb += [
+            absent.start.eq(self.start),
+            absent.load.eq(load & arriving.first_plane),
+            absent.chunk.eq(arriving.chunk),
+            absent.last.eq(arriving.last_chunk),
+            absent.pass_over.eq(passed_over),
+            passes.eq(absent.absent & final),
+        ]
+        goes = valid & self.busy & (~self.first_line | may_begin)
+        m.d.comb += [
+            passed_over.eq(goes & passes & may_complete),
+            self.took.eq(goes & ~passes & (~place.last_plane | may_complete)),
+        ]
+
+        # Gradients of the same chunk are kept apart. Chunks come in ascending order, so those that complete from now on
+        # have at least the number `completed`, until the next micro-batch begins. What it was `spacing` cycles ago
+        # bounds all that have completed since, if no more than one micro-batch began since, which `may_begin` sees to.
+        completed: Any = Signal(data.StructLayout({"chunk": config.chunk_bits, "odd": 1}))
+        odd = Signal(reset_less=True)  # the number of the line's micro-batch
+        chunk = Mux(passes, completed.chunk, place.chunk)
+        with m.If(self.start):
+            m.d.sync += [completed.eq(0), odd.eq(1)]
+        with m.Else():
+            with m.If(micro_batch_done):
+                m.d.sync += [completed.chunk.eq(0), completed.odd.eq(~completed.odd)]
+            with m.Elif((self.took & place.last_plane) | passed_over):
+                m.d.sync += completed.chunk.eq(chunk + 1)
+            with m.If(load & arriving.first_plane & arriving.first_chunk):
+                m.d.sync += odd.eq(~odd)
+        earlier = pipeline(m, completed, self._spacing - 2, "completed", reset_less=True)[-1]
+        arriving_odd = odd ^ (arriving.first_plane & arriving.first_chunk)
+        stays_apart, arrives_apart = (
+            (micro_batch == earlier.odd) | (number < earlier.chunk)
+            for micro_batch, number in ((odd, place.chunk), (arriving_odd, arriving.chunk))
+        )
+        m.d.sync += may_complete.eq(Mux(load, arrives_apart, stays_apart))
         owed = Signal(range(self._spacing))
-        m.d.comb += self.lines.ready.eq(self.busy & (~self.first_line | (owed == 0)))
         with m.If(self.took & self.first_line):
-            m.d.sync += owed.eq(self._spacing - 1)
-        with m.Elif((self.took | self.first_line) & (owed != 0)):
-            m.d.sync += owed.eq(owed - 1)
+            m.d.sync += [owed.eq(self._spacing - 2), may_begin.eq(0)]
+        with m.Else():
+            m.d.sync += [owed.eq(owed - (owed != 0)), may_begin.eq(owed == 0)]
 
         # The line and its deltas get a register each, because of their fan-out: a bit of the line drives as many gates
         # as a delta has bits, a delta drives a gate on every lane. The sign plane is negated here, once for all lanes,
@@ -180,25 +230,27 @@ class Gradient(wiring.Component):
         line = Signal(config.line_bits, reset_less=True)
         held: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         negative = Signal()
-        m.d.comb += negative.eq(self.signed & position.first_plane)
-        m.d.sync += line.eq(self.lines.payload)
+        m.d.comb += negative.eq(self.signed & place.top & ~passes)
+        m.d.sync += line.eq(here.line)
         for bank in range(BANKS):
-            m.d.sync += held[bank].eq(add(deltas[bank] ^ negative.as_signed(), 0, carry=negative))
+            delta = Mux(passes, 0, deltas[bank])
+            m.d.sync += held[bank].eq(add(delta ^ negative.as_signed(), 0, carry=negative))
 
-        # The position of a line, delayed to match its sum.
+        # The place of a line, delayed to match its sum.
         stages = 2 + tree_latency(BANKS)
-        place = data.StructLayout({"first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits})
-        entry: Any = Signal(place, name="place0")
+        flags = dict.fromkeys(("first", "last", "skips", "final", "last_chunk"), 1)
+        entry: Any = Signal(data.StructLayout(flags | {"chunk": config.chunk_bits}), name="place0")
         m.d.comb += [
-            entry.first.eq(position.first_plane),
-            entry.last.eq(position.last_plane),
-            entry.final.eq(position.last_micro_batch),
-            entry.last_chunk.eq(position.last_chunk),
-            entry.chunk.eq(position.chunk),
+            entry.first.eq(place.first_plane | passes),
+            entry.last.eq(place.last_plane | passes),
+            entry.skips.eq(place.skips),
+            entry.final.eq(final),
+            entry.last_chunk.eq(place.last_chunk & ~passes),
+            entry.chunk.eq(chunk),
         ]
-        valid = pipeline(m, self.took, stages, "valid")[-1]
+        valid_sum = pipeline(m, self.took | passed_over, stages, "valid")[-1]
         *_, now, later = pipeline(m, entry, stages + 1, "place", reset_less=True)
-        m.d.sync += self.gradients.valid.eq(valid & now.last)
+        m.d.sync += self.gradients.valid.eq(valid_sum & now.last)
         m.d.comb += [
             self.gradients.chunk.eq(later.chunk),
             self.gradients.final.eq(later.final),
@@ -213,7 +265,8 @@ class Gradient(wiring.Component):
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)
             value = Signal(signed(GRADIENT_BITS), name=f"gradient_{lane}", reset_less=True)
-            with m.If(valid):
-                m.d.sync += value.eq(tree.o + Mux(now.first, 0, value << 1))
+            before = Mux(now.first, 0, Mux(now.skips, value << 2, value << 1))
+            with m.If(valid_sum):
+                m.d.sync += value.eq(tree.o + before)
             m.d.comb += self.gradients.values[lane].eq(value)
         return m

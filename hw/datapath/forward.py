@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.datapath.lines import LinePosition
+from p4sgd.hw.datapath.lines import LinePosition, kept_layout
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.datapath.units import UnitAccumulator
 from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
@@ -19,7 +19,8 @@ from p4sgd.hw.spec.timing import tree_latency
 __all__ = ["DotProduct"]
 
 
-_PLACE = ("first_plane", "first_chunk", "first_micro_batch", "last_micro_batch")
+_OF_LINE = ("first_plane", "first_chunk")
+_OF_MICRO_BATCH = ("first_micro_batch", "last_micro_batch")
 
 
 class DotProduct(wiring.Component):
@@ -34,8 +35,8 @@ class DotProduct(wiring.Component):
              gate: w_j where bit (b, j) is set, else 0
               │ lanes terms
               ▼
-             AdderTree ──▶ Horner: h = 2·h + sum; −sum for the first plane of signed features;
-                             │     begins with half a step in the first chunk of a unit
+             AdderTree ──▶ Horner: h = 2·h + sum, or 4·h where a plane has no line; −sum for plane 0 of signed
+                             │     features; begins with half a step in the first chunk of a unit
                              │ after the last plane of a chunk
                              ▼
                            UnitAccumulator ──▶ dots
@@ -44,29 +45,35 @@ class DotProduct(wiring.Component):
     Throughput is one line a cycle, also from chunk to chunk and from micro-batch to micro-batch. `latency` cycles after
     the last line of a micro-batch its ``dots`` are valid.
 
+    In the first micro-batch of a mini-batch a chunk that is not listed takes a cycle, in which it is passed over, as it
+    needs a permit like others. A directory takes two, in the second of which no line is taken.
+
     Members
     -------
     lines
-        Planes, most significant first, chunk by chunk, micro-batch by micro-batch.
+        Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if there are any.
     kept
-        Every line that is taken, in the cycle in which it is taken.
+        Every line that is taken but directories, in the cycle in which it is taken, with its place.
     weights
         Access to the model.
     dots
         For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed fraction bits, of
         which the last precision − signed are 0.
-    precision, signed, chunks, unit_chunks, micro_batches
+    precision, signed, chunks, unit_chunks, micro_batches, directory
         Settings of the run, stable. ``unit_chunks`` is log2 of the chunks of a unit, which hold at most 64 features;
-        ``micro_batches`` is the number in a mini-batch.
+        ``micro_batches`` is the number in a mini-batch; ``directory`` is whether the image has directories.
     start
         Pulse before a run, while idle.
     permit_micro_batch
         The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn before that
         plane has been taken.
     permit_chunk
-        The weights of the next chunk may be read. Tested likewise, for the first plane of every chunk.
-    took
-        A line is being taken.
+        The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to pass one
+        over.
+    took, took_directory
+        A line is being taken; a directory is.
+    passes, passed_over
+        The next line must wait for chunks that are passed over; one is being passed over.
     first_plane, first_chunk, first_micro_batch, last_micro_batch
         That line, or the next if none is being taken, belongs to the first plane of its chunk, the first chunk of its
         micro-batch, the first or the last micro-batch of its mini-batch.
@@ -81,7 +88,7 @@ class DotProduct(wiring.Component):
         super().__init__(
             {
                 "lines": In(stream.Signature(config.line_bits)),
-                "kept": Out(stream.Signature(config.line_bits)),
+                "kept": Out(stream.Signature(kept_layout(config))),
                 "weights": Out(ReadPort(config)),
                 "dots": Out(
                     ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS)),
@@ -91,12 +98,13 @@ class DotProduct(wiring.Component):
                 "chunks": In(17),
                 "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "micro_batches": In(16),
+                "directory": In(1),
                 "start": In(1),
                 "permit_micro_batch": In(1),
                 "permit_chunk": In(1),
-                "took": Out(1),
             }
-            | {flag: Out(1) for flag in (*_PLACE, "last_line")}
+            | {flag: Out(1) for flag in ("took", "took_directory", "passes", "passed_over", "last_line")}
+            | {flag: Out(1) for flag in (*_OF_LINE, *_OF_MICRO_BATCH)}
         )
 
     lines: stream.Interface
@@ -108,10 +116,14 @@ class DotProduct(wiring.Component):
     chunks: Signal
     unit_chunks: Signal
     micro_batches: Signal
+    directory: Signal
     start: Signal
     permit_micro_batch: Signal
     permit_chunk: Signal
     took: Signal
+    took_directory: Signal
+    passes: Signal
+    passed_over: Signal
     first_plane: Signal
     first_chunk: Signal
     first_micro_batch: Signal
@@ -127,43 +139,44 @@ class DotProduct(wiring.Component):
         config = self._config
         m = Module()
         m.submodules.position = position = LinePosition(config)
+        place: Any = position.place
         allowed = Signal()
+        settings = ("precision", "chunks", "unit_chunks", "micro_batches", "directory")
         m.d.comb += [
             position.start.eq(self.start),
             position.step.eq(self.took),
-            position.precision.eq(self.precision),
-            position.chunks.eq(self.chunks),
-            position.micro_batches.eq(self.micro_batches),
-            *(getattr(self, flag).eq(getattr(position, flag)) for flag in _PLACE),
-            self.last_line.eq(position.last_plane & position.last_chunk),
+            *(getattr(position, setting).eq(getattr(self, setting)) for setting in settings),
+            position.directory_line.eq(self.lines.payload),
+            position.directory_taken.eq(self.took_directory),
+            position.pass_over.eq(self.passed_over),
+            *(getattr(self, flag).eq(getattr(place, flag)) for flag in _OF_LINE),
+            *(getattr(self, flag).eq(getattr(position, flag)) for flag in _OF_MICRO_BATCH),
+            self.last_line.eq(place.last_plane & place.last_chunk),
+            self.passes.eq(position.absent & position.first_micro_batch),
+            self.passed_over.eq(position.valid & self.passes & self.permit_chunk),
             allowed.eq(
-                ~position.first_plane | (self.permit_chunk & (~position.first_chunk | self.permit_micro_batch)),
+                position.valid
+                & ~self.passes
+                & (~place.first_plane | (self.permit_chunk & (~place.first_chunk | self.permit_micro_batch))),
             ),
-            self.kept.payload.eq(self.lines.payload),
+            self.kept.payload.line.eq(self.lines.payload),
+            self.kept.payload.place.eq(place),
             self.kept.valid.eq(self.lines.valid & allowed),
-            self.lines.ready.eq(self.kept.ready & allowed),
-            self.took.eq(self.lines.valid & self.lines.ready),
-            self.weights.address.eq(position.chunk),
+            self.lines.ready.eq((self.kept.ready & allowed) | position.takes_directory),
+            self.took.eq(self.lines.valid & self.kept.ready & allowed),
+            self.took_directory.eq(self.lines.valid & position.takes_directory),
+            self.weights.address.eq(place.chunk),
             self.weights.enable.eq(self.took),
         ]
 
-        # A unit begins where its bits of the chunk number are 0: with the widest chunks everywhere.
-        unit_bits = (MAX_UNIT // config.lanes - 1).bit_length()
-        first_of_unit: Value = Const(1)
-        if unit_bits:
-            within_unit = Signal(unit_bits, reset_less=True)
-            m.d.sync += within_unit.eq((1 << self.unit_chunks) - 1)
-            first_of_unit = (position.chunk[:unit_bits] & within_unit) == 0
-
         # The line, delayed to match its weights; its valid flag and position, delayed to match its sum.
         line = pipeline(m, self.lines.payload, MODEL_READ_LATENCY, "line", reset_less=True)[-1]
-        place = data.StructLayout(
-            {"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1, "first_of_unit": 1}
-        )
-        here: Any = Signal(place)
+        flags = ("first_plane", "last_plane", "skips", "first_chunk", "last_chunk")
+        here: Any = Signal(data.StructLayout(dict.fromkeys(flags, 1) | {"plane": 3, "first_of_unit": 1}))
         m.d.comb += [
-            *(here[flag].eq(getattr(position, flag)) for flag in place.members if flag != "first_of_unit"),
-            here.first_of_unit.eq(first_of_unit),
+            *(getattr(here, flag).eq(getattr(place, flag)) for flag in flags),
+            here.plane.eq(position.plane),
+            here.first_of_unit.eq(position.begins_unit),
         ]
         latency = MODEL_READ_LATENCY + 1 + self._tree_latency
         valid = pipeline(m, self.took, latency, "valid")[-1]
@@ -181,30 +194,30 @@ class DotProduct(wiring.Component):
         done = valid & now.last_plane & now.last_chunk
         m.d.comb += self.dots.valid.eq(pipeline(m, done, 1 + UnitAccumulator.LATENCY, "done")[-1])
 
-        # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each plane after the first.
+        # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each plane after that of the first line.
         negative = Signal(reset_less=True)
-        half = Signal(ROUND_1_SHIFT + 1, reset_less=True)
-        first = before.first_of_unit
+        half = Signal(ROUND_1_SHIFT + MAX_PRECISION, reset_less=True)
+        begins = Mux(before.first_of_unit, 1 << (ROUND_1_SHIFT - 1), 0) << before.plane
         m.d.sync += [
-            negative.eq(before.first_plane & self.signed),
-            half.eq(Cat(Const(0, ROUND_1_SHIFT - 1), first & self.signed, first & ~self.signed)),
+            negative.eq(before.first_plane & (before.plane == 0) & self.signed),
+            half.eq(Mux(self.signed, begins, begins << 1)),
         ]
         for bank in range(BANKS):
             tree = AdderTree(config.lanes, WEIGHT.width)
-            accumulator = UnitAccumulator(self._chunk_bits, config.dot_bits, whole_units=not unit_bits)
+            accumulator = UnitAccumulator(self._chunk_bits, config.dot_bits, whole_units=config.lanes == MAX_UNIT)
             m.submodules[f"tree{bank}"] = tree
             m.submodules[f"accumulator{bank}"] = accumulator
             for lane in range(config.lanes):
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True, attrs=GATE)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
-            # Horner's rule with a single adder: for the first plane, 2·h is replaced by half a step or 0. A plane is
-            # subtracted as its complement with a carry in.
+            # Horner's rule with a single adder: for the first line, 2·h is replaced by half a step or 0. A plane is
+            # subtracted as its complement with a carry in. Doubling twice takes the last input of the adder's LUTs.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
             doubled = Signal.like(horner, name=f"doubled_{bank}")
             addend = Signal.like(horner, name=f"addend_{bank}")
             m.d.comb += [
-                doubled.eq(Mux(now.first_plane, half, horner << 1)),
+                doubled.eq(Mux(now.first_plane, half, Mux(now.skips, horner << 2, horner << 1))),
                 addend.eq(tree.o ^ negative.as_signed()),
             ]
             with m.If(valid):

@@ -1,94 +1,304 @@
-"""Lines: their position within a run, and the FIFO that keeps them for the backward pass."""
+"""Lines: their places within a run, and the FIFO that keeps them for the backward pass."""
 
-from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import stream, wiring
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.primitives import pipeline, ram_style
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.image import DESCRIPTOR_BITS, DESCRIPTOR_FIELDS
+from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
 
-__all__ = ["LineFIFO", "LinePosition"]
+__all__ = ["AbsentChunks", "LineFIFO", "LinePosition", "kept_layout", "place_layout"]
+
+
+def place_layout(config: WorkerConfig) -> data.StructLayout:
+    """Layout of what is known of a line.
+
+    Fields
+    ------
+    chunk
+        Number of its chunk.
+    first_plane, last_plane
+        It is the first or last of its chunk.
+    top
+        It is plane 0, the most significant.
+    skips
+        The plane before it has no line, but the one before that has: the sum so far counts four times as much.
+    first_chunk, last_chunk
+        Its chunk is the first or last of its micro-batch.
+    """
+    flags = ("first_plane", "last_plane", "top", "skips", "first_chunk", "last_chunk")
+    return data.StructLayout({"chunk": config.chunk_bits} | dict.fromkeys(flags, 1))
+
+
+def kept_layout(config: WorkerConfig) -> data.StructLayout:
+    """Layout of a line that is kept for the backward pass, with its place."""
+    return data.StructLayout({"line": config.line_bits, "place": place_layout(config)})
+
+
+_DESCRIPTOR = data.StructLayout(DESCRIPTOR_FIELDS)
 
 
 class LinePosition(wiring.Component):
-    """Counters of planes, chunks and micro-batches: the position of the next line.
+    """Place of the next line, by counting or by the directories of the image::
 
-    The flags are registers that are computed while the previous line is there, so logic that uses them does not wait
-    for a comparison.
+        directory ──▶ descriptors ─┐
+                                   ├──▶ next descriptor ──▶ place of the next line
+        chunks, precision ─────────┘
+
+    An image without directories has all planes of all chunks, as if one descriptor after the other said so. A directory
+    is the next line if all lines that the one before lists were taken; the line behind it is known 2 cycles later.
+
+    All outputs but ``takes_directory`` are registers that are computed while the previous line is there, so logic that
+    uses them does not wait for a comparison.
 
     Members
     -------
     start
-        Pulse before a run: the next line is its first.
+        Pulse before a run. Without directories the place of its first line is there 2 cycles later.
     step
         The line is taken.
-    precision, chunks, micro_batches
-        Lines of a chunk, chunks of a micro-batch, micro-batches of a mini-batch; stable from two cycles before
-        ``start``.
-    chunk
-        Number of the line's chunk.
-    first_plane, last_plane
-        The line is the first or last of its chunk.
-    first_chunk, last_chunk
-        The chunk is the first or last of its micro-batch.
+    precision, chunks, unit_chunks, micro_batches, directory
+        Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a mini-batch, and
+        whether the image has directories; stable from two cycles before ``start``.
+    takes_directory, directory_line, directory_taken
+        The next line is a directory; the line; it is taken.
+    valid
+        The other outputs are valid.
+    place
+        Place of the line.
+    plane
+        If it is the first of its chunk: number of its plane.
+    begins_unit
+        Its chunk is the first of its unit that is listed.
+    absent, pass_over
+        Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over one.
     first_micro_batch, last_micro_batch
         The micro-batch is the first or last of its mini-batch.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        flags = ("first_plane", "last_plane", "first_chunk", "last_chunk", "first_micro_batch", "last_micro_batch")
+        self._config = config
         super().__init__(
             {
                 "start": In(1),
                 "step": In(1),
                 "precision": In(4),
                 "chunks": In(17),
+                "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "micro_batches": In(16),
-                "chunk": Out(config.chunk_bits),
+                "directory": In(1),
+                "takes_directory": Out(1),
+                "directory_line": In(config.line_bits),
+                "directory_taken": In(1),
+                "valid": Out(1),
+                "place": Out(place_layout(config)),
+                "plane": Out(3),
+                "begins_unit": Out(1),
+                "absent": Out(1),
+                "pass_over": In(1),
+                "first_micro_batch": Out(1),
+                "last_micro_batch": Out(1),
             }
-            | {flag: Out(1) for flag in flags}
         )
 
     start: Signal
     step: Signal
     precision: Signal
     chunks: Signal
+    unit_chunks: Signal
     micro_batches: Signal
-    chunk: Signal
-    first_plane: Signal
-    last_plane: Signal
-    first_chunk: Signal
-    last_chunk: Signal
+    directory: Signal
+    takes_directory: Signal
+    directory_line: Signal
+    directory_taken: Signal
+    valid: Signal
+    place: Any
+    plane: Signal
+    begins_unit: Signal
+    absent: Signal
+    pass_over: Signal
     first_micro_batch: Signal
     last_micro_batch: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        ends_chunk = self.step & self.last_plane
-        ends_micro_batch = ends_chunk & self.last_chunk
-        self._count(m, "plane", self.step, self.precision, self.first_plane, self.last_plane)
-        self._count(m, "chunk", ends_chunk, self.chunks, self.first_chunk, self.last_chunk)
-        self._count(
-            m, "micro_batch", ends_micro_batch, self.micro_batches, self.first_micro_batch, self.last_micro_batch
-        )
-        with m.If(self.start | ends_micro_batch):
-            m.d.sync += self.chunk.eq(0)
+        following: Any = Signal(_DESCRIPTOR, reset_less=True)  # the next descriptor
+        known = Signal()  # there is one
+        ends_chunk = Signal()
+        load = Signal()
+        m.d.comb += [
+            ends_chunk.eq(self.step & self.place.last_plane),
+            load.eq(known & (~self.valid | ends_chunk)),
+        ]
+        more = self._follow(m, following, known, load)
+        m.d.comb += self.takes_directory.eq(self.directory & ~known & ~more & ~self.valid)
+
+        # The current chunk and its lines: `later` has a bit for each plane after the current line.
+        later = Signal(_DESCRIPTOR["later"].shape, reset_less=True)
+        rest = Signal.like(later)
+        begins = Signal()  # the next descriptor is the first of its micro-batch
+        place = self.place
+        m.d.comb += rest.eq(Mux(later[0], later >> 1, later >> 2))
+        with m.If(self.start):
+            m.d.sync += [self.valid.eq(0), begins.eq(1)]
+        with m.Elif(load):
+            m.d.sync += [
+                self.valid.eq(1),
+                begins.eq(following.last),
+                place.chunk.eq(following.chunk),
+                place.first_plane.eq(1),
+                place.last_plane.eq(following.later == 0),
+                place.top.eq(following.first == 0),
+                place.skips.eq(0),
+                place.first_chunk.eq(begins),
+                place.last_chunk.eq(following.last),
+                self.plane.eq(following.first),
+                later.eq(following.later),
+                self.begins_unit.eq(begins | ((following.chunk ^ place.chunk) >> self.unit_chunks).any()),
+            ]
         with m.Elif(ends_chunk):
-            m.d.sync += self.chunk.eq(self.chunk + 1)
+            m.d.sync += self.valid.eq(0)
+        with m.Elif(self.step):
+            m.d.sync += [
+                place.first_plane.eq(0),
+                place.last_plane.eq(rest == 0),
+                place.top.eq(0),
+                place.skips.eq(~later[0]),
+                later.eq(rest),
+            ]
+
+        m.submodules.absent_chunks = absent = AbsentChunks(self._config)
+        m.d.comb += [
+            absent.start.eq(self.start),
+            absent.load.eq(load),
+            absent.chunk.eq(following.chunk),
+            absent.last.eq(following.last),
+            absent.pass_over.eq(self.pass_over),
+            self.absent.eq(absent.absent),
+        ]
+
+        # Micro-batches of the mini-batch after this one.
+        left = Signal.like(self.micro_batches, reset_less=True)
+        all_left = Signal.like(self.micro_batches, reset_less=True)
+        only_one = Signal(reset_less=True)
+        m.d.sync += [all_left.eq(self.micro_batches - 1), only_one.eq(self.micro_batches == 1)]
+        ends_micro_batch = ends_chunk & place.last_chunk
+        with m.If(self.start | (ends_micro_batch & self.last_micro_batch)):
+            m.d.sync += [left.eq(all_left), self.first_micro_batch.eq(1), self.last_micro_batch.eq(only_one)]
+        with m.Elif(ends_micro_batch):
+            m.d.sync += [left.eq(left - 1), self.first_micro_batch.eq(0), self.last_micro_batch.eq(left == 1)]
         return m
 
-    def _count(self, m: Module, name: str, step: Value, total: Signal, first: Signal, last: Signal) -> None:
-        """Count ``step`` from 1 to ``total``, over and over; ``first`` and ``last`` flag the ends of the count."""
-        left = Signal.like(total, name=f"{name}s_left", reset_less=True)  # after this one
-        all_left = Signal.like(total, name=f"{name}s_left_at_first", reset_less=True)
-        only_one = Signal(name=f"only_one_{name}", reset_less=True)
-        m.d.sync += [all_left.eq(total - 1), only_one.eq(total == 1)]
-        with m.If(self.start | (step & last)):
-            m.d.sync += [left.eq(all_left), first.eq(1), last.eq(only_one)]
-        with m.Elif(step):
-            m.d.sync += [left.eq(left - 1), first.eq(0), last.eq(left == 1)]
+    def _follow(self, m: Module, following: Any, known: Signal, load: Signal) -> Signal:
+        """Keep ``following`` the descriptor after the one that is loaded; returns whether the directory has more."""
+        planes = Signal(following.later.shape(), reset_less=True)  # without a directory: all but the first
+        only_one, second_last = Signal(reset_less=True), Signal(self.chunks.shape(), reset_less=True)
+        m.d.sync += [
+            planes.eq(Cat(self.precision > plane for plane in range(1, MAX_PRECISION))),
+            only_one.eq(self.chunks == 1),
+            second_last.eq(self.chunks - 2),
+        ]
+        count = self._config.line_bits // DESCRIPTOR_BITS
+        directory = Signal(self._config.line_bits, reset_less=True)
+        number = Signal(range(count), reset_less=True)
+        more = Signal()
+        words = Array(directory.word_select(place, DESCRIPTOR_BITS) for place in range(count))
+        listed, first = (
+            data.View(_DESCRIPTOR, Value.cast(word)) for word in (words[number], self.directory_line[:DESCRIPTOR_BITS])
+        )
+        with m.If(self.start):
+            m.d.sync += [
+                known.eq(~self.directory),
+                more.eq(0),
+                following.chunk.eq(0),
+                following.first.eq(0),
+                following.later.eq(planes),
+                following.last.eq(only_one),
+            ]
+        with m.Elif(self.directory_taken):
+            m.d.sync += [
+                known.eq(1),
+                following.eq(first),
+                directory.eq(self.directory_line),
+                number.eq(1),
+                more.eq(~first.last if count > 1 else 0),
+            ]
+        with m.Elif(load & self.directory):
+            m.d.sync += [
+                known.eq(more),
+                following.eq(listed),
+                number.eq(number + 1),
+                more.eq(more & ~listed.last & (number != count - 1)),
+            ]
+        with m.Elif(load):
+            m.d.sync += [
+                following.chunk.eq(Mux(following.last, 0, following.chunk + 1)),
+                following.last.eq(Mux(following.last, only_one, following.chunk == second_last)),
+            ]
+        return more
+
+
+class AbsentChunks(wiring.Component):
+    """Counts the chunks that a micro-batch does not list before the one that comes next.
+
+    In the first micro-batch of a mini-batch the forward pass goes through all chunks, because for each it waits until
+    its weights are final, and in the last one the backward pass does, which makes them so. Each passes over an absent
+    chunk in a cycle.
+
+    Members
+    -------
+    start
+        Pulse before a run.
+    load, chunk, last
+        The next chunk that is listed, and whether it is the last one of its micro-batch.
+    pass_over
+        An absent chunk is passed over.
+    absent
+        Chunks are left to pass over.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._bits = config.chunk_bits
+        super().__init__(
+            {
+                "start": In(1),
+                "load": In(1),
+                "chunk": In(self._bits),
+                "last": In(1),
+                "pass_over": In(1),
+                "absent": Out(1),
+            }
+        )
+
+    start: Signal
+    load: Signal
+    chunk: Signal
+    last: Signal
+    pass_over: Signal
+    absent: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        expected = Signal(self._bits, reset_less=True)  # if none is absent
+        left = Signal(self._bits, reset_less=True)
+        with m.If(self.start):
+            m.d.sync += expected.eq(0)
+        with m.Elif(self.load):
+            m.d.sync += [
+                expected.eq(Mux(self.last, 0, self.chunk + 1)),
+                left.eq(self.chunk - expected),
+                self.absent.eq(self.chunk != expected),
+            ]
+        with m.Elif(self.pass_over):
+            m.d.sync += [left.eq(left - 1), self.absent.eq(left != 1)]
+        return m
 
 
 _READ_LATENCY = 2
@@ -109,22 +319,23 @@ class LineFIFO(wiring.Component):
     Members
     -------
     i
-        Lines to keep.
+        Lines to keep, with their places.
     o
-        The same lines, in the same order.
+        The same, in the same order.
     """
 
     LATENCY = 1 + _READ_LATENCY + 1
 
     def __init__(self, config: WorkerConfig) -> None:
-        self._config = config
-        super().__init__({"i": In(stream.Signature(config.line_bits)), "o": Out(stream.Signature(config.line_bits))})
+        self._depth = config.line_fifo_depth
+        self._layout = kept_layout(config)
+        super().__init__({"i": In(stream.Signature(self._layout)), "o": Out(stream.Signature(self._layout))})
 
     i: stream.Interface
     o: stream.Interface
 
     def elaborate(self, platform: object) -> Module:
-        depth, width = self._config.line_fifo_depth, self._config.line_bits
+        depth, width = self._depth, self._layout.size
         m = Module()
         memory: Memory = Memory(shape=width, depth=depth, init=[], attrs=ram_style(depth))
         m.submodules.memory = memory

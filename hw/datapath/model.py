@@ -364,6 +364,10 @@ class Model(wiring.Component):
             for name in ("final", "last", "chunk")
         )
 
+        begins = Signal(init=1)  # the next chunk is the first of its micro-batch
+        with m.If(valid[-1]):
+            m.d.sync += begins.eq(last)
+
         # Loaded weights enter the update at stage 5, so the memories need no multiplexer for their data.
         loading = Signal(Update.LOAD_LATENCY)
         loaded = loading[-1]
@@ -381,7 +385,7 @@ class Model(wiring.Component):
             update.loaded.eq(self.load.payload),
             self.updated.eq(valid[-1] & final),
             self.updated_last.eq(last),
-            self.wrote_first.eq(valid[-1] & (chunk == 0)),
+            self.wrote_first.eq(valid[-1] & begins),
             self.wrote_last.eq(valid[-1] & last),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
             half[-1].eq(self.write_half),

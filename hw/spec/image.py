@@ -39,6 +39,7 @@ from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 __all__ = [
     "BANK_BITS",
     "DESCRIPTOR_BITS",
+    "DESCRIPTOR_FIELDS",
     "LABEL_BYTES",
     "Descriptor",
     "ImageLayout",
@@ -58,26 +59,26 @@ LABEL_BYTES = 4 * BANKS
 """Bytes of the labels of one micro-batch."""
 
 
+DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}
+"""Fields of a descriptor by their bits, from the lowest on; reserved ones are 0."""
+
 DESCRIPTOR_BITS = 32
 """Bits of a descriptor."""
 
-_FIRST, _LATER, _LAST = 16, 19, 31
-"""Lowest bits of the fields of a descriptor; the chunk begins at bit 0."""
-
 
 class Descriptor(NamedTuple):
-    """What a directory says of a chunk.
+    """What a directory says of a chunk, by `DESCRIPTOR_FIELDS`.
 
     Attributes
     ----------
     chunk : int
-        Its number, bits 0 to 15.
+        Its number.
     first : int
-        The plane of its first line, 0 the most significant: bits 16 to 18.
+        The plane of its first line, 0 the most significant.
     later : int
-        Bit i is set if there is a line of plane ``first`` + 1 + i, 7 bits: bits 19 to 25.
+        Bit i is set if there is a line of plane ``first`` + 1 + i.
     last : bool
-        It is the last chunk of its micro-batch: bit 31.
+        It is the last chunk of its micro-batch.
     """
 
     chunk: int
@@ -86,18 +87,26 @@ class Descriptor(NamedTuple):
     last: bool
 
     @property
-    def lines(self) -> int:
-        """How many lines follow."""
-        return 1 + self.later.bit_count()
+    def planes(self) -> list[int]:
+        """Planes of its lines."""
+        return [self.first, *(self.first + 1 + bit for bit in range(7) if self.later >> bit & 1)]
 
     def encode(self) -> int:
         """The word that a directory has."""
-        return self.chunk | self.first << _FIRST | self.later << _LATER | int(self.last) << _LAST
+        word = place = 0
+        for name, bits in DESCRIPTOR_FIELDS.items():
+            word |= int(getattr(self, name, 0)) << place
+            place += bits
+        return word
 
     @classmethod
     def decode(cls, word: int) -> "Descriptor":
         """Undo `encode`."""
-        return cls(word & 0xFFFF, word >> _FIRST & 7, word >> _LATER & 0x7F, bool(word >> _LAST))
+        fields = {}
+        for name, bits in DESCRIPTOR_FIELDS.items():
+            fields[name] = word & (1 << bits) - 1
+            word >>= bits
+        return cls(fields["chunk"], fields["first"], fields["later"], bool(fields["last"]))
 
 
 def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -377,8 +386,7 @@ class ImageLayout:
         while True:
             for word in np.ascontiguousarray(next(lines)).view("<u4").tolist():
                 descriptor = Descriptor.decode(word)
-                later = (descriptor.first + 1 + bit for bit in range(7) if descriptor.later >> bit & 1)
-                for plane in (descriptor.first, *later):
+                for plane in descriptor.planes:
                     chunks[descriptor.chunk, plane] = next(lines)
                 if descriptor.last:
                     return

@@ -41,6 +41,7 @@ ENGINE_SETTINGS = data.StructLayout(
         "signed": unsigned(1),
         "chunks": unsigned(registers.CHUNKS["value"].bits),
         "unit_chunks": unsigned(registers.FORMAT["unit_chunks"].bits),
+        "directory": unsigned(1),
         "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
         "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
         "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
@@ -83,7 +84,7 @@ class EngineState(wiring.Signature):
     weight_saturated, memory_error
         Pulses: a weight was saturated; a memory port got an error.
     took_line
-        A line was taken.
+        A line was taken, or a directory.
     lines_left
         Lines of the run are left; falls 2 cycles after the last was taken.
     line_waiting
@@ -153,8 +154,9 @@ class Engine(wiring.Component):
         The deltas of the micro-batches, in the same order.
     settings
         Settings of the run.
-    total_chunks
-        Chunks of all micro-batches of the run; stable from a cycle before ``commands.train``.
+    groups
+        What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable from a
+        cycle before ``commands.train``.
     lines_address, model_address
         Byte addresses, multiples of 4096; of the lines, one for each port.
     commands
@@ -172,7 +174,7 @@ class Engine(wiring.Component):
                 "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "settings": In(ENGINE_SETTINGS),
-                "total_chunks": In(COUNT_BITS),
+                "groups": In(COUNT_BITS),
                 "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
                 "commands": In(EngineCommands()),
@@ -185,7 +187,7 @@ class Engine(wiring.Component):
     dots: Any
     deltas: Any
     settings: data.View
-    total_chunks: Signal
+    groups: Signal
     lines_address: list[Signal]
     model_address: Signal
     commands: Any
@@ -217,14 +219,14 @@ class Engine(wiring.Component):
         stable: Any = Signal(layout, reset_less=True)
         settings, model_address = stable.settings, stable.model_address
         lines_address = [stable.lines_address[index] for index in range(config.ports)]
-        total_chunks = Signal(COUNT_BITS, reset_less=True)
+        groups = Signal(COUNT_BITS, reset_less=True)
         commands: Any = EngineCommands().create(path=("command",))
         deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         m.d.comb += backward.deltas.payload.eq(deltas)
         m.d.engine += [
             settings.eq(self.settings),
             model_address.eq(self.model_address),
-            total_chunks.eq(self.total_chunks),
+            groups.eq(self.groups),
             *(here.eq(there) for here, there in zip(lines_address, self.lines_address, strict=True)),
             *(getattr(commands, name).eq(getattr(self.commands, name)) for name in EngineCommands().members),
             backward.deltas.valid.eq(self.deltas.valid),
@@ -237,10 +239,11 @@ class Engine(wiring.Component):
         connect_stream(m, forward.dots, wiring.flipped(self.dots))
         wiring.connect(m, backward.gradients, model.gradients)
         m.d.comb += [
-            *(part.precision.eq(settings.precision) for part in (forward, backward)),
+            forward.precision.eq(settings.precision),
+            forward.directory.eq(settings.directory),
             *(part.signed.eq(settings.signed) for part in (forward, backward)),
             *(part.micro_batches.eq(settings.micro_batches) for part in (forward, backward)),
-            *(part.chunks.eq(settings.chunks) for part in (forward, backward, scoreboard, storer)),
+            *(part.chunks.eq(settings.chunks) for part in (forward, scoreboard, storer)),
             *(part.start.eq(commands.train) for part in (forward, backward, scoreboard)),
             forward.unit_chunks.eq(settings.unit_chunks),
             model.gradient_shift.eq(settings.gradient_shift),
@@ -252,7 +255,7 @@ class Engine(wiring.Component):
             model.write_half.eq(scoreboard.write_half),
             scoreboard.stale.eq(settings.stale),
             scoreboard.reload.eq(commands.load | commands.zero),
-            scoreboard.spend.eq(forward.took & forward.first_plane & forward.first_micro_batch),
+            scoreboard.spend.eq((forward.took & forward.first_plane & forward.first_micro_batch) | forward.passed_over),
             scoreboard.read_all.eq(forward.took & forward.last_line & forward.last_micro_batch),
             scoreboard.earn.eq(model.updated),
             scoreboard.earned_last.eq(model.updated_last),
@@ -272,17 +275,17 @@ class Engine(wiring.Component):
         # For the counters: if the next line must wait, does it wait for sums or for the backward pass? Without the
         # weights of its chunk it waits for sums while some of the mini-batch before have not come; with staleness those
         # may be missing, so the ones before them count. With its weights it waits for the backward pass to make room,
-        # which waits for sums unless it is busy.
+        # which waits for sums unless it is busy. Passing over chunks is part of following the backward pass.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.engine += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
         lacks_weights = forward.first_plane & ~forward.permit_chunk
-        m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy))
+        m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy & ~forward.passes))
 
         self._connect_memory(m, readers, storer)
         loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
         self._feed(m, readers, forward, loader, loading, aborting)
-        self._plan(m, readers, settings, total_chunks, commands, lines_address, model_address)
+        self._plan(m, readers, settings, groups, commands, lines_address, model_address)
 
         # The loader writes the model, zeros too. The forward pass and the storer share its read port.
         half = Signal(config.chunk_bits)
@@ -347,7 +350,7 @@ class Engine(wiring.Component):
             self.state.idle.eq(idle),
             self.state.weight_saturated.eq(model.saturated),
             self.state.memory_error.eq(Cat(reader.error for reader in readers).any() | storer.error),
-            self.state.took_line.eq(forward.took),
+            self.state.took_line.eq(forward.took | forward.took_directory),
             self.state.lines_left.eq(reading),
             self.state.line_waiting.eq(forward.lines.valid),
             self.state.awaiting_sums.eq(awaiting),
@@ -399,19 +402,20 @@ class Engine(wiring.Component):
         m: Module,
         readers: list[StridedReader],
         settings: Any,
-        total_chunks: Signal,
+        groups: Signal,
         commands: Any,
         lines_address: list[Signal],
         model_address: Signal,
     ) -> None:
-        """Set what the readers read: the weights of all chunks, or the wanted planes of all chunks of the run."""
+        """Set what the readers read: the weights of all chunks, or the wanted planes of all chunks of the run, or all
+        lines of an image with directories."""
         weight_beats_bits = (self._config.weight_beats - 1).bit_length()
         for index, (reader, address) in enumerate(zip(readers, lines_address, strict=True)):
             m.d.comb += [
                 reader.base.eq(address),
-                reader.burst_beats.eq(settings.precision),
-                reader.stride_beats.eq(settings.stored),
-                reader.bursts.eq(total_chunks),
+                reader.burst_beats.eq(Mux(settings.directory, 1, settings.precision)),
+                reader.stride_beats.eq(Mux(settings.directory, 1, settings.stored)),
+                reader.bursts.eq(groups),
                 reader.start.eq(commands.train),
                 reader.stop.eq(commands.abort),
             ]

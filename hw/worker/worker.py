@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -279,6 +279,7 @@ class Worker(wiring.Component):
             run_sizes.precision.eq(registers.format_precision),
             run_sizes.stored.eq(registers.format_stored),
             run_sizes.unit_chunks.eq(registers.format_unit_chunks),
+            run_sizes.directory.eq(registers.format_directory),
             run_sizes.stale.eq(registers.run_stale),
             sequencer.counted.eq(run_sizes.done),
             sequencer.impossible.eq(run_sizes.impossible),
@@ -363,6 +364,7 @@ class Worker(wiring.Component):
             settings.signed.eq(registers.format_signed),
             settings.chunks.eq(registers.chunks),
             settings.unit_chunks.eq(registers.format_unit_chunks),
+            settings.directory.eq(registers.format_directory),
             settings.micro_batches.eq(registers.micro_batches),
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
@@ -375,7 +377,9 @@ class Worker(wiring.Component):
             m.d.comb += [
                 engine.settings.eq(settings),
                 engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
-                engine.total_chunks.eq(run_sizes.total_chunks),
+                engine.groups.eq(
+                    Mux(settings.directory, registers.wide(f"lines{index}"), run_sizes.total_chunks),
+                ),
                 engine.model_address.eq(registers.wide(f"model{index}_address")),
                 *(
                     engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))

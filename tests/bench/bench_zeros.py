@@ -1,13 +1,11 @@
-"""Predicted time of a sample if boards passed over lines without a 1, beside what there is.
+"""Predicted time of a sample on boards with and without directories, which pass over lines of zeros.
 
-    PYTHONPATH=tests python tests/bench/bench_zeros.py [--boards 2] [--batch 256] [--precision 8] [--shapes rcv1 …]
+    PYTHONPATH=tests python tests/bench/bench_zeros.py [--boards 2] [--batch 64] [--precision 8] [--shapes rcv1 …]
 
-No hardware does so; hw/ZEROS.md has the design that is estimated here. A chunk of a micro-batch, 8 samples of 64
-columns in the order of heat, takes P cycles unless it is 0 (*chunks*), or a cycle for each plane that has a 1
-(*lines*), and its part of the directory. All figures are modelled, on made data: lines are counted in them after
-scaling and rounding, mini-batch by mini-batch (`support.zero_lines`). Boards that pass over nothing take the cycles of
-the simulated RTL (`p4sgd.hw.spec.timing`). A sparse worker is a core without packets, as in bench_split.py. The split
-is chosen anew in each case, by the same times; gains are over the split without skipping.
+Data are made, scaled and rounded as for training, and lines are counted in them (hw/ZEROS.md). Chunks of 64 columns, in
+the order of heat, are dealt to the engines of all boards in turn. Cycles with directories are those of
+`support.directory_cycles`, without them those of `p4sgd.hw.spec.timing`: the simulated RTL is held to both, to the
+cycle. A sparse worker is a core without packets, as in bench_split.py; the split is chosen anew in each case.
 """
 
 import argparse
@@ -19,20 +17,17 @@ import numpy.typing as npt
 import sklearn.datasets
 from rich.console import Console
 from rich.table import Table
-from support.zero_lines import Lines, engines_of, expected_chunks, fixed_cycles, nonzero_lines, skipping_cycles
+from support.directory_cycles import schedule
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.kernels import quantize_stored
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.training.heat import ENTRY_NS, heat_order
-from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.timing import mini_batch_cycles
-
-ENTRIES = 32, 21
-"""Chunks that a line of the directory lists: of 16 bits each, or of 24 with a bit for each plane."""
+from p4sgd.hw.spec.image import DESCRIPTOR_BITS, kept_planes
+from p4sgd.hw.spec.timing import UPDATE_SPACING, mini_batch_cycles
 
 
 @dataclass(frozen=True)
@@ -77,72 +72,81 @@ def load(name: str, samples: int, batch: int, precision: int) -> Stored:
     )
 
 
+def count_lines(precision: int) -> IntArray:
+    """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^P,)."""
+    bits = np.arange(1 << precision)[:, np.newaxis] >> np.arange(precision - 1, -1, -1) & 1
+    return kept_planes(bits.astype(np.bool_)).sum(axis=1)
+
+
 class Estimate:
     """Times of a data set, in ns a sample."""
 
     def __init__(self, stored: Stored, config: WorkerConfig, options: argparse.Namespace) -> None:
         self._config, self._options, self._samples = config, options, stored.samples
-        self._heat = np.bincount(stored.columns[stored.values != 0], minlength=stored.total)
-        order = heat_order(self._heat[:-1], stored.total)
+        heat = np.bincount(stored.columns[stored.values != 0], minlength=stored.total)
+        order = heat_order(heat[:-1], stored.total)
         places = np.empty_like(order)
         places[order] = np.arange(order.size)
-        self.sorted_heat = self._heat[order]
-        self.lines: Lines = nonzero_lines(stored.rows, places[stored.columns], stored.values, config.lanes)
         self.chunks = math.ceil(stored.total / config.lanes)
         self._engines = options.boards * config.engines
         self._most = min(self.chunks, self._engines * config.chunks)
-        nonzeros = np.cumsum(self.sorted_heat)
+        nonzeros = np.cumsum(heat[order])
         ends = np.minimum(np.arange(1, self.chunks + 1) * config.lanes, stored.total)
+        self.core_ns = nonzeros[-1] / stored.samples * ENTRY_NS
         self.sparse_ns = (nonzeros[-1] - nonzeros[ends - 1]) / stored.samples * ENTRY_NS
+        # Chunks that are not 0 by micro-batch, and the lines of each.
+        keys = stored.rows // BANKS * self.chunks + places[stored.columns] // config.lanes
+        by_key = np.argsort(keys, kind="stable")
+        keys, begins = np.unique(keys[by_key], return_index=True)
+        bits = np.bitwise_or.reduceat(stored.values[by_key], begins)
+        there = bits != 0
+        self._micro_batches, self._numbers = np.divmod(keys[there], self.chunks)
+        self._lines = count_lines(options.precision)[bits[there]]
 
     @property
     def fits(self) -> bool:
         """Whether boards hold all columns."""
         return self._most == self.chunks
 
-    @property
-    def fastest_core(self) -> float:
-        """All columns on a sparse worker."""
-        return float(self.sorted_heat.sum() / self._samples * ENTRY_NS)
-
-    def dense(self, chunks: int) -> float:
-        """Boards with so many chunks."""
+    def without(self, chunks: int) -> float:
+        """Boards with so many chunks that read all lines."""
         options = self._options
         each = math.ceil(chunks / self._engines)
         cycles = mini_batch_cycles(self._config, options.batch, each, options.precision, options.network)
         return cycles * CLOCK_NS / options.batch
 
-    def skipping(self, chunks: int, costs: npt.NDArray[np.float64]) -> float:
-        """Boards with so many chunks that pass over zeros."""
-        options = self._options
-        cycles = skipping_cycles(
-            self.lines,
-            costs,
-            engines_of(chunks, self._engines),
-            self._config,
-            batch=options.batch,
-            mini_batches=self._samples // options.batch,
-            precision=options.precision,
-            network=options.network,
-        )
-        return cycles * CLOCK_NS / options.batch
+    def with_directories(self, chunks: int) -> float:
+        """Boards with so many chunks whose images have directories: the mean over all mini-batches but the last."""
+        options, each = self._options, math.ceil(chunks / self._engines)
+        count = self._samples // BANKS
+        listed: list[list[list[tuple[int, int]]]] = [[[] for _ in range(count)] for _ in range(self._engines)]
+        own = self._numbers < chunks
+        numbers, engines = np.divmod(self._numbers[own], self._engines)
+        found = (engines, self._micro_batches[own], numbers, self._lines[own])
+        for engine, micro_batch, number, lines in zip(*(each.tolist() for each in found), strict=True):
+            listed[engine][micro_batch].append((number, lines))
+        for of_engine in listed:
+            for micro_batch in of_engine:
+                if not micro_batch or micro_batch[-1][0] != each - 1:
+                    micro_batch.append((each - 1, 1))
+        step = options.batch // BANKS
+        begins = schedule(listed, step, each, self._config, options.network).forward_begin.min(axis=0)[::step]
+        return float((begins[-1] - begins[0]) / (begins.size - 1) * CLOCK_NS / options.batch)
 
     def split(self) -> int:
-        """Chunks on boards if nothing is skipped."""
+        """Chunks on boards that read all lines, if a sparse worker has the others."""
         hot = range(1, self._most + 1)
-        return self._best(np.array([self.dense(chunks) for chunks in hot]))
+        return self._best(np.array([self.without(chunks) for chunks in hot]))
 
-    def skipping_split(self, costs: npt.NDArray[np.float64]) -> int:
-        """Chunks on boards if zeros are skipped, by mean loads of engines that are alike."""
+    def split_with_directories(self) -> int:
+        """The same for boards whose images have directories, by the mean load of their engines."""
         options, hot = self._options, np.arange(1, self._most + 1)
-        present, work = (
-            np.cumsum(np.bincount(self.lines.chunks, weights, self.chunks)[: self._most]) / self._engines
-            for weights in (None, costs)
-        )
-        micro_batches = self._samples // BANKS
-        cycles = np.maximum(work / micro_batches, Model.UPDATE_SPACING) * (options.batch // BANKS)
-        cycles += hot / self._engines - present / micro_batches
-        cycles += fixed_cycles(self._config, options.batch, options.precision, options.network)
+        count = self._samples // BANKS
+        loads = (self._lines, np.full(self._lines.size, 2 * DESCRIPTOR_BITS / self._config.line_bits))
+        work = sum(np.cumsum(np.bincount(self._numbers, load, self.chunks)[: self._most]) for load in loads)
+        absent = hot - np.cumsum(np.bincount(self._numbers, minlength=self.chunks)[: self._most]) / count
+        cycles = np.maximum(work / count / self._engines, UPDATE_SPACING) * (options.batch // BANKS)
+        cycles += absent / self._engines
         return self._best(cycles * CLOCK_NS / options.batch)
 
     def _best(self, board_ns: npt.NDArray[np.float64]) -> int:
@@ -151,27 +155,25 @@ class Estimate:
 
     def row(self) -> list[str]:
         """The cells of the table."""
-        options = self._options
-        count = self.lines.chunks.size
-        whole = np.full(count, options.precision * (1 + 1 / ENTRIES[0]))  # a directory has the planes of a chunk
-        granules = whole, self.lines.planes + 1 / ENTRIES[1]
-        by_heat = expected_chunks(self.sorted_heat, self._samples, self._config.lanes).mean()
+        count, planes = self._lines.size, self._options.precision
         cells = [
             f"{count / (self._samples // BANKS * self.chunks):.1%}",
-            f"{by_heat:.1%}",
-            f"{self.lines.planes.mean() / options.precision:.0%}",
-            f"{self.fastest_core:,.0f}",
-            f"{self.dense(self.chunks):.1f}" if self.fits else "-",
-            *(f"{self.skipping(self.chunks, costs):.1f}" if self.fits else "-" for costs in granules),
+            f"{self._lines.sum() / planes / max(1, count):.0%}",
+            f"{self.core_ns:,.0f}",
         ]
-        hot = self.split()
-        before = max(self.dense(hot), float(self.sparse_ns[hot - 1]))
-        cells += [f"{before:.1f}", f"{hot * self._config.lanes:,}"]
-        for costs in granules:
-            hot = self.skipping_split(costs)
-            after = max(self.skipping(hot, costs), float(self.sparse_ns[hot - 1]))
-            cells += [f"{after:.1f}", f"{hot * self._config.lanes:,}", f"{before / after:.2f}"]
-        return cells
+        if self.fits:
+            times = self.without(self.chunks), self.with_directories(self.chunks)
+            cells += [*(f"{each:.1f}" for each in times), f"{times[0] / times[1]:.2f}"]
+        else:
+            cells += 3 * ["-"]
+        before, after = self.split(), self.split_with_directories()
+        times = (
+            max(self.without(before), float(self.sparse_ns[before - 1])),
+            max(self.with_directories(after), float(self.sparse_ns[after - 1])),
+        )
+        hot = (f"{each * self._config.lanes:,}" for each in (before, after))
+        cells += [cell for pair in zip((f"{each:.1f}" for each in times), hot, strict=True) for cell in pair]
+        return [*cells, f"{times[0] / times[1]:.2f}"]
 
 
 def main() -> None:
@@ -180,32 +182,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--boards", type=int, default=2)
     parser.add_argument("--config", choices=list(PRESETS), default="u280")
-    parser.add_argument("--samples", type=int, default=65_536, help="most samples of a data set")
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--samples", type=int, default=16_384, help="most samples of a data set")
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--precision", type=int, default=8)
     parser.add_argument("--network", type=int, default=50, help="cycles from PARTIAL to FULL")
     parser.add_argument("--shapes", nargs="+", choices=names, default=names)
     options = parser.parse_args()
     title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
     table = Table(title=title)
-    skipping = ("chunks", "columns", "gain", "lines", "columns", "gain")
-    for column in (
-        "",
-        "chunks not 0",
-        "by heat",
-        "their lines",
-        "a core",
-        "boards",
-        *skipping[::3],
-        "split",
-        "columns",
-        *skipping,
-    ):
+    columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "gain")
+    for column in ("", *columns, "split", "columns", "directories", "columns", "gain"):
         table.add_column(column, justify="right" if column else "left")
     for name in options.shapes:
         stored = load(name, options.samples, options.batch, options.precision)
         table.add_row(name, *Estimate(stored, PRESETS[options.config](), options).row())
-    Console(width=180).print(table)
+    Console(width=160).print(table)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Module, Signal
+from amaranth.hdl import Assert, Assume, Module, Signal, Value
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, RegisterSlice
-from p4sgd.hw.datapath.lines import LineFIFO
+from p4sgd.hw.datapath.lines import LineFIFO, kept_layout
 from p4sgd.hw.spec.config import WorkerConfig
 
 pytestmark = needs_solver
@@ -29,8 +29,9 @@ class Followed:
 
     def __init__(self, m: Module, fifo, came, most: int) -> None:
         gone = fifo.o.valid & fifo.o.ready
+        coming, going = Value.cast(fifo.i.payload), Value.cast(fifo.o.payload)
         self.inside = Signal()
-        self.item = Signal.like(fifo.i.payload)
+        self.item = Signal.like(coming)
         self.ahead = Signal(range(most + 1))
         self.level = Signal(range(most + 2))
         m.d.sync += self.level.eq(self.level + came - gone)
@@ -40,12 +41,12 @@ class Followed:
         with m.If(self.inside):
             m.d.comb += Assert(self.ahead < self.level)
             with m.If(fifo.o.valid & (self.ahead == 0)):
-                m.d.comb += Assert(fifo.o.payload == self.item)
+                m.d.comb += Assert(going == self.item)
             m.d.sync += self.ahead.eq(self.ahead - gone)
             with m.If(gone & (self.ahead == 0)):
                 m.d.sync += self.inside.eq(0)
         with m.Elif(came & AnySeq(1)):
-            m.d.sync += [self.inside.eq(1), self.item.eq(fifo.i.payload), self.ahead.eq(self.level - gone)]
+            m.d.sync += [self.inside.eq(1), self.item.eq(coming), self.ahead.eq(self.level - gone)]
 
 
 class PromptOrder(Proof):
@@ -95,7 +96,7 @@ class LineOrder(Proof):
 
     def strengthen(self, m):
         """Items are fetched, on their way, or in the memory."""
-        depth, bits = self.CONFIG.line_fifo_depth, self.CONFIG.line_bits
+        depth, bits = self.CONFIG.line_fifo_depth, kept_layout(self.CONFIG).size
         item = self.item
         level, room = self.peek("dut.level", 4), self.peek("dut.room", 3)
         fetched, front = self.peek("dut.fetched.level", 3), self.peek("dut.fetched.consume", 2)

@@ -88,7 +88,7 @@ def test_an_engine_has_each_of_its_trees_once():
 def test_ultra_ram_begins_with_zeros():
     """It cannot begin with anything else (UG573), so the text has no initial words for it."""
     text = to_verilog(LineFIFO(WorkerConfig(lanes=8, line_fifo_depth=4096)), "top")
-    memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[63:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
+    memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[\d+:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
     (name,) = memory.findall(text)
     assert not re.search(rf"initial|{name}\[\d+\] = ", text[memory.search(text).end() :])
 

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     ),
     "primitives.AdderTree": lambda make: make(9, 12),
     "datapath.forward.DotProduct": lambda make: make(_CONFIG),
+    "datapath.lines.AbsentChunks": lambda make: make(_CONFIG),
     "datapath.lines.LineFIFO": lambda make: make(_CONFIG),
     "datapath.lines.LinePosition": lambda make: make(_CONFIG),
     "kernel.kernels.AggregatorKernel": lambda make: make(_AGGREGATOR),

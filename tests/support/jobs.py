@@ -31,8 +31,8 @@ KEY = 0xFEDC_BA98_7654_3210
 class Job:
     """Everything a run needs. ``stored`` are S-bit features of each worker, (samples, features of the worker).
 
-    ``sparse`` are workers that have lists of entries, of a configuration like that of the others; ``directory`` says
-    whether images of the others leave out lines of zeros.
+    ``sparse`` are workers that have lists of entries, of a configuration like that of the others; ``directories`` are
+    workers whose image has directories.
     """
 
     config: WorkerConfig
@@ -45,7 +45,7 @@ class Job:
     exempt: tuple[int, int] | None = None
     """Worker and feature of the weight without penalties."""
     importances: IntArray | None = None
-    directory: bool = False
+    directories: frozenset[int] = frozenset()
 
     @property
     def configs(self) -> list[WorkerConfig]:
@@ -71,7 +71,11 @@ class Job:
 
     def memories(self, worker: int) -> list[np.ndarray]:
         """What is in a worker's memories but that of the labels: lines, or entries if it is sparse."""
-        return self.layout(worker).memories(self.stored[worker])
+        return self.layout(worker).memories(self._in_memory(worker))
+
+    def lines(self, worker: int) -> IntArray:
+        """How many lines each engine reads of an image with directories."""
+        return self.layout(worker).pack_directories(self._in_memory(worker))[1][:, -1]
 
     def model_address(self, worker: int) -> int:
         """Where weights are, after all that."""
@@ -80,8 +84,14 @@ class Job:
     def layout(self, worker: int) -> ImageLayout:
         """Layout of a worker's image."""
         samples, features = self.stored[worker].shape
-        config, stored, unit = self.configs[worker], self.settings.features.stored, self.settings.unit
-        return ImageLayout(config, features, samples, stored, unit, self.directory and not config.sparse)
+        form, directory = self.settings.features, worker in self.directories
+        stored = form.precision if directory else form.stored  # all planes are read
+        return ImageLayout(self.configs[worker], features, samples, stored, self.settings.unit, directory)
+
+    def _in_memory(self, worker: int) -> IntArray:
+        form = self.settings.features
+        values = self.stored[worker]
+        return golden.read_planes(values, form.stored, form.precision) if worker in self.directories else values
 
 
 def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> LossTable:
@@ -173,6 +183,19 @@ def random_job(
     return Job(config, settings, table, values, labels, weights, exempt=exempt, importances=importances)
 
 
+def with_directories(job: Job, seed: int) -> Job:
+    """The same job with many features 0, some or all of whose images have directories."""
+    rng, width = np.random.default_rng(seed), job.config.lanes
+    stored = []
+    for values in job.stored:
+        groups = -(-values.shape[0] // BANKS), -(-values.shape[1] // width)
+        density = np.kron(rng.choice([0, 0.02, 0.3, 1], groups), np.ones((BANKS, width)))
+        kept = rng.random(values.shape) < density[: values.shape[0], : values.shape[1]]
+        stored.append(np.where(kept, values, 0))
+    workers = rng.permutation(len(stored))[: rng.integers(1, len(stored) + 1)].tolist()
+    return dataclasses.replace(job, stored=stored, directories=frozenset(workers))
+
+
 def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[Shard]]:
     """A job of one worker for several: unit i goes to worker ``owners[i]``; workers without a unit are left out."""
     unit, total = one.settings.unit, one.weights[0].size
@@ -235,15 +258,14 @@ def configure(
         client.write(
             registers.FORMAT,
             precision=form.precision,
-            stored=form.stored,
+            stored=layout.stored,
             signed=int(form.signed),
             unit_chunks=layout.unit_chunks_field,
             directory=int(layout.directory),
         )
         if layout.directory:
-            _, starts = layout.pack_directories(job.stored[index])
-            for engine, lines in enumerate(starts[:, -1].tolist()):
-                client.write_pair(registers.lines_count(engine), lines)
+            for engine, count in enumerate(job.lines(index).tolist()):
+                client.write_pair(registers.lines_count(engine), count)
         client.write(registers.CHUNKS, value=layout.chunks)
         client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
         client.write(registers.MINI_BATCHES, value=settings.mini_batches)
@@ -327,11 +349,12 @@ def check_exact(device, job, runs, *, counts, **options):
         for name, flag in vars(expected.flags[worker]).items():
             assert status[worker][name] == flag, f"worker {worker}: {name}"
         assert status[worker]["memory_error"] == 0
-    for counted in counters:
+    for worker, counted in enumerate(counters):
         causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
         assert counted["CYCLES"] == sum(causes)
         if counts:
             assert counted["CYCLES"]
             lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
             engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
-            assert engines == [lines * job.settings.features.precision] * job.config.engines
+            wanted = [lines * job.settings.features.precision] * job.config.engines
+            assert engines == (job.lines(worker).tolist() if worker in job.directories else wanted)

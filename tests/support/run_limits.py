@@ -6,7 +6,16 @@ from p4sgd.hw.spec.config import WorkerConfig
 
 ROOMS = [dataclasses.replace(WorkerConfig.tiny(), lanes=lanes, chunks=16, line_fifo_depth=64) for lanes in (8, 16)]
 
-ORDINARY = {"micro": 2, "mini": 3, "chunks": 1, "precision": 1, "stored": 1, "unit_chunks": 0, "stale": 0}
+ORDINARY = {
+    "micro": 2,
+    "mini": 3,
+    "chunks": 1,
+    "precision": 1,
+    "stored": 1,
+    "unit_chunks": 0,
+    "stale": 0,
+    "directory": 0,
+}
 
 
 def cases(lanes: int) -> list[tuple[bool, dict[str, int]]]:
@@ -22,6 +31,9 @@ def cases(lanes: int) -> list[tuple[bool, dict[str, int]]]:
         (True, {"precision": 0}),
         (True, {"precision": 3, "stored": 2}),
         (True, {"precision": 8, "stored": 9}),
+        (False, {"chunks": 16, "precision": 8, "stored": 8, "directory": 1}),  # how many lines, the host knows
+        (True, {"precision": 2, "stored": 3, "directory": 1}),
+        (True, {"chunks": 17, "directory": 1}),
         (True, {"chunks": 17}),
         (True, {"chunks": 9, "stale": 1}),
         (True, {"chunks": 16, "precision": 5, "stored": 8}),

@@ -1,15 +1,19 @@
 """Cycles of simulated RTL against the formula, and the latencies of the worker that it is made of."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.bench import default_seed
-from support.jobs import random_job, run_on
+from support.directory_cycles import listed_chunks, schedule
+from support.jobs import random_job, run_on, with_directories
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.sim import golden
 from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 from p4sgd.sim.cluster.protocol import MemoryTiming
 
@@ -41,6 +45,11 @@ SHORT_OF_SLOTS = (
     (8, 8, 64, True),
 )
 """Chunks, precision, mini-batch, staleness."""
+
+WITH_SLOTS = dataclasses.replace(CONFIG, slots=64)
+
+LISTED = ((32, 8, 2), (40, 4, 4), (7, 8, 8), (3, 3, 3), (1, 5, 1), (64, 1, 5), (20, 6, 2), (9, 2, 16))
+"""Chunks, precision, and micro-batches of a mini-batch."""
 
 NETWORK = 2 * 20 + Aggregator.LATENCY
 """Two cables of the simulated cluster and its aggregator; one worker, so nothing waits for another."""
@@ -89,6 +98,36 @@ def test_mini_batches_take_the_cycles_of_the_formula():
                 assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
     finally:
         device.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_directories_take_the_cycles_of_the_schedule():
+    """Every first and last line of engine 0, over four mini-batches of images from nearly empty to full ones."""
+    seed, traces = default_seed(), []
+    device = RtlDevice(WITH_SLOTS, 1, seed=seed, on_trace=traces.append)
+    try:
+        jobs = []
+        for number, (chunks, precision, micro_batches) in enumerate(LISTED):
+            sizes = {"chunks": chunks, "precision": precision, "micro_batches": micro_batches, "mini_batches": 4}
+            jobs.append(with_directories(random_job(WITH_SLOTS, 1, seed=seed + number, **sizes), seed + number))
+            run_on(device, jobs[-1])
+    finally:
+        device.close()
+    stages, begun = traces[0].workers[0], 0
+    for job in jobs:
+        sizes, layout = job.settings, job.layout(0)
+        q = golden.read_planes(job.stored[0], sizes.features.stored, sizes.features.precision)
+        planned = schedule(listed_chunks(layout, q), sizes.micro_batches, sizes.chunks, WITH_SLOTS, NETWORK)
+        seen = {name: stages[name][begun : begun + layout.micro_batches] for name in ("forward", "backward")}
+        begun += layout.micro_batches
+        first = seen["forward"][0].begin - planned.forward_begin[0, 0]
+        for name, begins, ends in (
+            ("forward", planned.forward_begin, planned.forward_end),
+            ("backward", planned.backward_begin, planned.backward_end),
+        ):
+            assert [each.begin - first for each in seen[name]] == begins[0].tolist(), (name, sizes)
+            assert [each.end - first - 1 for each in seen[name]] == ends[0].tolist(), (name, sizes)
 
 
 @pytest.mark.rtl

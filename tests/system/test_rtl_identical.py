@@ -1,11 +1,14 @@
-"""RTL cluster and emulator end with the golden model's weights, bit for bit, whatever memory and network do."""
+"""RTL cluster and emulator end with the golden model's weights, bit for bit, whatever memory and network do.
+
+In every other case images of some workers have directories.
+"""
 
 import itertools
 
 import numpy as np
 import pytest
 from support.bench import default_seed
-from support.jobs import SMALL, check_exact, deal, random_job, run_on
+from support.jobs import SMALL, check_exact, deal, random_job, run_on, with_directories
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.losses import LOSSES
@@ -55,7 +58,9 @@ def test_random_jobs(config, workers, often):
                 cases = cases[(seed + number) % 2 :: 2]
             for case in cases:
                 job = random_job(config, workers, seed=seed + 1000 * number + case, **CASES[case])
-                print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}")
+                if case % 2:
+                    job = with_directories(job, seed + case)
+                print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}, {job.directories}")
                 runs = 1 + case // 2 % 2
                 check_exact(device, job, runs, counts=True)
                 check_exact(emulator, job, runs, counts=False)

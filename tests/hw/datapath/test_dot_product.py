@@ -1,7 +1,7 @@
 """DotProduct against golden.dot and Round 1, with random stalls, configurations and runs."""
 
-import dataclasses
 import random
+from dataclasses import asdict
 from typing import Any
 
 import cocotb
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
+from support.line_sequences import engine_config, line_sequence, pack_kept, sparse_features
 from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -18,12 +19,6 @@ from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import golden
-
-
-def lines_of(config, q, stored):
-    layout = ImageLayout(config, q.shape[1], q.shape[0], stored, config.lanes)
-    packed = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
-    return layout, [int.from_bytes(line.tobytes(), "little") for line in packed]
 
 
 async def begin(dut):
@@ -60,7 +55,18 @@ async def rounded_dot_products(dut, stall):
 
     cocotb.start_soon(deny(dut.permit_chunk, dut.first_plane))
     cocotb.start_soon(deny(dut.permit_micro_batch, dut.first_plane, dut.first_chunk))
+    passed_over = [0]
+
+    async def count_passed_over():
+        while True:
+            await ReadOnly()
+            passed_over[0] += int(dut.passed_over.value)
+            assert not dut.passed_over.value or dut.permit_chunk.value
+            await RisingEdge(dut.clk)
+
+    cocotb.start_soon(count_passed_over())
     sent: list[int] = []
+    absent = 0
     expected: list[int] = []
     for run in range(8):
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
@@ -72,16 +78,22 @@ async def rounded_dot_products(dut, stall):
         w = rng.integers(-(1 << 31), 1 << 31, used * config.lanes)
         if run == 1:  # the largest magnitude there is
             q[:], w[:] = (low if is_signed else high - 1), -(1 << 31)
+        directory = run > 1 and bool(random.getrandbits(1))
+        if directory:
+            q = np.where(sparse_features(rng, 1, 2, q.shape, config.lanes), q, 0)
         for chunk in range(used):
             chunks[chunk] = pack(w[chunk * config.lanes : (chunk + 1) * config.lanes].tolist(), 32)
-        layout, words = lines_of(config, q, precision)
+        layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
         assert layout.chunks == used
-        dut.unit_chunks.value = unit_chunks
+        items = line_sequence(layout, q)
+        of_mini_batch = random.randint(1, 3)
+        dut.unit_chunks.value, dut.directory.value = unit_chunks, int(directory)
         dut.precision.value, dut.signed.value = precision, int(is_signed)
-        dut.chunks.value, dut.micro_batches.value = used, random.randint(1, 3)
+        dut.chunks.value, dut.micro_batches.value = used, of_mini_batch
         await begin(dut)
-        lines.send(words)
-        sent += words
+        lines.send(item.word for item in items)
+        sent += [pack_kept(config, item) for item in items if item.place is not None]
+        absent += sum(item.absent for item in items if item.micro_batch % of_mini_batch == 0)
         form = FeatureFormat(precision, precision, is_signed)
         t = golden.dot(q, w, config.lanes << unit_chunks)
         sums = round_half_up(t, form.forward_shift).sum(axis=1) << form.fraction
@@ -91,6 +103,7 @@ async def rounded_dot_products(dut, stall):
     flat = [value for item in got for value in unpack(item, config.dot_bits, 8)]
     assert flat == expected
     assert list(kept.items) == sent
+    assert passed_over[0] == absent
 
 
 @cocotb.test()
@@ -100,9 +113,10 @@ async def a_line_every_cycle(dut):
     chunks = min(3, parameters()["config"]["chunks"])
     lines = 2 * chunks
     dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, chunks, 4
-    dut.unit_chunks.value = 0
+    dut.unit_chunks.value = dut.directory.value = 0
     await start(dut)
     await begin(dut)
+    await RisingEdge(dut.clk)
     dut.lines__valid.value = 1
     seen, last = [], []
     for cycle in range(lines * 20 + 40):
@@ -119,9 +133,33 @@ async def a_line_every_cycle(dut):
     assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
 
 
+@cocotb.test()
+async def a_directory_takes_two_cycles(dut):
+    """Lines of one chunk, the last, so that the directories of micro-batches follow each other."""
+    config = WorkerConfig(**parameters()["config"])
+    dut.kept__ready.value = dut.permit_chunk.value = dut.permit_micro_batch.value = 1
+    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, 1, 4
+    dut.unit_chunks.value, dut.directory.value = 0, 1
+    await start(dut)
+    await begin(dut)
+    items = line_sequence(ImageLayout(config, 1, 32, 2, 8, directory=True), np.full((32, 1), 3))
+    dut.lines__valid.value = 1
+    cycles = []
+    for item in items:
+        dut.lines__payload.value = item.word
+        cycles.append(0)
+        ready = False
+        while not ready:
+            await ReadOnly()
+            ready = bool(dut.lines__ready.value)
+            await RisingEdge(dut.clk)
+            cycles[-1] += 1
+    assert cycles == 4 * [1, 2, 1]
+
+
 def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:
-    config = WorkerConfig(engines=1, lanes=lanes, chunks=chunks, line_fifo_depth=128, slots=4, table_segments=64)
-    return DotProduct(config), {"config": dataclasses.asdict(config), "latency": DotProduct.latency(config)}
+    config = engine_config(lanes, chunks)
+    return DotProduct(config), {"config": asdict(config), "latency": DotProduct.latency(config)}
 
 
 @pytest.mark.rtl

@@ -1,6 +1,8 @@
 """Gradient against golden.gradient."""
 
+import itertools
 import random
+from collections import Counter
 from dataclasses import asdict
 
 import cocotb
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
+from support.directory_cycles import BackwardPass
+from support.line_sequences import Line, engine_config, line_sequence, pack_kept, sparse_features
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
@@ -46,6 +50,16 @@ async def begin(dut):
     dut.start.value = 0
 
 
+def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
+    """Cycles in which gradients come, from the first one on, if nothing but their distance holds lines up."""
+    backward, cycles = BackwardPass(), []
+    for micro_batch, lines in itertools.groupby(items, lambda item: item.micro_batch):
+        chunks = Counter(line.place["chunk"] for line in lines)
+        final = micro_batch % of_mini_batch == of_mini_batch - 1
+        cycles += [cycle for cycle, _ in backward.take(list(chunks.items()), 0, final=final)[1]]
+    return [cycle - cycles[0] for cycle in cycles]
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
 async def exact_gradients(dut, stall):
@@ -55,10 +69,10 @@ async def exact_gradients(dut, stall):
     deltas = StreamSource(dut, "deltas", stall, flow=True)
     await start(dut)
     collector = Collector(dut, config.lanes)
-    for run in range(10):
+    for run in range(20):
         collector.items.clear()
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
-        chunks = config.chunks if run == 0 else random.randint(1, 4)
+        chunks = config.chunks if run == 0 else random.randint(1, random.choice([4, config.chunks]))
         of_mini_batch, mini_batches = random.randint(1, 3), random.randint(1, 3)
         micro_batches = of_mini_batch * mini_batches
         low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
@@ -66,39 +80,50 @@ async def exact_gradients(dut, stall):
         d = rng.integers(1 - (1 << 31), 1 << 31, 8 * micro_batches)
         if run == 1:
             q[:], d[:] = (low if is_signed else high - 1), 1 - (1 << 31)
-        layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes)
-        words = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
-        dut.precision.value, dut.signed.value = precision, int(is_signed)
-        dut.chunks.value, dut.micro_batches.value = chunks, of_mini_batch
+        directory = run > 1 and bool(random.getrandbits(1))
+        if directory:
+            q = np.where(sparse_features(rng, 1, 2, q.shape, config.lanes), q, 0)
+        layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
+        items = [item for item in line_sequence(layout, q) if item.place is not None]
+        dut.signed.value, dut.micro_batches.value = int(is_signed), of_mini_batch
         await begin(dut)
-        lines.send(int.from_bytes(word.tobytes(), "little") for word in words)
-        deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
-        for _ in range(20_000):
+        for _ in range(SPACING):  # lines come later than this
             await RisingEdge(dut.clk)
-            if len(collector.items) == micro_batches * chunks:
-                break
+        lines.send(pack_kept(config, item) for item in items)
+        deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
         expected = []
         for t in range(micro_batches):
             g = golden.gradient(q[8 * t : 8 * t + 8], d[8 * t : 8 * t + 8]).reshape(chunks, -1)
             final = int(t % of_mini_batch == of_mini_batch - 1)
-            expected += [(chunk, final, g[chunk].tolist()) for chunk in range(chunks)]
+            listed = {item.place["chunk"] for item in items if item.micro_batch == t}
+            expected += [(chunk, final, g[chunk].tolist()) for chunk in range(chunks) if final or chunk in listed]
+        for _ in range(20_000):
+            await RisingEdge(dut.clk)
+            if len(collector.items) == len(expected):
+                break
         assert [item[1:] for item in collector.items] == expected
-        cycles = [item[0] for item in collector.items]
-        for earlier, later in zip(cycles, cycles[chunks:], strict=False):
-            assert later - earlier >= SPACING, "the same chunk came again too soon"
-        if stall == 0.0:  # nothing but the spacing holds a micro-batch up
-            distance = max(SPACING, chunks * precision)
-            assert cycles[chunks::chunks] == [cycles[0] + distance * t for t in range(1, micro_batches)]
+        came: dict[int, int] = {}
+        for cycle, chunk, *_ in collector.items:
+            assert cycle - came.get(chunk, -SPACING) >= SPACING, "the same chunk came again too soon"
+            came[chunk] = cycle
+        if stall == 0.0:
+            cycles = [item[0] for item in collector.items]
+            assert [cycle - cycles[0] for cycle in cycles] == gradient_cycles(items, of_mini_batch)
 
 
 @cocotb.test()
 async def begins_as_soon_as_it_says(dut):
     begin_latency, latency = parameters()["begin_latency"], parameters()["latency"]
-    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 3, 0, 2, 1
-    dut.lines__valid.value = 1
+    config = WorkerConfig(**parameters()["config"])
+    dut.signed.value, dut.micro_batches.value = 0, 1
     dut.deltas__valid.value = 0
     await start(dut)
+    shape = 16, 2 * config.lanes
+    items = line_sequence(ImageLayout(config, shape[1], shape[0], 3, config.lanes), np.ones(shape, np.int64))
     await begin(dut)
+    StreamSource(dut, "lines").send(pack_kept(config, item) for item in items)
+    for _ in range(3):
+        await RisingEdge(dut.clk)
     await ReadOnly()
     assert not dut.busy.value
     assert not dut.lines__ready.value
@@ -126,8 +151,8 @@ async def begins_as_soon_as_it_says(dut):
 @pytest.mark.rtl
 def test_gradient():
     sizes = {}
-    for lanes in (8, 16):
-        config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=32, table_segments=64)
+    for lanes, chunks in ((8, 8), (16, 16)):
+        config = engine_config(lanes, chunks, slots=32)
         component = Gradient(config, spacing=SPACING)
         latencies = {"begin_latency": component.BEGIN_LATENCY, "latency": component.LATENCY}
         sizes[f"lanes{lanes}"] = component, {"config": asdict(config), **latencies}

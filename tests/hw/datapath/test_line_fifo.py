@@ -8,7 +8,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.datapath.lines import LineFIFO
+from p4sgd.hw.datapath.lines import LineFIFO, kept_layout
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig.tiny()
@@ -19,7 +19,7 @@ CONFIG = WorkerConfig.tiny()
 async def keeps_lines_in_order(dut, stall):
     source, sink = StreamSource(dut, "i", stall), StreamSink(dut, "o", stall)
     await start(dut)
-    lines = [random.getrandbits(CONFIG.line_bits) for _ in range(500)]
+    lines = [random.getrandbits(kept_layout(CONFIG).size) for _ in range(500)]
     source.send(lines)
     assert list(await sink.receive(500)) == lines
 

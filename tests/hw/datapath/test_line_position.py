@@ -1,51 +1,95 @@
-"""LinePosition against counting."""
+"""LinePosition against the lines of images with and without directories."""
 
-import itertools
 import random
+from dataclasses import asdict
 
 import cocotb
+import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import run_bench, start
+from support.bench import parameters, run_sizes, start
+from support.line_sequences import engine_config, line_sequence, sparse_features
 
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
 
 
 @cocotb.test()
-async def counts(dut):
-    dut.start.value = dut.step.value = 0
+async def follows_the_image(dut):
+    config = WorkerConfig(**parameters()["config"])
+    rng = np.random.default_rng(random.getrandbits(32))
+    dut.start.value = dut.step.value = dut.directory_taken.value = dut.pass_over.value = 0
     await start(dut)
+
+    async def pulse(signal):
+        signal.value = 1
+        await RisingEdge(dut.clk)
+        signal.value = 0
+
+    async def wait():
+        while random.random() < 0.3:
+            await RisingEdge(dut.clk)
+
     for run in range(40):
-        totals = [random.randint(1, most) for most in (8, 16, 4)]
-        if run == 0:
-            totals = [1, 1, 1]
-        precision, chunks, micro_batches = totals
-        dut.precision.value, dut.chunks.value, dut.micro_batches.value = totals
+        precision, of_mini_batch, micro_batches = (random.randint(1, most) for most in (8, 3, 8))
+        chunks = 1 if run == 0 else random.randint(1, config.chunks)
+        directory, unit_chunks = random.getrandbits(1), random.randint(0, (64 // config.lanes - 1).bit_length())
+        shape = 8 * micro_batches, chunks * config.lanes
+        layout = ImageLayout(config, shape[1], shape[0], precision, config.lanes, bool(directory))
+        lines = line_sequence(layout, sparse_features(rng, 0, 1 << precision, shape, config.lanes))
+        dut.precision.value, dut.chunks.value, dut.micro_batches.value = precision, chunks, of_mini_batch
+        dut.directory.value, dut.unit_chunks.value = directory, unit_chunks
         for begin in (0, 0, 1):
             dut.start.value = begin
             await RisingEdge(dut.clk)
         dut.start.value = 0
-        lines = list(itertools.product(range(micro_batches), range(chunks), range(precision)))
-        lines = (lines * 2)[: random.randint(1, 2 * len(lines))]  # a run may begin anywhere in the one before
-        for micro_batch, chunk, plane in lines:
-            while random.random() < 0.3:
-                dut.step.value = 0
+        unit = None
+        for line in lines[: random.randint(1, len(lines))]:  # a run may begin anywhere in the one before
+            for _ in range(2):  # cycles until the line is known
+                await ReadOnly()
+                if dut.valid.value or dut.takes_directory.value:
+                    break
                 await RisingEdge(dut.clk)
-            dut.step.value = 1
-            await ReadOnly()
-            assert dut.chunk.value == chunk
-            for name, index, total in (
-                ("plane", plane, precision),
-                ("chunk", chunk, chunks),
-                ("micro_batch", micro_batch, micro_batches),
-            ):
-                assert getattr(dut, f"first_{name}").value == (index == 0)
-                assert getattr(dut, f"last_{name}").value == (index == total - 1)
             await RisingEdge(dut.clk)
-        dut.step.value = 0
+            await wait()
+            await ReadOnly()
+            assert dut.takes_directory.value == (line.place is None)
+            if line.place is None:
+                await RisingEdge(dut.clk)
+                dut.directory_line.value = line.word
+                await pulse(dut.directory_taken)
+                dut.directory_line.value = random.getrandbits(config.line_bits)
+                continue
+            assert dut.valid.value
+            if line.place["first_plane"]:
+                begins = line.place["first_chunk"] or line.place["chunk"] >> unit_chunks != unit
+                unit = line.place["chunk"] >> unit_chunks
+                assert dut.plane.value == line.plane
+                assert dut.begins_unit.value == begins
+                for _ in range(line.absent):
+                    assert dut.absent.value
+                    await RisingEdge(dut.clk)
+                    await pulse(dut.pass_over)
+                    await wait()
+                    await ReadOnly()
+                assert not dut.absent.value
+            at = 0
+            for name, value in line.place.items():
+                bits = config.chunk_bits if name == "chunk" else 1
+                assert int(dut.place.value) >> at & (1 << bits) - 1 == value, name
+                at += bits
+            number = line.micro_batch % of_mini_batch
+            assert dut.first_micro_batch.value == (number == 0)
+            assert dut.last_micro_batch.value == (number == of_mini_batch - 1)
+            await RisingEdge(dut.clk)
+            await pulse(dut.step)
 
 
 @pytest.mark.rtl
 def test_line_position():
-    run_bench(LinePosition(WorkerConfig.tiny()), __file__)
+    sizes = {}
+    for lanes, chunks in ((8, 8), (16, 32)):
+        config = engine_config(lanes, chunks)
+        sizes[f"lanes{lanes}"] = LinePosition(config), {"config": asdict(config)}
+    run_sizes(sizes, __file__)

@@ -1,11 +1,14 @@
 """The image layout, bit by bit, against the sentence that defines it."""
 
+import dataclasses
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.image import Descriptor, ImageLayout
 from p4sgd.hw.spec.run import UNITS
 
 layouts = st.builds(
@@ -58,3 +61,70 @@ def test_gather_undoes_deal(layout, seed):
     scattered = layout.scatter(values)
     assert scattered.shape == (layout.config.engines, 3, layout.chunks * layout.config.lanes)
     np.testing.assert_array_equal(layout.gather(scattered), values)
+
+
+@settings(max_examples=50)
+@given(layouts, st.booleans(), st.sampled_from([0, 0.02, 0.3, 1]), st.integers(0, 1 << 30))
+def test_directories_list_what_is_there(layout, signed, density, seed):
+    """Every line is where its directory says, and none is there that need not be."""
+    rng = np.random.default_rng(seed)
+    layout = dataclasses.replace(layout, directory=True)
+    stored, ports, line_bytes = layout.stored, layout.config.ports, layout.config.line_bytes
+    low, high = (-(1 << stored - 1), 1 << stored - 1) if signed else (0, 1 << stored)
+    shape = layout.samples, layout.features
+    q = rng.integers(low, high, shape) * (rng.random(shape) < density)
+    memories, starts = layout.pack_directories(q)
+    dense = layout.pack_lines(q)
+    np.testing.assert_array_equal(layout.unpack_directories(memories), dense)
+    every = dense.reshape(layout.config.engines, ports, *layout.lines_shape[:3], -1)
+    for engine in range(layout.config.engines):
+        parts = memories[engine * ports : (engine + 1) * ports]
+        lines = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+        assert lines.shape[1] == line_bytes
+        at = 0
+        for micro_batch in range(layout.micro_batches):
+            assert at == starts[engine, micro_batch]
+            chunks = np.moveaxis(every[engine, :, micro_batch], 0, 2).reshape(layout.chunks, stored, line_bytes)
+            listed: list[Descriptor] = []
+            while not listed or not listed[-1].last:
+                words = lines[at].view("<u4").tolist()
+                at += 1
+                while words:
+                    listed.append(Descriptor.decode(words.pop(0)))
+                    assert all(chunk.chunk < listed[-1].chunk for chunk in listed[:-1])
+                    planes = listed[-1].planes
+                    assert planes[-1] == stored - 1
+                    for plane in range(stored):
+                        line = chunks[listed[-1].chunk, plane]
+                        if plane in planes:
+                            assert lines[at].tolist() == line.tolist()
+                            at += 1
+                            needed = plane == stored - 1 or (plane > planes[0] and plane - 1 not in planes)
+                            assert line.any() or needed
+                        else:
+                            assert not line.any()
+                            assert plane < planes[0] or plane - 1 in planes
+                    if listed[-1].last:
+                        assert not any(words)
+                        break
+            numbers = [descriptor.chunk for descriptor in listed]
+            assert numbers == [*np.flatnonzero(chunks[:-1].any(axis=(1, 2))), layout.chunks - 1]
+        assert at == starts[engine, -1] == len(lines)
+
+
+@given(st.integers(0, 0xFFFF), st.integers(0, 7), st.integers(0, 0x7F), st.booleans())
+def test_descriptors_are_decoded_to_what_was_encoded(chunk, first, later, last):
+    word = Descriptor(chunk, first, later, last).encode()
+    assert word == chunk + (first << 16) + (later << 19) + (last << 31)
+    assert Descriptor.decode(word) == (chunk, first, later, last)
+
+
+def test_what_is_no_directory_is_refused():
+    layout = ImageLayout(WorkerConfig.tiny(), 24, 16, 3, 8, directory=True)
+    [memory], _ = layout.pack_directories(np.ones((16, 24), np.int64))
+    assert len(memory) == 2 * (2 + 3)
+    for broken in (memory[:-1], np.concatenate((memory, memory[:1])), np.zeros_like(memory), memory[1:]):
+        with pytest.raises(ValueError, match="engine 0 has"):
+            layout.unpack_directories([broken])
+    with pytest.raises(ValueError, match="sparse worker has no lines"):
+        ImageLayout(WorkerConfig.sparse_worker(), 24, 16, 3, 8, directory=True)

@@ -44,9 +44,9 @@ async def multiplies(dut):
         assert int(dut.total_chunks.value) == micro * mini * chunks
 
 
-def set_format(dut, precision: int = 1, stored: int = 1, unit_chunks: int = 0, stale: int = 0) -> None:
+def set_format(dut, precision: int = 1, stored: int = 1, unit_chunks: int = 0, stale: int = 0, directory: int = 0):
     dut.precision.value, dut.stored.value = precision, stored
-    dut.unit_chunks.value, dut.stale.value = unit_chunks, stale
+    dut.unit_chunks.value, dut.stale.value, dut.directory.value = unit_chunks, stale, directory
 
 
 @cocotb.test()

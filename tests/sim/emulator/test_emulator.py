@@ -59,7 +59,7 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         config = dataclasses.replace(config, engines=3, sparse=True)
     precision = seed % 8 + 1 if kind == "directories" else None  # with directories all planes are read
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale, precision=precision, stored=precision)
-    job.directory = kind == "directories"
+    job.directories = frozenset(range(workers) if kind == "directories" else ())
     rng = np.random.default_rng(seed)
     for stored in job.stored:
         stored[:, rng.random(stored.shape[1]) < zeros] = 0
@@ -347,7 +347,7 @@ def test_whatever_is_in_its_memory_a_sparse_worker_survives(data, seed):
 def directory_worker(config=WorkerConfig.tiny(), *, fewer=0):
     """A worker with an image that has directories; it reads so many mini-batches less than there are."""
     job = random_job(config, 1, seed=5, precision=4, stored=4, chunks=3, mini_batches=4)
-    job.directory = True
+    job.directories = frozenset([0])
     job.stored[0][np.random.default_rng(5).random(job.stored[0].shape) < 0.8] = 0
     device = EmulatedDevice(config, 1)
     clients = configure(device.workers, job)
@@ -417,13 +417,14 @@ def test_a_unit_of_more_than_64_features_is_refused():
 def test_refuses_the_runs_that_the_rtl_refuses(room):
     job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
     for impossible, case in cases(room.lanes):
-        micro, mini, chunks, precision, stored, unit_chunks, stale = (ORDINARY | case).values()
+        micro, mini, chunks, precision, stored, unit_chunks, stale, directory = (ORDINARY | case).values()
         device = EmulatedDevice(room, 1)
         (client,) = configure(device.workers, job)
         client.write(registers.MICRO_BATCHES, value=micro)
         client.write(registers.MINI_BATCHES, value=mini)
         client.write(registers.CHUNKS, value=chunks)
-        client.write(registers.FORMAT, precision=precision, stored=stored, signed=0, unit_chunks=unit_chunks)
+        form = {"unit_chunks": unit_chunks, "directory": directory}
+        client.write(registers.FORMAT, precision=precision, stored=stored, signed=0, **form)
         client.write(registers.RATE, mantissa=1, gradient_shift=10)
         client.write(registers.RUN, stale=stale)
         with pytest.raises(EmulatorError) if impossible else nullcontext():

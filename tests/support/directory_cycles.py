@@ -1,0 +1,146 @@
+"""Cycles of a worker whose image has directories, to which the simulated RTL is held (``tests/system/test_cycles.py``).
+
+They depend on what each micro-batch lists, so there is no formula as in :mod:`p4sgd.hw.spec.timing`. Memory keeps up
+and there are enough slots.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout, kept_planes
+from p4sgd.hw.spec.timing import UPDATE_SPACING, backward_cycles, chaining_cycles, forward_cycles
+
+__all__ = ["BackwardPass", "Listed", "Schedule", "listed_chunks", "schedule"]
+
+Listed: TypeAlias = Sequence[tuple[int, int]]
+"""Chunks of a micro-batch in the order in which they are listed, with the number of lines of each."""
+
+_LONG_AGO = -(1 << 40)
+
+
+def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int, int]]]]:
+    """What directories list of each engine's micro-batches: S-bit features (samples, features)."""
+    lines = layout.pack_lines(q).reshape(layout.config.engines, layout.config.ports, *layout.lines_shape[:3], -1)
+    ones = lines.any(axis=(1, 5))
+    counts = np.where(ones.any(axis=-1), kept_planes(ones).sum(axis=-1), 0)
+    counts[..., -1] = np.maximum(counts[..., -1], 1)
+    return [[[(c, n) for c, n in enumerate(each) if n] for each in engine] for engine in counts.tolist()]
+
+
+class BackwardPass:
+    """Backward passes of an engine.
+
+    Micro-batches begin at least `UPDATE_SPACING` cycles apart. A chunk is completed at least as many cycles after the
+    micro-batch before has completed it or one behind it; the chunks that are passed over wait for the one behind them.
+    """
+
+    def __init__(self) -> None:
+        self._end = self._begun = _LONG_AGO
+        self._completed: list[tuple[int, int]] = []  # by the micro-batch before: cycles and chunks
+
+    def take(self, chunks: Listed, earliest: int, *, final: bool) -> tuple[int, list[tuple[int, int]]]:
+        """The cycle of a micro-batch's first line, and those in which chunks are completed.
+
+        Parameters
+        ----------
+        chunks
+            The chunks.
+        earliest
+            Cycle before which it cannot begin.
+        final
+            It is the last of its mini-batch.
+        """
+        before = iter(self._completed)
+        passed = next(before, None)
+        at = max(earliest, self._end + 1, self._begun + UPDATE_SPACING)
+        completed: list[tuple[int, int]] = []
+        expected = 0
+        for place, (chunk, lines) in enumerate(chunks):
+            while passed is not None and passed[1] < chunk:
+                passed = next(before, None)
+            apart = _LONG_AGO if passed is None else passed[0] + UPDATE_SPACING
+            for absent in range(expected, chunk) if final else ():
+                at = max(at, apart)
+                completed.append((at, absent))
+                at += 1
+            end = max(at + lines - 1, apart)
+            if place == 0:
+                self._begun = at if lines > 1 else end
+            completed.append((end, chunk))
+            expected, at = chunk + 1, end + 1
+        self._end, self._completed = at - 1, completed
+        return self._begun, completed
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Cycles of each engine's passes, int64 (engines, micro-batches): those of the first and last lines, without
+    directories."""
+
+    forward_begin: IntArray
+    forward_end: IntArray
+    backward_begin: IntArray
+    backward_end: IntArray
+
+
+def schedule(
+    listed: Sequence[Sequence[Listed]], micro_batches: int, chunks: int, config: WorkerConfig, network: int
+) -> Schedule:
+    """When the engines of workers, all of one configuration, take their lines.
+
+    Parameters
+    ----------
+    listed
+        What each engine's micro-batches list.
+    micro_batches
+        Micro-batches of a mini-batch.
+    chunks
+        Chunks of an engine.
+    config
+        The workers.
+    network
+        Cycles from PARTIAL to FULL.
+    """
+    count = len(listed[0])
+    times = [np.zeros((len(listed), count), np.int64) for _ in range(4)]
+    forward_begin, forward_end, backward_begin, backward_end = times
+    descriptors = config.line_bits // DESCRIPTOR_BITS
+    way = forward_cycles(config) + network + backward_cycles()
+    final_after = chaining_cycles(1)  # from the last line of a chunk until its weights can be read
+    taken = [-1] * len(listed)
+    final = [[0] * chunks for _ in listed]
+    passes = [BackwardPass() for _ in listed]
+    for first in range(0, count, micro_batches):
+        for engine, of_engine in enumerate(listed):
+            at, ready = taken[engine], final[engine]
+            for micro_batch in range(first, first + micro_batches):
+                expected = 0
+                for place, (chunk, lines) in enumerate(of_engine[micro_batch]):
+                    at += 1
+                    if place % descriptors == 0:
+                        at += 2  # the directory, and a cycle in which no line is taken
+                    if micro_batch == first:
+                        for absent in range(expected, chunk):
+                            at = max(at, ready[absent]) + 1
+                        at = max(at, ready[chunk])
+                    if place == 0:
+                        forward_begin[engine, micro_batch] = at
+                    at += lines - 1
+                    expected = chunk + 1
+                forward_end[engine, micro_batch] = at
+            taken[engine] = at
+        for micro_batch in range(first, first + micro_batches):
+            earliest = int(forward_end[:, micro_batch].max()) + 1 + way
+            last = micro_batch == first + micro_batches - 1
+            for engine, of_engine in enumerate(listed):
+                begin, completed = passes[engine].take(of_engine[micro_batch], earliest, final=last)
+                backward_begin[engine, micro_batch], backward_end[engine, micro_batch] = begin, completed[-1][0]
+                if last:
+                    for cycle, chunk in completed:
+                        final[engine][chunk] = cycle + final_after
+    return Schedule(*times)
