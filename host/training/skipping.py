@@ -174,17 +174,20 @@ def _predict(
 def _cycles(image: Image, options: TrainingOptions) -> float:
     """Predicted cycles of a mini-batch of a board with such an image.
 
-    As `mini_batch_cycles`, with the lines that there are. At the end of a mini-batch every chunk is updated, so those
-    that are absent from its last micro-batch take a cycle each.
+    As `mini_batch_cycles`, with the lines that there are. A directory takes a cycle more. At the end of a mini-batch
+    every chunk is updated, so those that are absent from its last micro-batch take a cycle each.
     """
     layout, config = image.layout, image.layout.config
     assert image.starts is not None
     entries = directories_of(image).entries()
-    chunks = (entries.keys >> BANK_BITS).astype(np.int64) // config.lanes
+    engines, chunks = config.engines, layout.chunks
+    places = (entries.keys >> BANK_BITS).astype(np.int64) // config.lanes
     each = np.repeat(np.arange(layout.micro_batches), np.diff(entries.starts))
-    present = np.unique(each * config.engines * layout.chunks + chunks) % (config.engines * layout.chunks)
-    listed = np.bincount(present // layout.unit_chunks % config.engines, minlength=config.engines)
-    lines = np.maximum(np.diff(image.starts), UPDATE_SPACING).mean(axis=1) * (options.batch // BANKS)
-    busy = float((lines + layout.chunks - listed / layout.micro_batches).max())
-    whole = busy + forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(options.precision)
-    return max(busy, whole / 2) if options.staleness else whole
+    micro_batches, places = np.divmod(np.unique(each * engines * chunks + places), engines * chunks)
+    own = places // layout.unit_chunks % engines * layout.micro_batches + micro_batches
+    listed = np.bincount(own, minlength=engines * layout.micro_batches).reshape(engines, -1)
+    lines = np.diff(image.starts) + -(-listed // layout.line_descriptors)
+    busy = np.maximum(lines, UPDATE_SPACING).mean(axis=1) * (options.batch // BANKS) + chunks - listed.mean(axis=1)
+    slowest = float(busy.max())
+    whole = slowest + forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(options.precision)
+    return max(slowest, whole / 2) if options.staleness else whole

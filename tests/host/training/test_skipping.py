@@ -8,9 +8,11 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.zero_lines import expected_chunks
+from support.directory_cycles import listed_chunks, schedule
 
 from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantization import quantize
+from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import partition
@@ -18,8 +20,8 @@ from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.heat import deal_by_heat
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.skipping import deal_in_turn, skip_zeros
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.timing import BOARDS_NETWORK, UPDATE_SPACING, mini_batch_cycles
+from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.timing import BOARDS_NETWORK
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64)
 SPARSE = WorkerConfig(engines=3, lanes=8, chunks=64, sparse=True)
@@ -137,22 +139,27 @@ def test_every_worker_has_units_of_all_heat(sizes, sparse, seed):
     assert not any(shard.directory for shard in found[len(sizes) :])
 
 
-def test_the_prediction_is_what_independent_columns_have():
-    """Of one plane and one engine: lines of chunks that are not 0 and of directories, and a cycle for absent chunks."""
-    config, batch = WorkerConfig(engines=1, lanes=64, chunks=64), 256
-    data = sparse_data(samples=20_000, columns=2_000)
-    data.features.data[:] = 1  # others might be rounded to 0
-    options = TrainingOptions(precision=1, batch=batch, scaling="maxabs", skip_zeros="always")
-    shards, _, scaling = dealt(data, options, [config])
+@pytest.mark.parametrize(("batch", "precision", "columns"), [(64, 8, 900), (256, 4, 900), (256, 1, 3000)])
+def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
+    """Whose schedule is known to the cycle: that of the same samples, of two boards."""
+    config = WorkerConfig(engines=2, lanes=16, chunks=128)
+    data = sparse_data(samples=1024, columns=columns)
+    data.features.data[:] = 3  # others might be rounded to 0
+    options = TrainingOptions(
+        precision=precision, batch=batch, workers=2, scaling="maxabs", skip_zeros="always", unit=16
+    )
+    shards, _, scaling = dealt(data, options, [config] * 2)
     found = skip_zeros(shards, data, scaling, options)
-    heat = np.append(np.sort(scaling.heat)[::-1], data.samples)  # with the bias
-    present = expected_chunks(heat, data.samples, 64)
-    listed = present.sum()
-    assert listed < 0.9 * present.size
-    lines = max(listed + np.ceil(listed / 16), UPDATE_SPACING) * batch / 8 + present.size - listed
-    fixed = mini_batch_cycles(config, batch, UPDATE_SPACING, 1, BOARDS_NETWORK) - UPDATE_SPACING * batch / 8
+    bias = np.full(data.samples, bias_integer(precision, scaling.signed))
+    q = np.column_stack((quantize(scaling.apply(data.features), precision, scaling.signed), bias))
+    listed = []
+    for shard in found.shards:
+        listed += listed_chunks(shard.layout(data.samples, precision), q[:, shard.columns].astype(np.int64))
+    chunks = max(shard.layout(8, precision).chunks for shard in found.shards)
+    begins = schedule(listed, batch // 8, chunks, config, BOARDS_NETWORK).forward_begin[0, :: batch // 8]
     told = float(found.remarks[0].split("predicted ")[1].split()[0])
-    assert told == pytest.approx((lines + fixed) * 4 / batch / 1000, rel=0.05)
+    assert told == pytest.approx(np.diff(begins).mean() * CLOCK_NS / batch / 1000, rel=0.05)
+    assert told < 0.9 * float(found.remarks[0].split("instead of ")[1].split()[0])
 
 
 def test_a_split_says_what_workers_have_then():
