@@ -40,26 +40,26 @@ class Directories:
         Micro-batches that the lines are of (T).
     chunks
         Chunks of each engine (C).
-    room
-        Lines of a micro-batch that an engine has room for.
     form
         Format of the features; all planes are read.
     unit
         Features of a unit, padding included: whole chunks.
+    room
+        Lines of a micro-batch that an engine has room for, without directories; ``None`` where none is needed.
     """
 
     parts: tuple[ByteArray, ...]
     micro_batches: int
     chunks: int
-    room: int
     form: FeatureFormat
     unit: int
+    room: int | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal if these are the same arrays, which nobody changes."""
+        """Equal if these are the same arrays, which nobody changes: then they have the same entries."""
         arrays = ((part.ctypes.data, part.shape) for part in self.parts)
-        return (*arrays, self.micro_batches, self.chunks, self.room, self.form, self.unit)
+        return (*arrays, self.micro_batches, self.chunks, self.form, self.unit)
 
     def entries(self) -> Entries:
         """The features that are not 0.
@@ -75,8 +75,9 @@ class Directories:
         starts = np.zeros((engines, self.micro_batches + 1), np.int64)
         counts = np.zeros(self.micro_batches, np.int64)
         lines = [_of_engine(self.parts[engine * ports : (engine + 1) * ports]) for engine in range(engines)]
+        room = np.iinfo(np.int64).max if self.room is None else self.room
         for engine, own in enumerate(lines):
-            problem, where = _scan(own, self.chunks, self.form.stored, self.room, starts[engine], counts)
+            problem, where = _scan(own, self.chunks, self.form.stored, room, starts[engine], counts)
             if problem:
                 raise ValueError(f"engine {engine}, micro-batch {where}: {_PROBLEMS[problem]}: write the image again")
             if starts[engine, -1] != own[0].shape[0]:

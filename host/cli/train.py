@@ -64,8 +64,8 @@ def _launchers() -> Iterable[str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --merge, --config, --sparse-workers, --out, "
-    "--report, --device, --cluster and --checkpoint may differ.",
+    "--epochs, --workers, --parallel, --shares, --split, --skip-zeros, --on-loss, --merge, --config, --sparse-workers, "
+    "--out, --report, --device, --cluster and --checkpoint may differ.",
 )
 @click.option(
     "--init",

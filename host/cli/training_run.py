@@ -246,6 +246,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "workers: a number; auto so that the slowest worker should be fastest; none for equal shares. With --parallel "
         "data, how many columns all processes have: auto by their heat, none for none.",
     ),
+    "skip_zeros": _option(
+        "--skip-zeros",
+        type=NameFrom("choice of zeros to skip", _names("SKIP_ZEROS")),
+        help="Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse "
+        "data if that should be faster; always or never, whatever is predicted. The weights are the same.",
+    ),
     "on_loss": _option(
         "--on-loss",
         type=NameFrom("reaction", _names("ON_LOSS")),
@@ -303,6 +309,7 @@ _NOT_TUNED = (
     "parallel",
     "shares",
     "split",
+    "skip_zeros",
     "on_loss",
     "merge",
 )

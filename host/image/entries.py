@@ -116,8 +116,7 @@ def directories_of(image: Image, which: slice | None = None) -> Directories:
     edges = starts[:, [which.start, which.stop]].tolist()
     parts = tuple(part[slice(*edges[number // ports])] for number, part in enumerate(image.port_lines))
     form = FeatureFormat(layout.stored, layout.stored, image.signed)
-    room = layout.config.line_fifo_depth
-    return Directories(parts, which.stop - which.start, layout.chunks, room, form, layout.unit_lanes)
+    return Directories(parts, which.stop - which.start, layout.chunks, form, layout.unit_lanes)
 
 
 def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:

@@ -221,7 +221,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
                 "configuration with --config"
             )
         shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
-        if device == "rtl":
+        if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
             check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes

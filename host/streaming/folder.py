@@ -36,6 +36,7 @@ from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.heat import Split, deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
+from p4sgd.host.training.skipping import skip_zeros
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -264,9 +265,11 @@ class PreparedFolder:
         UserError
             If the workers cannot hold the columns that way, or a file cannot be read.
         """
-        if self._heat is None:
-            return list(shards), None
-        return deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
+        split = None
+        if self._heat is not None:
+            shards, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
+        skipping = skip_zeros(shards, None, self._scaling(self._images), options, split)
+        return skipping.shards, skipping.split
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

@@ -43,7 +43,7 @@ __all__ = [
 FORMAT_VERSION = 5
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
-RESUME_MAY_CHANGE = ("epochs", "workers", "parallel", "shares", "split", "on_loss", "merge")
+RESUME_MAY_CHANGE = ("epochs", "workers", "parallel", "shares", "split", "skip_zeros", "on_loss", "merge")
 """Options that may change when a run is resumed: they do not change what an epoch computes."""
 
 _KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")

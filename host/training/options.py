@@ -37,6 +37,9 @@ ON_LOSS = ("adopt", "stop")
 PARALLELS = ("model", "data")
 """What workers divide among themselves: the columns, or the samples."""
 
+SKIP_ZEROS = ("auto", "never", "always")
+"""Whether dense workers pass over lines of zeros."""
+
 SHARES = ("fixed", "auto")
 """How workers may get their shares of the features."""
 
@@ -232,6 +235,9 @@ class TrainingOptions:
         How many columns of sparse data are hot: a number, ``auto`` or ``none``. If there are dense and sparse workers,
         the dense ones have the hot columns: with ``auto`` as many as make the slowest worker fastest, with ``none`` in
         proportion to the shares. If samples are divided, all ranks have the hot columns: with ``none`` there are none.
+    skip_zeros
+        Whether dense workers leave out lines of zeros, so that boards need no time for them: ``always``, ``never``, or
+        ``auto`` where the data are sparse and that should be faster. All planes that are stored must be read.
     shares
         How units are dealt to workers: ``fixed`` by the shares of the cluster file, equal ones where it has none;
         ``auto`` by the workers' speeds, which are measured before training.
@@ -288,6 +294,7 @@ class TrainingOptions:
     parallel: str = "model"
     shares: str = "fixed"
     split: str = "auto"
+    skip_zeros: str = "auto"
     on_loss: str = "adopt"
     merge: str = "auto"
     staleness: int = 0
@@ -323,6 +330,7 @@ class TrainingOptions:
             object.__setattr__(self, name, str(getattr(self, name)))
         if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
             raise UserError(f"split must be auto, none or a number of columns, not {self.split!r}")
+        _one_of("choice of zeros to skip", self.skip_zeros, SKIP_ZEROS)
         _one_of("on-loss", self.on_loss, ON_LOSS)
         if self.merge != "auto" and not (self.merge.isdecimal() and int(self.merge)):
             raise UserError(f"merge must be auto or a number of micro-batches, not {self.merge!r}")

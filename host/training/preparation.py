@@ -31,6 +31,7 @@ from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
 from p4sgd.host.training.heat import Split, deal_by_heat
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.skipping import skip_zeros
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray, WeightArray
@@ -407,6 +408,8 @@ def prepare(
     split = None
     if heat is not None:
         shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
+    skipping = skip_zeros(shards, data, scaling, options, split)
+    shards = skipping.shards
     labels, first_row = coding.labels_of(data), coding.rows[0]
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
@@ -452,11 +455,11 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
+        remarks=(*data.remarks, *scaling.remarks(data.feature_names), *skipping.remarks),
         communicator=data.communicator,
         whitening_times=whitening_times,
         heat=heat,
-        heat_split=split,
+        heat_split=skipping.split,
         fitted=scaling,
         train_weights=weights,
         validation_weights=held_out,

@@ -189,7 +189,7 @@ class Inputs:
                 )
                 parts.append(content.reshape(shape))
         return Directories(
-            tuple(parts), micro_batches, settings.chunks, config.line_fifo_depth, settings.features, settings.unit
+            tuple(parts), micro_batches, settings.chunks, settings.features, settings.unit, config.line_fifo_depth
         )
 
     def _entries(self, micro_batches: int) -> Entries:

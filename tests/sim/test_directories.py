@@ -19,7 +19,7 @@ def packed(layout: ImageLayout, q: np.ndarray, *, signed: bool = False) -> Direc
     """The lines of an image, as a run reads them."""
     parts, _ = layout.pack_directories(q)
     form = FeatureFormat(layout.stored, layout.stored, signed)
-    return Directories(tuple(parts), layout.micro_batches, layout.chunks, 1 << 20, form, layout.unit_lanes)
+    return Directories(tuple(parts), layout.micro_batches, layout.chunks, form, layout.unit_lanes)
 
 
 @given(

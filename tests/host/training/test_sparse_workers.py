@@ -84,4 +84,8 @@ def test_the_same_as_on_dense_workers(
         patch.setattr(kernels, "THREADS", threads)
         patch.setattr("p4sgd.sim.sparse._THREAD_ENTRIES", 1)
         patch.setattr("p4sgd.sim.sparse._PART", 1 << 10)
-        assert outcome(data, chosen, SPARSE) == outcome(data, chosen, dense)
+        expected = outcome(data, chosen, SPARSE)
+        assert outcome(data, dataclasses.replace(chosen, skip_zeros="never"), dense) == expected
+        *found, ends = outcome(data, dataclasses.replace(chosen, skip_zeros="always"), dense)
+        assert found == list(expected[:-1])
+        assert any("dense workers pass over zeros" in remark for remark in ends[2])
