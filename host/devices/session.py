@@ -72,8 +72,8 @@ class WorkerImage(Protocol):
         ...
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), or
-        with directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
+        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), with
+        directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
         ...
 
     @property

@@ -27,7 +27,7 @@ from p4sgd.host.training.heat import ENTRY_NS, heat_order
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, kept_planes
-from p4sgd.hw.spec.timing import UPDATE_SPACING, mini_batch_cycles
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, UPDATE_SPACING, mini_batch_cycles
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,9 @@ class Estimate:
         absent = hot - np.cumsum(np.bincount(self._numbers, minlength=self.chunks)[: self._most]) / count
         cycles = np.maximum(work / count / self._engines, UPDATE_SPACING) * (options.batch // BANKS)
         cycles += absent / self._engines
+        apart = UPDATE_SPACING * options.precision  # of lines, for micro-batches that do not wait
+        cycles += mini_batch_cycles(self._config, options.batch, UPDATE_SPACING, options.precision, options.network)
+        cycles -= options.batch // BANKS * apart
         return self._best(cycles * CLOCK_NS / options.batch)
 
     def _best(self, board_ns: npt.NDArray[np.float64]) -> int:
@@ -185,7 +188,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16_384, help="most samples of a data set")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--precision", type=int, default=8)
-    parser.add_argument("--network", type=int, default=50, help="cycles from PARTIAL to FULL")
+    parser.add_argument("--network", type=int, default=BOARDS_NETWORK, help="cycles from PARTIAL to FULL")
     parser.add_argument("--shapes", nargs="+", choices=names, default=names)
     options = parser.parse_args()
     title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
