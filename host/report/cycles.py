@@ -81,12 +81,13 @@ def epoch_cycles(
 
 
 def predicted_cycles(result: TrainingResult | ResultSet) -> Predicted | None:
-    """The cycles of the fullest worker in the same epochs; ``None`` if there is a sparse worker, a program."""
+    """The cycles of the fullest worker in the same epochs; ``None`` if they depend on the data, because it skips zeros,
+    or if there is a sparse worker, a program."""
     summary = result.summary
     options, units = TrainingOptions(**summary["options"]), summary["units"]
     stated = summary["configuration"]
     configs = [WorkerConfig(**each) for each in ([stated] * len(units) if isinstance(stated, dict) else stated)]
-    if any(config.sparse for config in configs):
+    if summary["skips_zeros"] or any(config.sparse for config in configs):
         return None
     simulated = summary["device"] == "rtl"
     cycles = epoch_cycles(options, configs, units, summary["samples"], summary["features"], simulated=simulated)

@@ -473,12 +473,13 @@ class _Training:
         return int(self._options.merge) if self._options.merge != "auto" and has_network(self._device) else None
 
     def _about_device(self) -> dict[str, Any]:
-        """Numbers of the workers, and how they share columns; with a network, the version of the packets and the
-        micro-batches in each."""
+        """Numbers of the workers, how they share columns, and whether dense ones skip zeros; with a network, the
+        version of the packets and the micro-batches in each."""
         split = self._prepared.heat_split
         about: dict[str, Any] = {
             "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
             "split": None if split is None else split.to_json(),
+            "skips_zeros": any(shard.directory for shard in self._prepared.shards),
         }
         if self._session is not None and has_network(self._device):
             about["packets"] = {

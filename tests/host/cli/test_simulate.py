@@ -110,6 +110,28 @@ def test_waveform(tmp_path):
 
 @pytest.mark.rtl
 @pytest.mark.slow
+def test_zeros_are_skipped_to_the_same_weights(tmp_path):
+    """In less time, which no prediction knows beforehand; by default where the data are sparse."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(64, 240)) * (rng.random((64, 240)) < 0.005)
+    data = tmp_path / "sparse.npz"
+    np.savez(data, X=values, y=values.sum(axis=1) > 0)
+    options = ["--batch", 64, "--report", tmp_path / "page.html", "--overwrite", "--json"]
+    words = ["train", data, "--device", "rtl", *RUN[3:], *options]
+    found = {}
+    for skip_zeros in ("never", "always", "auto"):
+        document = json.loads(invoke(*words, "--skip-zeros", skip_zeros).stdout)
+        cycles = sum(epoch["counters"][0]["CYCLES_BUSY"] for epoch in document["epochs"])
+        page = (tmp_path / "page.html").read_text()
+        found[skip_zeros] = document["weights_sha256"], cycles, "The prediction is for the simulated network" in page
+    (weights, all_lines, told), fewer, by_default = found.values()
+    assert told
+    assert fewer == by_default == (weights, fewer[1], False)
+    assert fewer[1] < all_lines / 2
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
 def test_table_trace_and_report(tmp_path):
     trace, report = tmp_path / "run.json", tmp_path / "run.html"
     faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
