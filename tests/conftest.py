@@ -48,8 +48,8 @@ COMPILE = """if True:
     words = ["train", str(path), "--epochs", "1", "--l2", "0.01", "--quiet"]
     main(words, standalone_mode=False)
     path.write_text("1 1:1 200:1\\n0 2:1\\n" * 8)
-    for config in ("small", "sparse"):
-        main([*words, "--workers", "2", "--config", config], standalone_mode=False)
+    for config, skip_zeros in (("small", "never"), ("small", "always"), ("sparse", "auto")):
+        main([*words, "--workers", "2", "--config", config, "--skip-zeros", skip_zeros], standalone_mode=False)
         warm_up(CONFIGURATIONS[config]())"""
 
 

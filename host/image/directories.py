@@ -43,7 +43,8 @@ class DirectoryPacker:
         self._entries = entries[0].view("<i8"), entries[1].view("<u4"), entries[2]
         self._layout = layout
         config = layout.config
-        self._size = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
+        sizes = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
+        self._size = *sizes, layout.line_descriptors
         self.starts: IntArray = np.zeros((config.engines, layout.micro_batches + 1), np.int64)
         nothing = np.empty((0, config.port_bytes), np.uint8)
         _pack(*self._entries, self._size, self.starts, nothing, nothing)
@@ -84,8 +85,7 @@ def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, low: Any
 
     The lines of engine e are from ``starts[e, 0]`` on. If there is no room for lines, they are only counted.
     """
-    engines, lanes, unit_chunks, chunks, stored = size
-    descriptors = BANKS * lanes // 32
+    engines, lanes, unit_chunks, chunks, stored, descriptors = size
     line, directory = starts[:, 0].copy(), np.empty(engines, np.int64)
     listed, before = np.empty(engines, np.int64), np.empty(engines, np.int64)
     for micro_batch in range(offsets.size - 1):

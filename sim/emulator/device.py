@@ -221,18 +221,22 @@ def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
 
 
 def warm_up(config: WorkerConfig) -> None:
-    """Compile the kernels for a configuration by a small run, which takes seconds the first time.
+    """Compile the kernels for a configuration by small runs, which takes seconds the first time.
 
     Otherwise the first run would compile them, and other workers would take the delay for lost packets.
     """
-    worker = EmulatedWorker(config, 0)
-    client = RegisterClient(worker.read_register, worker.write_register)
-    client.write(spec.FORMAT, precision=1, stored=1)
-    client.write(spec.RUN, model_source=ModelSource.ZERO.value)
-    for register in (spec.CHUNKS, spec.MICRO_BATCHES, spec.MINI_BATCHES, spec.SHRINK_FACTOR, spec.THRESHOLD):
-        client.write(register, value=1)
-    contents = ImageLayout(config, config.lanes, BANKS, 1).memories(np.ones((BANKS, config.lanes), np.int64))
-    for memory, content in enumerate([*contents, np.zeros(LABEL_BYTES, np.uint8)]):
-        worker.write_memory(memory, 0, content)
-    run = Run([Inputs(worker)])
-    run.update(0, run.partials(0))
+    for directory in (False,) if config.sparse else (False, True):
+        worker = EmulatedWorker(config, 0)
+        client = RegisterClient(worker.read_register, worker.write_register)
+        client.write(spec.FORMAT, precision=1, stored=1, directory=int(directory))
+        client.write(spec.RUN, model_source=ModelSource.ZERO.value)
+        for register in (spec.CHUNKS, spec.MICRO_BATCHES, spec.MINI_BATCHES, spec.SHRINK_FACTOR, spec.THRESHOLD):
+            client.write(register, value=1)
+        layout = ImageLayout(config, config.lanes, BANKS, 1, config.lanes, directory)
+        contents = layout.memories(np.ones((BANKS, config.lanes), np.int64))
+        for memory, content in enumerate([*contents, np.zeros(LABEL_BYTES, np.uint8)]):
+            worker.write_memory(memory, 0, content)
+        for engine in range(config.engines if directory else 0):
+            client.write_pair(spec.lines_count(engine), contents[engine * config.ports].shape[0])
+        run = Run([Inputs(worker)])
+        run.update(0, run.partials(0))
