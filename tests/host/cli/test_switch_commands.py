@@ -18,10 +18,10 @@ from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
+from p4sgd.host.serve import aggregator
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType, mac_text
 from p4sgd.hw.spec.udp import address_of
-from p4sgd.sim.network.batch import BatchAggregator
 
 WORKERS = 3
 GROUP = address_of(IPv4Address("239.9.9.9"))
@@ -344,7 +344,7 @@ def test_mistakes_of_serve(words, says, tmp_path, monkeypatch):
 
 
 def test_nothing_is_compiled_for_an_address_that_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(BatchAggregator, "warm_up", lambda self: pytest.fail("that may take half a minute"))
+    monkeypatch.setattr(aggregator, "warm_up", lambda: pytest.fail("that may take half a minute"))
     words = ["--interface", f"udp:{loopback(110)}", "--control", f"unix:{tmp_path}/nowhere/aggregator"]
     done = CliRunner().invoke(main, ["switch", "serve", *words])
     assert done.exit_code == 2, done.output
