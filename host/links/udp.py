@@ -32,7 +32,7 @@ from p4sgd.hw.spec.udp import (
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["PACKET_BYTES", "LocalAddresses", "UdpLink", "parse_udp_address", "udp_address_text"]
+__all__ = ["PACKET_BYTES", "LocalAddresses", "UdpLink", "address_text", "parse_udp_address", "udp_address_text"]
 
 
 def parse_udp_address(text: str) -> int:
@@ -65,6 +65,11 @@ def udp_address_text(address: int) -> str:
     except ValueError:
         return mac_text(address)
     return str(ipv4) if port == PORT else f"{ipv4}:{port}"
+
+
+def address_text(address: int, *, udp: bool) -> str:
+    """An address as the user knows it: of UDP or of Ethernet."""
+    return udp_address_text(address) if udp else mac_text(address)
 
 
 _RTM_GETROUTE = 26

@@ -68,7 +68,8 @@ class Requests:
     def _set_mac(self, mac: Any) -> None:
         wanted, known = whole(mac, "mac", 0, (1 << 48) - 1), self._aggregator.mac
         if wanted != known and self._aggregator.jobs:  # packets of their workers would be dropped
-            raise RefusedError(why_not_readdress(known, wanted))
+            udp = any(link.address is not None for link in self._links.values())
+            raise RefusedError(why_not_readdress(known, wanted, udp=udp))
         self._aggregator.mac = wanted
 
     def _begin(self, place: Any, job: Any, first_round: Any) -> None:
