@@ -265,7 +265,10 @@ def add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
 
 @_compiled(nogil=True)
 def deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
-    """Round 2, as `golden.residual` and `golden.delta`; returns whether a margin or a residual was saturated."""
+    """Round 2, as `golden.residual` and `golden.delta`; returns whether a margin or a residual was saturated.
+
+    ``deltas`` must share no memory with the other arrays.
+    """
     shift, slope, intercept = table
     sign, offset, constant = mode
     saturated = False

@@ -772,7 +772,7 @@ def _train(
     micro_batches = batch // BANKS
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
     weights = state[0][columns[0] : columns[1]]
-    room = entries = np.int64(0)
+    room, entries = np.int64(-1), np.int64(0)
     for number in range(labels.size // batch):
         micro_batch, now = first // BANKS + number * micro_batches, mini_batch + number
         # A thread may begin the next mini-batch while others still read the sums of this one.
@@ -786,12 +786,12 @@ def _train(
         part = slice(number * batch, (number + 1) * batch)
         residual_saturated |= kernels.deltas_of(sums, labels[part], importances[part], table, mode, mantissa, deltas)
         # Checks of weights that cannot saturate would take a tenth of the time. A look at all weights pays after as
-        # many entries.
+        # many entries. The room is −1 where it is not known.
         most = _most_change(deltas, gradient_shift)
         entries += spans[micro_batch + micro_batches - 1, -1, 1] - spans[micro_batch, 0, 0]
         if room < most and entries > weights.size:
             room, entries = _room(weights), np.int64(0)
-        room -= most
+        room = max(room - most, np.int64(-1))
         _descend(lists, spans, micro_batch, deltas, gradient_shift, now, penalty, state, room < 0, saturated)
         _penalise(hot, penalty, state[0])
     return residual_saturated

@@ -158,8 +158,8 @@ class Statistics:
         centrable: bool,
         whitened: bool,
     ) -> Self:
-        """Statistics of which only the ranges are known so far; they keep the arrays."""
-        low += 0.0  # −0, which a minimum may return for 0, becomes 0
+        """Statistics of which only the ranges are known so far. They keep the arrays, whose −0 become 0."""
+        low += 0.0  # a minimum may return −0 for 0
         return cls(low, high, nonzero, samples, centrable, whitened)
 
     @property
