@@ -108,6 +108,8 @@ class _Sequence:
         shard = rng.choice(shards)
         extremes = rng.random() < 0.3
         key = service.job.key
+        if self._geometry.version > 1 and rng.random() < 0.03:  # all is right but that it has a key or none
+            key = rng.getrandbits(64) if key is None else None
         count = VALUES
         if key is not None and kind == PARTIAL:
             joins = distance == 0 and bool(now.partials) and rng.random() < 0.95

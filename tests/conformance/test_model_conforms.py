@@ -71,6 +71,15 @@ def test_a_fault_is_caught_by_a_case(mutant):
     assert caught
 
 
+@pytest.mark.parametrize("name", sorted(KEYED_MUTANTS))
+def test_a_fault_in_version_2_is_caught_by_random_sequences(name):
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.__name__ == name]
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    with pytest.raises((NonconformanceError, ValueError)):  # some stop at what they have done
+        run(ModelSubject(KEYED, mutant), random_cases(KEYED, seed, 10_000))
+
+
 class Wrapped(ModelSubject):
     """The model, and something done to what it says."""
 

@@ -103,6 +103,17 @@ def test_weights_are_the_emulators(owner, emulated):
     assert owner.weights(*TRAIN, *CLUSTER) == emulated
 
 
+@pytest.mark.slow
+def test_several_classes_share_a_plan_of_packets(owner):
+    """Each is a run of its own on the same samples, whose plan is made once."""
+    words = ("digits", "--epochs", "1", "--batch", "64", "--lr", "16")
+    document = owner.document("train", *words, *CLUSTER)
+    assert document["weights_sha256"] == owner.weights(*words, "--workers", "2", "--config", "tiny")
+    times = [row["message_times"] for row in document["rows"]]
+    assert len(times) == 10
+    assert len({(tuple(each["messages"]), each["planning_s"]) for each in times}) == 1
+
+
 def test_the_doctor_finds_nothing(owner):
     document = owner.document("doctor", *CLUSTER)
     assert document["healthy"]
