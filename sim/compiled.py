@@ -9,7 +9,9 @@ import functools
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +45,39 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
         dispatcher = numba.njit(**options)(function)
         with contextlib.suppress(RuntimeError):  # there is no folder
             dispatcher._cache = _Cache(function)  # as `cache=True` does
+        dispatcher.compile = _interrupts_deferred()(dispatcher.compile)
         return dispatcher
 
     return decorate
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Have KeyboardInterrupt, by Ctrl-C or SIGTERM, wait until the end, or that of another use within.
+
+    LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
+    become another error.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    deferred = [
+        number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == signal.default_int_handler
+    ]
+    for number in deferred:
+        signal.signal(number, lambda number, frame: _arrived.append(number))
+    try:
+        yield
+    finally:
+        for number in deferred:
+            signal.signal(number, signal.default_int_handler)
+        if _arrived:
+            _arrived.clear()
+            raise KeyboardInterrupt
+
+
+_arrived: list[int] = []
+"""Signals that wait."""
 
 
 class _Cache(caching.FunctionCache):

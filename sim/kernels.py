@@ -192,6 +192,39 @@ def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return _cgutils.get_item_pointer(context, builder, kind, array, arguments[1 : 1 + kind.ndim])
 
 
+def _scopes(builder: Any) -> Any:
+    """The metadata by which LLVM knows that `_write` writes nothing that `_read` reads."""
+    domain = builder.module.add_metadata(["p4sgd"])
+    return builder.module.add_metadata([builder.module.add_metadata(["p4sgd: only read", domain])])
+
+
+@_intrinsic
+def _read(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]`` of an array to which `_write` does not write.
+
+    The compiler uses vectors for loops that read at any index and write, if all is read and written by these two.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.load(_pointer(context, builder, signature, arguments))
+        value.set_metadata("alias.scope", _scopes(builder))
+        return value
+
+    return array.dtype(array, index), generate
+
+
+@_intrinsic
+def _write(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value`` for an array that `_read` does not read."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = context.cast(builder, arguments[2], signature.args[2], signature.args[0].dtype)
+        builder.store(value, _pointer(context, builder, signature, arguments)).set_metadata("noalias", _scopes(builder))
+        return context.get_dummy_value()
+
+    return _types.void(array, index, value), generate
+
+
 @_compiled(nogil=True)
 def _totals(
     features: Any, first: int, units: Any, workers: Any, own: Any, offset: int, shift: int, weights: Any, totals: Any
@@ -236,22 +269,22 @@ def deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, m
     shift, slope, intercept = table
     sign, offset, constant = mode
     saturated = False
-    for row in range(sums.size):
-        y = labels[row]
+    for row in range(np.uint64(sums.size)):  # an index that may be negative would keep the compiler from using vectors
+        y = _read(labels, row)
         factor = -1 if sign and y < 0 else 1
-        x = factor * sums[row] - (y if offset else 0)
+        x = factor * _read(sums, row) - (y if offset else 0)
         margin = min(max(x, _MARGIN_LOW), _MARGIN_HIGH)
-        segment = min(max((margin >> shift) + slope.size // 2, 0), slope.size - 1)
-        value = factor * (slope[segment] * margin + (intercept[segment] << _SLOPE_FRACTION))
+        segment = np.uint64(min(max((margin >> shift) + slope.size // 2, 0), slope.size - 1))
+        value = factor * (_read(slope, segment) * margin + (_read(intercept, segment) << _SLOPE_FRACTION))
         value -= (y if constant else 0) << _LABEL_SHIFT
         rounded = (value + _RESIDUAL_HALF) >> _RESIDUAL_SHIFT
         residual = min(max(rounded, _RESIDUAL_LOW), _RESIDUAL_HIGH)
         saturated |= margin != x or residual != rounded
         if importances.size:
-            factor = (importances[row] * mantissa + _FACTOR_HALF) >> _FACTOR_SHIFT
-            deltas[row] = (residual * factor + _DELTA_HALF) >> _DELTA_SHIFT
+            factor = (_read(importances, row) * mantissa + _FACTOR_HALF) >> _FACTOR_SHIFT
+            _write(deltas, row, (residual * factor + _DELTA_HALF) >> _DELTA_SHIFT)
         else:
-            deltas[row] = residual * mantissa
+            _write(deltas, row, residual * mantissa)
     return saturated
 
 

@@ -1,10 +1,10 @@
 """Features of which most are 0, as lists of the others, and the golden model's arithmetic on them.
 
 The entries of a worker are grouped by micro-batches, and sorted by column and bank within each. So a column that
-several samples of a micro-batch have is updated once. Forward passes read them sample by sample instead, from words
-made once: there the entries of a unit are neighbours. Time and memory of a run are proportional to the number of
-entries; only its beginning and its end touch all weights. Weights are int32 here, and all sums int64, which none of
-them overflows (`p4sgd.sim.golden`).
+several samples of a micro-batch have is updated once, and forward passes, which add up all samples of a micro-batch
+side by side, come to the units of each in order. Time and memory of a run are proportional to the number of entries;
+only its beginning and its end touch all weights. Weights are int32 here, and all sums int64, which none of them
+overflows (`p4sgd.sim.golden`).
 
 L2 and L1 change all weights after every mini-batch. Those of the first, hot columns of each worker are changed then,
 side by side. The others catch up when they are needed next: `_steps` does many steps at once, and exactly, because most
@@ -36,14 +36,10 @@ _THREAD_ENTRIES = 1 << 12
 _PART = 1 << 22
 """Number of entries that a call trains on, some hundredths of a second: between calls Ctrl-C acts."""
 
-_WORD_BITS = 9
-"""Bits of a word below its column: the value, and above it whether the entry is the first of its unit in the sample."""
-
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 _SHRINK_FRACTION = SHRINK.fraction
 # Numba makes an index that may be negative count from the end; these are not.
-_BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
-_COLUMN, _FIRST, _VALUE = np.uint64(_WORD_BITS), np.uint64(256), np.uint64(255)
+_BANK, _BANK_BITS, _ONE, _TWO = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1), np.uint64(2)
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
@@ -54,9 +50,6 @@ change of what a penalty subtracts in between; measured on one core."""
 
 _SPEAKER = 8
 """Of so many neighbouring weights, by which a unit can be divided, one is looked at to estimate these times."""
-
-_NARROW = 1 << 32 - _WORD_BITS
-"""Words of up to so many columns take 32 bits."""
 
 _ALL = np.iinfo(np.int32).max
 """More mini-batches than a run has."""
@@ -170,11 +163,10 @@ class SparseFeatures(Features):
                 _place(*own, begin, ends[:, worker] - counts[:, worker], self._keys, values)
         self._starts, self._keys = _read_only(self._starts), _read_only(self._keys)
         self._values = _read_only(_decoded(values, self.form))
-        words = np.empty(self._keys.size, np.uint32 if self.count <= _NARROW else np.uint64)
-        rows = np.zeros(self.samples + 1, np.int64)
-        _transpose(self._starts, self._keys, self._values, self._unit_bits, rows, words)
-        self._words, self._rows = _read_only(words), _read_only(rows)
-        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray, IntArray]] = {}
+        firsts = np.empty(self._keys.size, np.uint8)
+        _find_firsts(self._starts, self._keys, BANK_BITS + self._unit_bits, firsts)
+        self._firsts = _read_only(firsts)
+        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray]] = {}
         self._visits: dict[int, npt.NDArray[np.float64]] = {}
         """By batch, in how much of the mini-batches a column of each unit has entries, on average."""
 
@@ -211,8 +203,8 @@ class SparseFeatures(Features):
 
         def share(thread: int) -> None:
             low, high = edges[thread], edges[thread + 1]
-            rows = self._rows[(begin + low) * BANKS : (begin + high) * BANKS + 1]
-            _dots(self._words, kernels.offset(self.form), rows, weights, sums[low * BANKS : high * BANKS])
+            starts = self._starts[begin + low : begin + high + 1]
+            _dots(self._keys, self._values, starts, weights, sums[low * BANKS : high * BANKS])
 
         kernels.in_threads(share, threads)
         return sums
@@ -248,9 +240,8 @@ class SparseFeatures(Features):
         """
         sums: IntArray = np.empty((1, micro_batches * BANKS), np.int64)
         nothing = np.zeros(0, np.int32)
-        _totals(
-            self.by_sample, self.spans(1, 1)[0][0], first * BANKS, shift, 0, (weights, nothing, nothing, nothing), sums
-        )
+        state = weights, nothing, nothing, nothing
+        _totals(self.lists, self.spans(1, 1)[0][0], first, (shift, _rounding(shift)), 0, state, sums)
         return sums.reshape(-1)
 
     def steps(self, first: int, deltas: IntArray, shift: int) -> tuple[npt.NDArray[np.uint32], IntArray]:
@@ -272,7 +263,7 @@ class SparseFeatures(Features):
         starts = self._starts[first : first + deltas.size // BANKS + 1]
         most = int(starts[-1] - starts[0])
         columns, steps = np.empty(most, np.uint32), np.empty(most, np.int64)
-        count = _list_steps(self.by_column, starts, deltas, shift, columns, steps)
+        count = _list_steps(self.lists, starts, deltas, shift, columns, steps)
         return columns[:count], steps[:count]
 
     def columns(self, first: int, micro_batches: int) -> npt.NDArray[np.uint32]:
@@ -286,19 +277,14 @@ class SparseFeatures(Features):
         return int(self._keys.size)
 
     def entries_of(self, samples: slice) -> int:
-        """Number of entries of some samples."""
-        return int(self._rows[samples.stop] - self._rows[samples.start])
+        """Number of entries of some whole micro-batches."""
+        return int(self._starts[samples.stop // BANKS] - self._starts[samples.start // BANKS])
 
     @property
-    def by_column(self) -> tuple[npt.NDArray[np.uint32], ByteArray, int]:
-        """Keys and values of the entries, sorted by column within each micro-batch; values are q + the last item."""
-        return self._keys, self._values, kernels.offset(self.form)
-
-    @property
-    def by_sample(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int]:
-        """The entries sample by sample, as words column << 9 | first of its unit << 8 | value, sorted; values are q +
-        the second item."""
-        return self._words, kernels.offset(self.form)
+    def lists(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.integer[Any]], ByteArray]:
+        """Of each entry its key, its value, int8 if signed, else uint8, and 1 if no entry of its sample before it has
+        the same unit, else 0; ascending by the key within each micro-batch."""
+        return self._keys, self._values, self._firsts
 
     @property
     def _unit_bits(self) -> int:
@@ -322,7 +308,7 @@ class SparseFeatures(Features):
         unit = self.sources[0].unit
         if batch not in self._visits:
             counts = np.zeros(self.count, np.int64)
-            _count(self._words, _WORD_BITS, counts)
+            _count(self._keys, BANK_BITS, counts)
             # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
             self._visits[batch] = np.minimum(1.0, counts * (batch / self.samples)).reshape(-1, unit).mean(axis=1)
         # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
@@ -339,7 +325,7 @@ class SparseFeatures(Features):
         """As `begins`; of one worker if all count as one."""
         return self.begins if workers == len(self.sources) else self.begins[[0, -1]]
 
-    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray, IntArray]:
+    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray]:
         """The entries of each thread, whole units, about as many entries for each: their begins and ends.
 
         Parameters
@@ -351,24 +337,21 @@ class SparseFeatures(Features):
 
         Returns
         -------
-        Those of `by_sample`, int64 (threads, samples, workers, 2), and of `by_column`, int64 (threads, T, workers, 2).
-        And the columns of each thread, int64 (threads, workers + 1): the first of each worker, and the end of the last.
+        Those of each micro-batch, int64 (threads, T, workers, 2). And the columns of each thread, int64 (threads,
+        workers + 1): the first of each worker, and the end of the last.
         """
         if (threads, workers) not in self._spans:
             unit = self.sources[0].unit
             units = np.zeros(self.count // unit, np.int64)
-            _count(self._words, _WORD_BITS + self._unit_bits, units)
+            _count(self._keys, BANK_BITS + self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
             cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * unit
             begins = self.begins_of(workers)
             # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
             edges = np.clip(begins, cuts[:-1, np.newaxis], cuts[1:, np.newaxis])
-            rows, columns = (
-                np.empty((threads, each.size - 1, workers, 2), np.int64) for each in (self._rows, self._starts)
-            )
-            _cut(self._words, _WORD_BITS, self._rows, edges, rows)
-            _cut(self._keys, BANK_BITS, self._starts, edges, columns)
-            self._spans[threads, workers] = rows, columns, edges
+            spans = np.empty((threads, self._starts.size - 1, workers, 2), np.int64)
+            _cut(self._keys, self._starts, edges, spans)
+            self._spans[threads, workers] = spans, edges
         return self._spans[threads, workers]
 
 
@@ -457,10 +440,10 @@ class SparseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, (_, columns, _) = self._features, self._spans(1)
-        where, shift = (columns[0], first // BANKS), self._settings.gradient_shift
+        features, (spans, _) = self._features, self._features.spans(1, self._limits.size)
+        where, shift = (spans[0], first // BANKS), self._settings.gradient_shift
         _descend(
-            features.by_column, *where, deltas, shift, self._mini_batch, self._penalty, self._state, self.saturated
+            features.lists, *where, deltas, shift, self._mini_batch, self._penalty, self._state, True, self.saturated
         )
 
     @property
@@ -478,22 +461,16 @@ class SparseModel(Model):
         return self._features.unflatten(self._present())
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
-        features, (rows, columns, _) = self._features, self._spans(1)
-        where = columns[0], first // BANKS, totals.shape[1] // BANKS
+        features, (spans, _) = self._features, self._features.spans(1, self._limits.size)
+        where = spans[0], first // BANKS, totals.shape[1] // BANKS
         mini_batch = self._mini_batch + self._under_way - 1
         if self._done.size:
-            _catch_up(features.by_column[0], where, self._cold, mini_batch, self._penalty, self._state)
-        _totals(features.by_sample, rows[0], first, shift, mini_batch, self._state, totals)
+            _catch_up(features.lists[0], where, self._cold, mini_batch, self._penalty, self._state)
+        _totals(features.lists, *where[:2], (shift, _rounding(shift)), mini_batch, self._state, totals)
 
     def _regularize(self) -> None:
-        _, _, hot = self._spans(1)
-        _penalise(hot[0], self._penalty, self._weights)
+        _penalise(self._hot, self._penalty, self._weights)
         self._mini_batch += 1
-
-    def _spans(self, threads: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Spans of entries, and the hot columns of each thread, int64 (threads, ranges, 2)."""
-        rows, columns, edges = self._features.spans(threads, self._limits.size)
-        return rows, columns, np.clip(self._hot, edges[:, :1, np.newaxis], edges[:, -1:, np.newaxis])
 
     def _most_threads(self, first: int, samples: int) -> int:
         mini_batches = samples // self._settings.batch
@@ -504,7 +481,10 @@ class SparseModel(Model):
         self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
     ) -> Callable[[int, IntArray, IntArray], bool]:
         features, settings, mini_batch = self._features, self._settings, self._mini_batch
-        rows, columns, hot = self._spans(threads)
+        spans, edges = features.spans(threads, self._limits.size)
+        hot = np.clip(self._hot, edges[:, :1, np.newaxis], edges[:, -1:, np.newaxis])
+        shift = settings.features.forward_shift
+        rounding = shift, _rounding(shift)
         self._mini_batch += labels.size // settings.batch
 
         def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
@@ -512,16 +492,17 @@ class SparseModel(Model):
                 thread,
                 arrivals,
                 totals,
-                features.by_sample,
-                features.by_column,
-                (rows[thread], columns[thread], hot[thread], self._cold),
+                features.lists,
+                spans[thread],
+                (edges[thread, 0], edges[thread, -1]),
+                (hot[thread], self._cold),
                 first,
                 labels,
                 importances,
                 mini_batch,
                 self._limits,
                 loss,
-                (settings.features.forward_shift, settings.rate_mantissa, settings.gradient_shift),
+                (rounding, settings.rate_mantissa, settings.gradient_shift),
                 self._penalty,
                 self._state,
                 self.clamped,
@@ -542,13 +523,17 @@ class SparseModel(Model):
         return weights
 
 
-def _decoded(values: ByteArray, form: FeatureFormat) -> ByteArray:
-    """Values as the run reads them, as q + 2^(P-1) if signed, from those of an image."""
-    if (form.stored, form.precision, form.signed) == (8, 8, False):
-        return values
-    # Inverting the sign bit adds 2^(S-1), of which dropping planes leaves 2^(P-1).
-    inverted = (values & np.uint8((1 << form.stored) - 1)) ^ np.uint8(form.signed << (form.stored - 1))
-    return inverted >> np.uint8(form.stored - form.precision)
+def _decoded(values: ByteArray, form: FeatureFormat) -> npt.NDArray[np.integer[Any]]:
+    """Values as the run reads them, int8 if signed, else uint8, from those of an image."""
+    high = values if form.stored == 8 else values << np.uint8(8 - form.stored)  # which drops the ignored bits
+    own: npt.NDArray[np.integer[Any]] = high.view(np.int8) if form.signed else high
+    return own if form.precision == 8 else own >> own.dtype.type(8 - form.precision)
+
+
+def _rounding(shift: int) -> IntArray:
+    """What `_totals` adds to a sum and which bits it keeps of it before an entry: of a unit that others of its sample
+    have begun, or of a new one, which makes the sum so far a multiple of ``2**shift``, rounded half up."""
+    return np.array([0, (1 << shift) >> 1, -1, -1 << shift])
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -647,30 +632,34 @@ def _penalise(hot: Any, penalty: Any, weights: Any) -> None:
 
 
 @_compiled(nogil=True)
-def _totals(by_sample: Any, rows: Any, first: int, shift: int, mini_batch: int, state: Any, totals: Any) -> None:
-    """Forward pass of a mini-batch from sample ``first`` on: each worker's sums, (workers, samples)."""
-    low = (np.int64(1) << shift) - 1
-    words, offset = by_sample
+def _totals(lists: Any, spans: Any, first: int, rounding: Any, mini_batch: int, state: Any, totals: Any) -> None:
+    """Forward pass from micro-batch ``first`` on: each worker's sums, (workers, samples)."""
+    keys, values, firsts = lists
+    shift, parts = rounding
     weights, _, before, changed = state
     stale = changed.size > 0
-    for sample in range(totals.shape[1]):
+    for micro_batch in range(totals.shape[1] // BANKS):
         for worker in range(totals.shape[0]):
-            total: Any = low - (low >> 1)
-            # Units are rounded half up without branches, because no processor could predict where one begins: a half is
-            # below the total always, and where a unit begins all lower bits are replaced by it.
-            for entry in range(np.uint64(rows[first + sample, worker, 0]), np.uint64(rows[first + sample, worker, 1])):
-                word = np.uint64(words[entry])
-                column = word >> _COLUMN
+            own = totals[worker, BANKS * micro_batch : BANKS * (micro_batch + 1)]
+            for bank in range(BANKS):
+                own[bank] = 0
+            begin, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
+            # Slices, because with fewer arrays in use their addresses stay in registers.
+            own_keys, own_values, own_firsts = keys[begin:end], values[begin:end], firsts[begin:end]
+            # Where a unit begins the sum is rounded without a branch, because no processor could predict it.
+            for entry in range(np.uint64(own_keys.size)):
+                key, new = own_keys[entry], np.uint64(own_firsts[entry])
+                column, bank = key >> _BANK_BITS, key & _BANK
                 weight = before[column] if stale and changed[column] == mini_batch - 1 else weights[column]
-                lower = low if word & _FIRST else np.int64(0)
-                product = np.int64(weight) * (np.int64(word & _VALUE) - offset)
-                total = (total | lower) + (product - (lower >> 1))
-            totals[worker, sample] = total >> shift
+                product = np.int64(weight) * np.int64(own_values[entry])
+                own[bank] = ((own[bank] + parts[new]) & parts[new + _TWO]) + product
+            for bank in range(BANKS):
+                own[bank] = (own[bank] + parts[1]) >> shift
 
 
 @_compiled(nogil=True)
 def _descend(
-    by_column: Any,
+    lists: Any,
     spans: Any,
     first: int,
     deltas: Any,
@@ -678,34 +667,36 @@ def _descend(
     mini_batch: int,
     penalty: Any,
     state: Any,
+    checked: bool,
     saturated: Any,
 ) -> None:
-    """Gradients and Round 3 of the micro-batches of a mini-batch."""
+    """Gradients and Round 3 of the micro-batches of a mini-batch; not ``checked`` where no weight can saturate."""
     half = np.int64((1 << shift) >> 1)
-    keys, values, offset = by_column
+    keys, values, _ = lists
     weights = state[0]
     if state[3].size > 0:
         _remember(keys, spans, first, deltas.size // BANKS, mini_batch, penalty, state)
     for micro_batch in range(deltas.size // BANKS):
         own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
         for worker in range(saturated.size):
-            begin = np.uint64(spans[first + micro_batch, worker, 0])
-            end = np.uint64(spans[first + micro_batch, worker, 1])
+            begin, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
+            own_keys, own_values = keys[begin:end], values[begin:end]
             column: Any = ~np.uint64(0)
             weight: Any = np.int64(0)
             gradient: Any = np.int64(0)
             # A column's entries are neighbours, and its weight is written after each of them: only the last one counts.
             # A branch at the end of a column would take longer, because no processor can predict it.
-            for entry in range(begin, end):
-                same, column = keys[entry] >> _BANK_BITS == column, keys[entry] >> _BANK_BITS
+            for entry in range(np.uint64(own_keys.size)):
+                key = own_keys[entry]
+                same, column = key >> _BANK_BITS == column, key >> _BANK_BITS
                 present = np.int64(weights[column])
                 weight = weight if same else present
                 gradient = gradient if same else half
-                gradient += own[keys[entry] & _BANK] * (np.int64(values[entry]) - offset)
+                gradient += own[key & _BANK] * np.int64(own_values[entry])
                 moved = weight - (gradient >> shift)
-                if moved != np.int64(np.int32(moved)):
+                if checked and moved != np.int64(np.int32(moved)):
                     moved = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
-                    if entry + _ONE == end or keys[entry + _ONE] >> _BANK_BITS != column:
+                    if entry + _ONE == own_keys.size or own_keys[entry + _ONE] >> _BANK_BITS != column:
                         saturated[worker] = True
                 weights[column] = moved
 
@@ -727,7 +718,7 @@ def _remember(keys: Any, spans: Any, first: int, micro_batches: int, mini_batch:
 
 @_compiled(nogil=True)
 def _list_steps(
-    by_column: Any,
+    lists: Any,
     starts: Any,
     deltas: Any,
     shift: int,
@@ -736,7 +727,7 @@ def _list_steps(
 ) -> int:
     """Rounded gradients of each column of each micro-batch; returns their number."""
     half = np.int64((1 << shift) >> 1)
-    keys, values, offset = by_column
+    keys, values, _ = lists
     count = 0
     for micro_batch in range(deltas.size // BANKS):
         own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
@@ -745,7 +736,7 @@ def _list_steps(
             column = np.int64(keys[entry]) >> BANK_BITS
             gradient = half
             while entry < end and np.int64(keys[entry]) >> BANK_BITS == column:
-                gradient += own[np.int64(keys[entry]) & (BANKS - 1)] * (np.int64(values[entry]) - offset)
+                gradient += own[np.int64(keys[entry]) & (BANKS - 1)] * np.int64(values[entry])
                 entry += 1
             columns[count], steps[count] = column, gradient >> shift
             count += 1
@@ -757,9 +748,10 @@ def _train(
     thread: int,
     arrivals: Any,
     totals: Any,
-    by_sample: Any,
-    by_column: Any,
+    lists: Any,
     spans: Any,
+    columns: Any,
+    heat: Any,
     first: int,
     labels: Any,
     importances: Any,
@@ -774,25 +766,53 @@ def _train(
 ) -> bool:
     """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
     table, mode = loss
-    rows, columns, hot, cold = spans
-    forward_shift, mantissa, gradient_shift = arithmetic
+    hot, cold = heat
+    rounding, mantissa, gradient_shift = arithmetic
     batch = totals.shape[3]
+    micro_batches = batch // BANKS
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
+    weights = state[0][columns[0] : columns[1]]
+    room = entries = np.int64(0)
     for number in range(labels.size // batch):
-        sample, now = first + number * batch, mini_batch + number
+        micro_batch, now = first // BANKS + number * micro_batches, mini_batch + number
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[number % 2]
         if state[1].size > 0:
-            _catch_up(by_column[0], (columns, sample // BANKS, batch // BANKS), cold, now, penalty, state)
-        _totals(by_sample, rows, sample, forward_shift, now, state, parts[thread])
+            _catch_up(lists[0], (spans, micro_batch, micro_batches), cold, now, penalty, state)
+        _totals(lists, spans, micro_batch, rounding, now, state, parts[thread])
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)
         kernels.add(parts, limits, clamped, sums)
         part = slice(number * batch, (number + 1) * batch)
         residual_saturated |= kernels.deltas_of(sums, labels[part], importances[part], table, mode, mantissa, deltas)
-        _descend(by_column, columns, sample // BANKS, deltas, gradient_shift, now, penalty, state, saturated)
+        # Checks of weights that cannot saturate would take a tenth of the time. A look at all weights pays after as
+        # many entries.
+        most = _most_change(deltas, gradient_shift)
+        entries += spans[micro_batch + micro_batches - 1, -1, 1] - spans[micro_batch, 0, 0]
+        if room < most and entries > weights.size:
+            room, entries = _room(weights), np.int64(0)
+        room -= most
+        _descend(lists, spans, micro_batch, deltas, gradient_shift, now, penalty, state, room < 0, saturated)
         _penalise(hot, penalty, state[0])
     return residual_saturated
+
+
+@_compiled(nogil=True)
+def _most_change(deltas: Any, shift: int) -> Any:
+    """A bound of what the updates of a mini-batch change a weight by."""
+    total = np.int64(0)
+    for delta in deltas:
+        total += abs(delta)
+    return ((total << 8) >> shift) + deltas.size
+
+
+@_compiled(nogil=True)
+def _room(weights: Any) -> Any:
+    """What may be added to and subtracted from all weights before one saturates."""
+    lowest, highest = np.int32(0), np.int32(0)
+    for weight in weights:
+        lowest, highest = min(lowest, weight), max(highest, weight)
+    return min(_WEIGHT_HIGH - np.int64(highest), np.int64(lowest) - _WEIGHT_LOW)
 
 
 @_compiled(nogil=True)
@@ -806,15 +826,13 @@ def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) ->
 
 
 @_compiled(nogil=True)
-def _dots(words: Any, offset: int, rows: Any, weights: Any, sums: Any) -> None:
-    for sample in range(sums.size):
-        total = np.int64(0)
-        for entry in range(np.uint64(rows[sample]), np.uint64(rows[sample + 1])):
-            word = words[entry]
-            # Factors of 32 bits, which the compiler can multiply in vectors.
-            value = np.int32(np.int32(np.uint8(word)) - np.int32(offset))
-            total += np.int64(weights[np.uint64(word >> np.uint32(_WORD_BITS))]) * np.int64(value)
-        sums[sample] = total
+def _dots(keys: Any, values: Any, starts: Any, weights: Any, sums: Any) -> None:
+    for micro_batch in range(starts.size - 1):
+        own = sums[BANKS * micro_batch : BANKS * (micro_batch + 1)]
+        own[:] = 0
+        for entry in range(np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])):
+            column, bank = keys[entry] >> _BANK_BITS, keys[entry] & _BANK
+            own[bank] += np.int64(weights[column]) * np.int64(values[entry])
 
 
 @_compiled(nogil=True)
@@ -829,50 +847,40 @@ def _place(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_key
 
 
 @_compiled(nogil=True)
-def _transpose(starts: Any, keys: Any, values: Any, unit_bits: int, rows: Any, words: Any) -> None:
-    """Make words of entries, sample by sample: those of sample i are from ``rows[i]`` to ``rows[i + 1]``."""
-    places, units = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64)
+def _find_firsts(starts: Any, keys: Any, bits: int, firsts: Any) -> None:
+    """Set to 1 the entries that are the first of their unit, which keys have above their lowest ``bits``, in a sample;
+    the others to 0."""
+    units = np.empty(BANKS, np.int64)
     for micro_batch in range(starts.size - 1):
-        begin, end = np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])
-        places[:] = 0
-        for entry in range(begin, end):
-            places[keys[entry] & _BANK] += 1
-        for bank in range(BANKS):
-            sample = BANKS * micro_batch + bank
-            rows[sample + 1] = rows[sample] + places[bank]
-            places[bank] = rows[sample]
         units[:] = -1
-        for entry in range(begin, end):
-            bank, column = keys[entry] & _BANK, keys[entry] >> _BANK_BITS
-            unit = np.int64(column >> np.uint64(unit_bits))
-            first = _FIRST if unit != units[bank] else np.uint64(0)
-            words[places[bank]] = np.uint64(column) << _COLUMN | first | np.uint64(values[entry])
-            places[bank] += 1
+        for entry in range(np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])):
+            bank, unit = keys[entry] & _BANK, np.int64(keys[entry]) >> bits
+            firsts[entry] = unit != units[bank]
             units[bank] = unit
 
 
 @_compiled(nogil=True)
-def _count(words: Any, bits: int, counts: Any) -> None:
-    """Count words by what they have above the lowest ``bits``."""
-    for word in words:
-        counts[np.uint64(word) >> np.uint64(bits)] += 1
+def _count(keys: Any, bits: int, counts: Any) -> None:
+    """Count keys by what they have above the lowest ``bits``."""
+    for key in keys:
+        counts[np.uint64(key) >> np.uint64(bits)] += 1
 
 
 @_compiled(nogil=True)
-def _cut(words: Any, bits: int, rows: Any, edges: Any, spans: Any) -> None:
-    """Divide the words of each row at columns, which are above the lowest ``bits``: (threads, rows, workers, 2)."""
-    for row in range(rows.size - 1):
-        begin, end = rows[row], rows[row + 1]
+def _cut(keys: Any, starts: Any, edges: Any, spans: Any) -> None:
+    """Divide the keys of each micro-batch at columns: (threads, T, workers, 2)."""
+    for micro_batch in range(starts.size - 1):
+        begin, end = starts[micro_batch], starts[micro_batch + 1]
         for thread in range(edges.shape[0]):
             for edge in range(edges.shape[1]):
                 low, high = begin, end
                 while low < high:
                     middle = (low + high) // 2
-                    if np.int64(words[middle]) >> bits < edges[thread, edge]:
+                    if np.int64(keys[middle]) >> BANK_BITS < edges[thread, edge]:
                         low = middle + 1
                     else:
                         high = middle
                 if edge > 0:
-                    spans[thread, row, edge - 1, 1] = low
+                    spans[thread, micro_batch, edge - 1, 1] = low
                 if edge < spans.shape[2]:
-                    spans[thread, row, edge, 0] = low
+                    spans[thread, micro_batch, edge, 0] = low

@@ -11,7 +11,7 @@ from typing import Any
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.opening import UDP
-from p4sgd.host.links.udp import parse_udp_address, udp_address_text
+from p4sgd.host.links.udp import address_text, parse_udp_address
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.token import read_token
 from p4sgd.host.xrt.board import PREFIX, BoardAddress, parse_device
@@ -225,17 +225,14 @@ def read_cluster(path: Path) -> Cluster:
     macs = {cluster.aggregator.mac: "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
+            text = address_text(worker.local_mac, udp=worker.udp)
             raise UserError(
-                f"{path}: workers[{index}].{'udp' if worker.udp else 'mac'}: {_address_text(worker)} is also that of "
+                f"{path}: workers[{index}].{'udp' if worker.udp else 'mac'}: {text} is also that of "
                 f"{other}: give each an address of its own"
             )
     if any(worker.udp != cluster.aggregator.udp for worker in cluster.workers):
         raise UserError(f"{path}: packets travel in UDP or not: give udp to the aggregator and to all workers, or none")
     return cluster
-
-
-def _address_text(worker: WorkerAddress) -> str:
-    return udp_address_text(worker.local_mac) if worker.udp else mac_text(worker.local_mac)
 
 
 def _aggregator(table: "_Table") -> AggregatorAddress:

@@ -11,10 +11,9 @@ from typing import Protocol
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links.opening import UDP
-from p4sgd.host.links.udp import udp_address_text
+from p4sgd.host.links.udp import address_text, udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import mac_text
 
 __all__ = [
     "Controller",
@@ -137,11 +136,12 @@ def open_controller(cluster: Cluster) -> Controller:
     return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec, ports=ports)
 
 
-def why_not_readdress(known: int, wanted: int) -> str:
+def why_not_readdress(known: int, wanted: int, *, udp: bool) -> str:
     """Message for an aggregator that serves jobs and is to change its address."""
+    old, new = (address_text(address, udp=udp) for address in (known, wanted))
     return (
-        f"jobs are served under the aggregator's address {mac_text(known)}, so it cannot become {mac_text(wanted)}: "
-        f"give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
+        f"jobs are served under the aggregator's address {old}, so it cannot become {new}: give these workers {old} as "
+        "the aggregator's address, or end the jobs first"
     )
 
 

@@ -91,7 +91,7 @@ class FpgaAggregator:
         if mac == known:
             return
         if self._running():
-            raise P4sgdError(why_not_readdress(known, mac))
+            raise P4sgdError(why_not_readdress(known, mac, udp=self.config.udp))
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:

@@ -185,7 +185,7 @@ class TableController(ABC):
         if known == wanted:
             return
         if any(map(_is_served, self.read_entries("jobs"))):
-            raise P4sgdError(why_not_readdress(known.data["mac"], wanted.data["mac"]))
+            raise P4sgdError(why_not_readdress(known.data["mac"], wanted.data["mac"], udp=False))
         self.write_entry(wanted, is_new=False)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:

@@ -85,10 +85,9 @@ def serve(
     """
     from p4sgd.host.links import open_link
     from p4sgd.host.rpc.address import ControlAddress, check_address
-    from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
+    from p4sgd.host.serve.aggregator import SoftwareAggregatorServer, warm_up
     from p4sgd.host.serve.metrics import drop_privileges, find_user
     from p4sgd.hw.spec.job import MAX_PORTS
-    from p4sgd.sim.network.batch import BatchAggregator
 
     output = Output(as_json=as_json, quiet=quiet)
     if slots * jobs > _MOST_SLOTS:
@@ -112,7 +111,7 @@ def serve(
         owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
         check_address(address, token)  # before the loops are compiled
         with _ending_at_once():
-            BatchAggregator(1).warm_up()
+            warm_up()
         server = SoftwareAggregatorServer(
             links, address, slots=slots, jobs=jobs, owner=owner, token=token, tell=output.remark
         )

@@ -286,7 +286,12 @@ def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) 
             for slot in each.stuck
         ],
         "missing": [
-            {"shard": shard, "control": control_of(cluster, each.job, shard), "port": members[shard].port}
+            {
+                "shard": shard,
+                "control": control_of(cluster, each.job, shard),
+                "address": _address(cluster, each.job, shard),
+                "port": members[shard].port,
+            }
             for shard in sorted({shard for slot in each.stuck for shard in (*slot.partials, *slot.acknowledgements)})
         ],
     }
@@ -313,9 +318,16 @@ def _sentences(cluster: "Cluster", each: "JobProgress") -> list[str]:
     return lines
 
 
+def _address(cluster: "Cluster", job: "Job", shard: int) -> str:
+    from p4sgd.host.links.udp import address_text
+
+    return address_text(job.members[shard].mac, udp=cluster.aggregator.udp)
+
+
 def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
     control = control_of(cluster, job, shard)
-    return f"shard {shard} ({f'{control}, ' if control else ''}port {job.members[shard].port})"
+    where = _address(cluster, job, shard) if cluster.aggregator.udp else f"port {job.members[shard].port}"
+    return f"shard {shard} ({f'{control}, ' if control else ''}{where})"
 
 
 @click.command()

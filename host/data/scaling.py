@@ -368,15 +368,16 @@ def _minmax(statistics: Statistics, planes: int) -> _Map:
 
 
 def _maxabs(statistics: Statistics, planes: int) -> _Map:
-    half = statistics.magnitude / 2
-    scale = reciprocal(half, negligible(half, statistics.magnitude))
+    magnitude = statistics.magnitude
+    half = magnitude / 2
+    scale = reciprocal(half, negligible(half, magnitude))
     return np.broadcast_to(0.0, scale.shape), scale, bool((statistics.low < 0).any())
 
 
 def _raw(statistics: Statistics, planes: int) -> _Map:
     """The scale is such that a step of an integer is 2^k / 2^f, with f fraction bits."""
     signed = bool((statistics.low < 0).any())
-    largest = float(statistics.magnitude.max())
+    largest = float(max(-statistics.low.min(), statistics.high.max()))
     part, exponent = np.frexp(largest)
     fraction = planes - signed
     if part * 2.0**fraction >= 2**fraction - 0.5 and fraction:
@@ -452,8 +453,10 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     """What ``auto`` is for these data, and why."""
     if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
-        fine = scale * statistics.magnitude * steps(planes, signed) >= _KEPT_LEVELS
-        part = float(statistics.nonzero.sum(where=fine) / max(1, statistics.nonzero.sum()))
+        levels = statistics.magnitude
+        levels *= scale
+        levels *= steps(planes, signed)
+        part = float(statistics.nonzero.sum(where=levels >= _KEPT_LEVELS) / max(1, statistics.nonzero.sum()))
         if part >= _KEPT_PART:
             return "none", "the data are sparse, with values of comparable size"
         return "maxabs", "the data are sparse, with values of different sizes"

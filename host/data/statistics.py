@@ -5,7 +5,6 @@ a sample. So every division of the samples gives the same bits.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -72,12 +71,14 @@ class Extremes:
         add_extremes(features, self.low, self.high, self.nonzero)
 
     def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
+        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one.
+
+        They are ``low`` and ``high``, no copies, because there may be millions of columns. More samples may follow.
+        """
         holes = self.nonzero < self.samples
-        low, high = self.low.copy(), self.high.copy()
-        np.minimum(low, 0.0, out=low, where=holes)
-        np.maximum(high, 0.0, out=high, where=holes)
-        return low, high
+        np.minimum(self.low, 0.0, out=self.low, where=holes)
+        np.maximum(self.high, 0.0, out=self.high, where=holes)
+        return self.low, self.high
 
 
 _SPARSE = 0.05
@@ -157,8 +158,8 @@ class Statistics:
         centrable: bool,
         whitened: bool,
     ) -> Self:
-        """Statistics of which only the ranges are known so far."""
-        low = low + 0.0  # −0, which a minimum may return for 0, becomes 0
+        """Statistics of which only the ranges are known so far; they keep the arrays."""
+        low += 0.0  # −0, which a minimum may return for 0, becomes 0
         return cls(low, high, nonzero, samples, centrable, whitened)
 
     @property
@@ -190,10 +191,11 @@ class Statistics:
             u &= (1 << _UNIT) - 1
             self.sums[2] += u.sum(axis=0)
 
-    @cached_property
+    @property
     def magnitude(self) -> npt.NDArray[np.float64]:
         """float64 (features,): largest magnitude."""
-        return np.maximum(-self.low, self.high)
+        negative = -self.low
+        return np.maximum(negative, self.high, out=negative)
 
     @property
     def half_span(self) -> npt.NDArray[np.float64]:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.udp import udp_address_text
+from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
+from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = [
@@ -104,8 +104,8 @@ class NetworkSettings:
         return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
 
     def address_text(self, address: int) -> str:
-        """An address as the user knows it: of Ethernet, or of IPv4 and perhaps with a port."""
-        return udp_address_text(address) if self.udp else mac_text(address)
+        """An address as the user knows it."""
+        return address_text(address, udp=self.udp)
 
     @property
     def echo_s(self) -> float:

@@ -1,4 +1,7 @@
-"""Many frames at a time: buffers for them, and the system calls that send and receive them."""
+"""Many frames at a time: buffers for them, the system calls that send and receive them, and their addresses in UDP.
+
+The loops are compiled by Numba, so only programs that move frames in batches import this module.
+"""
 
 import ctypes
 import errno
@@ -9,16 +12,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.hw.spec.packet import MOST_BYTES
-from p4sgd.hw.spec.udp import ETHERNET_BYTES
+from p4sgd.host.links.udp import PACKET_BYTES
+from p4sgd.hw.spec.packet import BROADCAST, ETHERTYPE, FRAME_BYTES, MOST_BYTES
+from p4sgd.hw.spec.udp import (
+    ETHERNET_BYTES,
+    FIRST_GROUP,
+    GROUP_PREFIX,
+    HOST_PREFIX,
+    PORT,
+    PROGRAM_PORTS,
+    PROGRAM_PREFIX,
+)
+from p4sgd.sim.compiled import compiled
 
-__all__ = ["NAME_BYTES", "FrameBatch"]
+__all__ = ["FrameBatch"]
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
 
 ROOM = -(-(MOST_BYTES + 1) // 64) * 64
 """Bytes of a row: more than those of any packet, so that a frame that is cut is still too long."""
 
-NAME_BYTES = 16
-"""Bytes of struct sockaddr_in."""
+_NAME_BYTES, _NAME_PORT, _NAME_HOST = 16, 2, 4
+"""Bytes of struct sockaddr_in of ip(7), and where its port and address begin, which are as they are on the wire."""
 
 
 class _Vector(ctypes.Structure):
@@ -67,14 +83,15 @@ class FrameBatch:
     sizes
         Their sizes in bytes, int64 (rows,).
     names
-        Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, `NAME_BYTES`).
+        Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, 16).
     """
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.frames = np.zeros((rows, ROOM), np.uint8)
         self.sizes = np.zeros(rows, np.int64)
-        self.names = np.zeros((rows, NAME_BYTES), np.uint8)
+        self.names = np.zeros((rows, _NAME_BYTES), np.uint8)
+        self.names[:, :2] = np.array([socket.AF_INET], np.uint16).view(np.uint8)
         self._frames_in, self._frames_out = (_Messages(self.frames) for _ in range(2))
         self._datagrams_in, self._datagrams_out = (
             _Messages(self.frames[:, ETHERNET_BYTES:], self.names) for _ in range(2)
@@ -112,7 +129,14 @@ class FrameBatch:
         self.sizes[:count] += ETHERNET_BYTES
         return count
 
-    def send(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
+    def put_heads(self, count: int, destination: int) -> None:
+        """Complete the first rows, datagrams from `names`, to frames to a 48-bit address.
+
+        One that is no packet, or not from a single host, becomes a frame of zeros, whose EtherType is nobody's.
+        """
+        _put_heads(self.frames, self.sizes, self.names, count, destination)
+
+    def send(self, descriptor: int, rows: Numbers) -> int:
         """Send rows through a socket, in this order; returns how many it has taken before one could not be sent.
 
         Raises
@@ -122,9 +146,19 @@ class FrameBatch:
         """
         return self._frames_out.send(descriptor, rows, self.sizes[rows])
 
-    def send_datagrams(self, descriptor: int, rows: npt.NDArray[np.int64]) -> int:
+    def put_names(self, rows: Numbers) -> Numbers:
+        """Set `names` to the destinations of rows; returns those rows whose destination stands for an IPv4 address."""
+        named: Numbers = _put_names(self.frames, rows, self.names)
+        return named
+
+    def send_datagrams(self, descriptor: int, rows: Numbers) -> int:
         """Send rows as `send` does, of each what follows its EtherType, to its address in `names`."""
         return self._datagrams_out.send(descriptor, rows, self.sizes[rows] - ETHERNET_BYTES)
+
+    def warm_up(self) -> None:
+        """Compile, or load what was compiled before."""
+        self.put_heads(0, 0)
+        self.put_names(np.zeros(0, np.int64))
 
 
 class _Messages:
@@ -138,7 +172,7 @@ class _Messages:
         The socket address of each, if they have any.
     """
 
-    def __init__(self, room: npt.NDArray[np.uint8], names: npt.NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, room: Bytes, names: Bytes | None = None) -> None:
         rows, size = room.shape
         self._vectors, self._messages = np.zeros(rows, np.dtype(_Vector)), np.zeros(rows, np.dtype(_Message))
         self._places = _places(room)
@@ -160,7 +194,7 @@ class _Messages:
             count = 0
         return count, self._messages["size"][:count]
 
-    def send(self, descriptor: int, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+    def send(self, descriptor: int, rows: npt.NDArray[np.int64], sizes: Numbers) -> int:
         """How many of these rows, with so many bytes, were sent."""
         self._vectors["base"][: rows.size] = self._places[rows]
         self._vectors["size"][: rows.size] = sizes
@@ -175,3 +209,58 @@ class _Messages:
 def _places(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Where each row of an array is in memory."""
     return rows.ctypes.data + rows.strides[0] * np.arange(len(rows), dtype=np.uint64)
+
+
+_PURPOSE = "the aggregator's loop"
+
+_IS_PACKET = np.isin(np.arange(ROOM + 1), list(PACKET_BYTES))
+_FIRST_PORT, _END_OF_PORTS, _FIRST_GROUP_BYTE = PROGRAM_PORTS.start, PROGRAM_PORTS.stop, FIRST_GROUP >> 24
+_END_OF_GROUPS_BYTE = _FIRST_GROUP_BYTE + 16
+"""Multicast addresses are 224.0.0.0/4."""
+
+
+@compiled(_PURPOSE)
+def _put_heads(frames: Bytes, sizes: Numbers, names: Bytes, count: int, destination: int) -> None:
+    """What `FrameBatch.put_heads` says."""
+    for row in range(count):
+        frame, name = frames[row], names[row]
+        if name[_NAME_HOST] >= _FIRST_GROUP_BYTE or not _IS_PACKET[sizes[row]]:
+            frame[:FRAME_BYTES] = 0
+            sizes[row] = FRAME_BYTES
+            continue
+        port = np.int64(name[_NAME_PORT]) << 8 | np.int64(name[_NAME_PORT + 1])
+        is_programs = _FIRST_PORT <= port < _END_OF_PORTS and port != PORT
+        prefix = PROGRAM_PREFIX | port & 0xFF if is_programs else HOST_PREFIX
+        for byte in range(6):
+            frame[byte] = destination >> 8 * (5 - byte) & 0xFF
+        frame[6], frame[7] = prefix >> 8, prefix & 0xFF
+        for byte in range(4):
+            frame[8 + byte] = name[_NAME_HOST + byte]
+        frame[12], frame[13] = ETHERTYPE >> 8, ETHERTYPE & 0xFF
+
+
+@compiled(_PURPOSE)
+def _put_names(frames: Bytes, rows: Numbers, names: Bytes) -> Numbers:
+    """What `FrameBatch.put_names` says."""
+    found = np.empty_like(rows)
+    count = 0
+    for row in rows:
+        frame, name = frames[row], names[row]
+        prefix = np.int64(frame[0]) << 8 | np.int64(frame[1])
+        is_group = _FIRST_GROUP_BYTE <= frame[2] < _END_OF_GROUPS_BYTE
+        is_everybody = frame[2] & frame[3] & frame[4] & frame[5] == 0xFF
+        port = np.int64(PORT)
+        if prefix & 0xFF00 == PROGRAM_PREFIX:
+            port = np.int64(_FIRST_PORT + (prefix & 0xFF))
+            is_found = frame[2] < _FIRST_GROUP_BYTE and port != PORT
+        elif prefix == HOST_PREFIX:
+            is_found = not is_group and not is_everybody
+        else:
+            is_found = (prefix == GROUP_PREFIX and is_group) or (prefix == BROADCAST >> 32 and is_everybody)
+        if is_found:
+            name[_NAME_PORT], name[_NAME_PORT + 1] = port >> 8, port & 0xFF
+            for byte in range(4):
+                name[_NAME_HOST + byte] = frame[2 + byte]
+            found[count] = row
+            count += 1
+    return found[:count]

@@ -5,14 +5,17 @@ import errno
 import fcntl
 import socket
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.links.batch import FrameBatch
 from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec.packet import ETHERTYPE, MOST_BYTES
 from p4sgd.hw.spec.udp import ETHERNET_BYTES
+
+if TYPE_CHECKING:
+    from p4sgd.host.links.batch import FrameBatch
 
 __all__ = ["EthernetLink", "attach_untagged_filter"]
 
@@ -155,7 +158,7 @@ class EthernetLink:
             self._is_bound = False
             return None
 
-    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+    def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch. Each is lost that cannot be sent at once."""
         while rows.size:
             if not self._is_bound:
@@ -170,7 +173,7 @@ class EthernetLink:
                 self._is_bound = error.errno in _OF_ONE_FRAME
                 rows = rows[1:]
 
-    def receive_batch(self, batch: FrameBatch) -> int:
+    def receive_batch(self, batch: "FrameBatch") -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""
         if not self._is_bound:
             self._revive()

@@ -4,12 +4,13 @@ import contextlib
 import fcntl
 import socket
 import struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.links.batch import FrameBatch
+if TYPE_CHECKING:
+    from p4sgd.host.links.batch import FrameBatch
 
 __all__ = ["BatchLink", "Link", "enlarge_receive_buffer", "mtu_of"]
 
@@ -63,11 +64,11 @@ class BatchLink(Link, Protocol):
     into which it must be copied first; received it takes 1.0 and 1.1 µs (in UDP 1.9 and 3.4, 2.6 and 2.3).
     """
 
-    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+    def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch, as `send` does."""
         ...
 
-    def receive_batch(self, batch: FrameBatch) -> int:
+    def receive_batch(self, batch: "FrameBatch") -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""
         ...
 

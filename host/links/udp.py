@@ -9,19 +9,18 @@ import socket
 import struct
 from collections.abc import Iterable
 from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.batch import NAME_BYTES, FrameBatch
 from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes, mac_text
+from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, frame_bytes, mac_text, most_micro_batches
 from p4sgd.hw.spec.udp import (
     ETHERNET_BYTES,
     FIRST_GROUP,
-    FRAME_BYTES,
     HEADER_BYTES,
     PORT,
     PROGRAM_PORTS,
@@ -30,7 +29,10 @@ from p4sgd.hw.spec.udp import (
     socket_address_of,
 )
 
-__all__ = ["LocalAddresses", "UdpLink", "parse_udp_address", "udp_address_text"]
+if TYPE_CHECKING:
+    from p4sgd.host.links.batch import FrameBatch
+
+__all__ = ["PACKET_BYTES", "LocalAddresses", "UdpLink", "address_text", "parse_udp_address", "udp_address_text"]
 
 
 def parse_udp_address(text: str) -> int:
@@ -63,6 +65,11 @@ def udp_address_text(address: int) -> str:
     except ValueError:
         return mac_text(address)
     return str(ipv4) if port == PORT else f"{ipv4}:{port}"
+
+
+def address_text(address: int, *, udp: bool) -> str:
+    """An address as the user knows it: of UDP or of Ethernet."""
+    return udp_address_text(address) if udp else mac_text(address)
 
 
 _RTM_GETROUTE = 26
@@ -124,17 +131,16 @@ _IP_PMTUDISC_DO = 2
 """From asm-generic/socket.h and linux/in.h; :mod:`socket` does not have them."""
 
 _LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
-_PAYLOAD_BYTES = {FRAME_BYTES - HEADER_BYTES} | {
-    frame_bytes(count) - ETHERNET_BYTES for count in range(1, MOST_MICRO_BATCHES + 1)
+
+PACKET_BYTES = {
+    packet.FRAME_BYTES,
+    *map(frame_bytes, range(1, most_micro_batches(ETHERNET_BYTES + _LONGEST_PAYLOAD) + 1)),
 }
-"""Bytes of datagrams with a packet of either version."""
+"""Bytes of the frames of packets of either version that a datagram has room for."""
 
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
 """Replacement for a datagram that is not a packet: a frame of EtherType 0, as in the hardware."""
-
-_NOBODY = bytes(6)
-"""Source of such a frame."""
 
 _PACKET_INFO = struct.Struct("=I4s4s")
 """struct in_pktinfo of ip(7): index of the interface through which a datagram arrived, and addresses."""
@@ -162,26 +168,6 @@ def _source_bytes(host: str, port: int) -> bytes | None:
     if int(ipv4) >= FIRST_GROUP:
         return None
     return address_of(ipv4, port if port in PROGRAM_PORTS else PORT).to_bytes(6, "big")
-
-
-_NAME = struct.Struct(f"=H2s4s{NAME_BYTES - 8}x")
-"""struct sockaddr_in of ip(7): family, and port and address as they are on the wire."""
-
-_ADDRESS_BYTES = 6
-
-
-@functools.lru_cache(_KNOWN)
-def _name_to(address: bytes) -> bytes | None:
-    """`_socket_address` for the system."""
-    to = _socket_address(address)
-    return None if to is None else _NAME.pack(socket.AF_INET, to[1].to_bytes(2, "big"), socket.inet_aton(to[0]))
-
-
-@functools.lru_cache(_KNOWN)
-def _source_named(name: bytes) -> bytes | None:
-    """`_source_bytes` from the system's socket address."""
-    _, port, host = _NAME.unpack(name)
-    return _source_bytes(socket.inet_ntoa(host), int.from_bytes(port, "big"))
 
 
 class UdpLink:
@@ -278,20 +264,16 @@ class UdpLink:
                 if told and not self._is_own_interface(told[0][2]):
                     return None
                 source = _source_bytes(host, port)
-                if len(payload) not in _PAYLOAD_BYTES or source is None:
+                if ETHERNET_BYTES + len(payload) not in PACKET_BYTES or source is None:
                     return _FOREIGN
                 return destination + source + _ETHERTYPE + payload
         return None
 
-    def send_batch(self, batch: FrameBatch, rows: npt.NDArray[np.int64]) -> None:
+    def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch. Each is lost that cannot be sent at once."""
-        to = batch.frames[rows, :_ADDRESS_BYTES].tobytes()
-        names = [_name_to(to[at : at + _ADDRESS_BYTES]) for at in range(0, len(to), _ADDRESS_BYTES)]
-        found = [name for name in names if name is not None]
-        if len(found) < len(names):
-            self.lost += len(names) - len(found)
-            rows = rows[[name is not None for name in names]]
-        batch.names[rows] = np.frombuffer(b"".join(found), np.uint8).reshape(-1, NAME_BYTES)
+        named = batch.put_names(rows)
+        self.lost += rows.size - named.size
+        rows = named
         while rows.size:
             try:
                 rows = rows[batch.send_datagrams(self._local.fileno(), rows) :]
@@ -299,19 +281,13 @@ class UdpLink:
                 self.lost += 1
                 rows = rows[1:]
 
-    def receive_batch(self, batch: FrameBatch) -> int:
+    def receive_batch(self, batch: "FrameBatch") -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""
-        (local, destination), *shared = self._receivers
+        (local, _), *shared = self._receivers
         count = 0
         with contextlib.suppress(OSError):  # as in `receive`
             count = batch.receive_datagrams(local.fileno())
-        names = batch.names[:count].tobytes()
-        sources = [_source_named(names[at : at + NAME_BYTES]) for at in range(0, len(names), NAME_BYTES)]
-        heads = b"".join([destination + (source or _NOBODY) + _ETHERTYPE for source in sources])
-        batch.frames[:count, :ETHERNET_BYTES] = np.frombuffer(heads, np.uint8).reshape(-1, ETHERNET_BYTES)
-        for row, (source, size) in enumerate(zip(sources, batch.sizes[:count].tolist(), strict=True)):
-            if source is None or size - ETHERNET_BYTES not in _PAYLOAD_BYTES:
-                batch.put(row, _FOREIGN)
+        batch.put_heads(count, self.address)
         while shared and count < batch.rows and (frame := self._receive(shared)) is not None:
             batch.put(count, frame)
             count += 1

@@ -18,10 +18,14 @@ from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
+from p4sgd.sim.compiled import compiled
 from p4sgd.sim.network.batch import BatchAggregator
 from p4sgd.sim.rpc import RefusedError
 
-__all__ = ["Requests", "SoftwareAggregatorServer"]
+__all__ = ["Requests", "SoftwareAggregatorServer", "warm_up"]
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
 
 
 class Requests:
@@ -64,7 +68,8 @@ class Requests:
     def _set_mac(self, mac: Any) -> None:
         wanted, known = whole(mac, "mac", 0, (1 << 48) - 1), self._aggregator.mac
         if wanted != known and self._aggregator.jobs:  # packets of their workers would be dropped
-            raise RefusedError(why_not_readdress(known, wanted))
+            udp = any(link.address is not None for link in self._links.values())
+            raise RefusedError(why_not_readdress(known, wanted, udp=udp))
         self._aggregator.mac = wanted
 
     def _begin(self, place: Any, job: Any, first_round: Any) -> None:
@@ -227,7 +232,7 @@ class SoftwareAggregatorServer:
             if written:
                 self._send(self._ports[:written])
 
-    def _send(self, ports: npt.NDArray[np.int64]) -> None:
+    def _send(self, ports: Numbers) -> None:
         """Send the first answers, each through the ports of its bitmap."""
         for port, link in enumerate(self._links):
             (rows,) = (ports >> port & 1).nonzero()
@@ -237,24 +242,54 @@ class SoftwareAggregatorServer:
             if rows.size:
                 link.send_batch(self._answers, rows)
 
-    def _send_to_each(self, port: int, job: Job, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _send_to_each(self, port: int, job: Job, rows: Numbers) -> Numbers:
         """Send what is for all of a job without a multicast address in UDP to each of its workers behind a port.
 
         Returns the other rows.
         """
         frames = self._answers.frames
-        is_to_all = (frames[rows, _JOB] == job.number) & (frames[rows, 0] & _GROUP != 0)
-        to_all = rows[is_to_all]
+        divided: tuple[Numbers, Numbers] = _divide(frames, rows, job.number)
+        to_all, others = divided
         if to_all.size:
             for shard, member in enumerate(job.members):
                 if member.port == port:
-                    self._address(to_all, member.mac, shard)
+                    _address(frames, to_all, member.mac, shard)
                     self._links[port].send_batch(self._answers, to_all)
-            self._address(to_all, job.group_mac, 0)  # as they were, for other ports
-        others: npt.NDArray[np.int64] = rows[~is_to_all]
+            _address(frames, to_all, job.group_mac, 0)  # as they were, for other ports
         return others
 
-    def _address(self, rows: npt.NDArray[np.int64], mac: int, shard: int) -> None:
-        """Set to whom answers go."""
-        self._answers.frames[rows, :6] = np.frombuffer(mac.to_bytes(6, "big"), np.uint8)
-        self._answers.frames[rows, _SHARD] = shard
+
+def warm_up() -> None:
+    """Compile the loops, or load what was compiled before."""
+    batch, nothing = FrameBatch(1), np.zeros(0, np.int64)
+    batch.warm_up()
+    BatchAggregator(1).receive_batch(batch.frames, batch.sizes, 0, 0, batch.frames, batch.sizes, nothing)
+    _divide(batch.frames, nothing, 0)
+    _address(batch.frames, nothing, 0, 0)
+
+
+_PURPOSE = "the aggregator's loop"
+
+
+@compiled(_PURPOSE)
+def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
+    """Rows with what is for all of a job, and the others."""
+    to_all, others = np.empty_like(rows), np.empty_like(rows)
+    to_all_count = other_count = 0
+    for row in rows:
+        if frames[row, _JOB] == job and frames[row, 0] & _GROUP:
+            to_all[to_all_count] = row
+            to_all_count += 1
+        else:
+            others[other_count] = row
+            other_count += 1
+    return to_all[:to_all_count], others[:other_count]
+
+
+@compiled(_PURPOSE)
+def _address(frames: Bytes, rows: Numbers, mac: int, shard: int) -> None:
+    """Set to whom answers go."""
+    for row in rows:
+        for byte in range(6):
+            frames[row, byte] = mac >> 8 * (5 - byte) & 0xFF
+        frames[row, _SHARD] = shard

@@ -13,6 +13,7 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -97,6 +98,43 @@ class _Member:
                 self.answers = True
         return self.answers
 
+    def find_successor(self) -> int | None:
+        """The process that somebody has started in its place, once it has ended; None if there is none."""
+        if self.ended is None:
+            return None
+        try:
+            with ControlAddress.parse(self.control).connect(_LOOK_S) as connection:
+                told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return None
+        pid, user, _ = _CREDENTIALS.unpack(told)
+        return pid if user == os.geteuid() else None
+
+
+_CREDENTIALS = struct.Struct("=iII")
+"""struct ucred of unix(7): process, user and group."""
+
+
+class _Successor:
+    """A process that is no child, to be ended like one."""
+
+    def __init__(self, pid: int) -> None:
+        self._descriptor = os.pidfd_open(pid)
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
+
 
 _PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
@@ -178,7 +216,13 @@ class _Supervisor:
             self._is_over |= not self._may_stay
 
     def _end_members(self) -> None:
-        running = [member.process for member in self._members if member.process is not None]
+        running: list[subprocess.Popen[bytes] | _Successor] = []
+        for member in self._members:
+            if member.process is not None:
+                running.append(member.process)
+            if (successor := member.find_successor()) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    running.append(_Successor(successor))
         for process in running:
             process.terminate()
         end = time.monotonic() + _PATIENCE_S
@@ -197,15 +241,17 @@ class _Supervisor:
         return {
             "file": str(self._file),
             "folder": str(self._folder),
-            "members": [
-                {
-                    "name": member.name,
-                    "control": member.control,
-                    "pid": None if member.process is None else member.process.pid,
-                    "ended": member.ended,
-                }
-                for member in self._members
-            ],
+            "members": [self._state_of(member) for member in self._members],
+        }
+
+    def _state_of(self, member: _Member) -> dict[str, Any]:
+        started = None if member.process is None else member.process.pid
+        successor = member.find_successor()
+        return {
+            "name": member.name,
+            "control": member.control,
+            "pid": successor or started,
+            "ended": None if successor else member.ended,
         }
 
     def _end(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ __all__ = [
     "MULTICAST_MAC_BITS",
     "PORT",
     "PROGRAM_PORTS",
+    "PROGRAM_PREFIX",
     "REQUIRED",
     "SENT",
     "address_of",
@@ -67,7 +68,7 @@ PROGRAM_PORTS = range(0xC800, 0xC900)
 HOST_PREFIX = 0x0200
 """Bits 47..32 of the number that stands for the IPv4 address of a single host."""
 
-_PROGRAM_PREFIX = 0x0600
+PROGRAM_PREFIX = 0x0600
 """Bits 47..32 of the number that stands for address and port of a program; the port's low byte is added."""
 
 GROUP_PREFIX = 0x0300
@@ -141,7 +142,7 @@ def address_of(ipv4: IPv4Address, port: int = PORT) -> int:
     if port != PORT:
         if port not in PROGRAM_PORTS or int(ipv4) >= FIRST_GROUP:
             raise ValueError(f"no number stands for port {port} of {ipv4}")
-        return (_PROGRAM_PREFIX | port & 0xFF) << 32 | int(ipv4)
+        return (PROGRAM_PREFIX | port & 0xFF) << 32 | int(ipv4)
     if int(ipv4) == (1 << 32) - 1:
         return BROADCAST
     return (GROUP_PREFIX if ipv4.is_multicast else HOST_PREFIX) << 32 | int(ipv4)
@@ -156,7 +157,7 @@ def socket_address_of(address: int) -> tuple[IPv4Address, int]:
         If it stands for none.
     """
     ipv4, prefix = IPv4Address(address & 0xFFFFFFFF), address >> 32
-    port = PROGRAM_PORTS[prefix & 0xFF] if prefix & 0xFF00 == _PROGRAM_PREFIX else PORT
+    port = PROGRAM_PORTS[prefix & 0xFF] if prefix & 0xFF00 == PROGRAM_PREFIX else PORT
     with contextlib.suppress(ValueError):
         if address_of(ipv4, port) == address:
             return ipv4, port

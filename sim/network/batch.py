@@ -197,11 +197,6 @@ class BatchAggregator:
             )
         )
 
-    def warm_up(self) -> None:
-        """Compile, or load what was compiled before."""
-        nothing = np.zeros((0, FRAME_BYTES), np.uint8), np.zeros(0, np.int64)
-        self.receive_batch(*nothing, 0, 0, *nothing, np.zeros(0, np.int64))
-
 
 _PURPOSE = "the aggregator's loop"
 

@@ -14,23 +14,23 @@ medians over the turns.
   the device alone. An epoch of the others is what fits of one epoch and of all differ by, without losses.
 - Memory is the peak of a process of its own that reads the data from an NPZ file and trains, beyond what it had after
   the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. What the
-  few samples left in the allocator is given back first, or it would hide what columns take. In P4SGD an entry takes 21
-  bytes, 12 of them in the CSR matrix, a column some 33 (36 with L2), and a sample some 100. So with B = 64, in MiB and
-  times the CSR matrix, without and with L2: ``real-sim`` 84 (1.97) and 85 (1.98), ``rcv1`` 35 and 34 (2.00), and
-  ``wide``, whose million columns take as much as all else, 71 (4.06) and 74 (4.24).
-- On one core of an idle Intel Xeon (Sapphire Rapids), ms of CPU time in turns: a run of the device with B = 64, an
-  epoch with losses, and an epoch of scikit-learn. ``rcv1`` 4.1, 6.4, 3.6; ``real-sim`` 10.1, 15.2, 9.3; ``wide`` 6.8,
-  14.7, 10.1. With L2 ``rcv1`` 6.1, 8.3, 3.6; ``real-sim`` 13.4, 18.3, 9.6; ``wide`` 18.9, 28.7, 10.4. With L1 ``rcv1``
-  takes 6.5, 9.2, 16.0. Beside other programs scikit-learn loses more: with a load of 5 to 11 an epoch of it took 1.5
-  times as long, and P4SGD's as long as here.
-- With B = 64 a mini-batch has too few entries for a second thread. With B = 1024 a run of ``real-sim`` takes 8.4 ms
-  with two, and 10.1 with one.
+  few samples left in the allocator is given back first, or it would hide what columns take. In P4SGD an entry takes 18
+  bytes, 12 of them in the CSR matrix, a column some 33, and a sample some 80. So with B = 64, in MiB and times the CSR
+  matrix, with or without L2, and for scikit-learn: ``real-sim`` 71 (1.66) and 48 (1.13), ``rcv1`` 30 (1.77) and 19
+  (1.13), and ``wide``, whose million columns take as much as all else, 65 (3.7) and 28 (1.62). Of the 33 bytes the
+  order of columns, their heat, and what device, host and evaluation have of the weights take 4 each.
+- On one core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch with
+  losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 6.0, 3.5; ``real-sim`` 8.3, 13.8, 9.4; ``wide`` 6.0, 15.1, 10.4.
+  With L2 ``rcv1`` 5.7, 8.2, 3.6; ``real-sim`` 11.7, 17.1, 10.1; ``wide`` 17.7, 27.5, 10.2. Other programs kept the
+  processors busy, with a load of 4 to 8, which costs some per cent of CPU time.
+- With B = 64 a mini-batch has too few entries for a second thread.
 - With L2 at high rates penalties take as long if weights that catch up do so side by side, because what a step
   subtracts changes too often; then most time goes to the columns that have all penalties at once, 0.12 ns for each and
   a step.
-- A run takes 2.7 ns an entry, half of it forward, most of it for instructions: reading the entries alone takes 0.4 ns,
-  and waits for weights count only in ``wide``. It takes as long to read two samples side by side, to read entries that
-  are alone in their units apart from the others, or to update columns with a single entry apart from the others.
+- A run takes 2.0 ns an entry, 0.9 of it forward and 0.9 backward, for 14 and 16 instructions; in ``wide`` waits for
+  weights count, too, and 4 ns a sample for its residual. It takes as long to make products in vectors first and add
+  them up afterwards, to read entries that are alone in their units apart from the others, or to update columns with a
+  single entry apart from the others. Checks of saturation would take 0.2 ns an entry.
 - The objective is the mean logistic loss with the penalties, computed here from the coefficients. The last columns have
   the epochs and the time of the shortest fit whose objective is at most 1 % above that of P4SGD with the first batch
   after all epochs, of fits with 1, 2, 5, 10, … epochs; the search of P4SGD and its packing count.

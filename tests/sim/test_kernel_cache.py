@@ -1,4 +1,4 @@
-"""The emulator needs no folder that it can write, and says when it compiles its loops."""
+"""The emulator needs no folder that it can write, and says when it compiles its loops, which Ctrl-C may interrupt."""
 
 import os
 import shutil
@@ -75,6 +75,39 @@ def test_files_of_compiled_loops_that_cannot_be_read(tmp_path):
         file.mkdir()
     first, second = add(tmp_path, folder).splitlines(keepends=True)
     assert (first, "cannot keep compiled loops" in second) == (COMPILING, True)
+
+
+@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
+def test_an_interruption_while_llvm_calls_python(tmp_path, by):
+    """The exception would be lost there, and nothing be interrupted."""
+    (tmp_path / "loops.py").write_text(f"""if True:
+        import signal
+        from numba.core.codegen import CPUCodeLibrary
+
+        signal.signal(signal.{by}, signal.default_int_handler)
+        finish = CPUCodeLibrary._object_compiled_hook
+
+        def interrupted(module, code):
+            signal.raise_signal(signal.{by})
+            finish(module, code)
+
+        CPUCodeLibrary._object_compiled_hook = interrupted
+        from p4sgd.sim.compiled import compiled
+
+        @compiled("the loops")
+        def double(a):
+            return 2 * a
+
+        try:
+            double(1)
+        except KeyboardInterrupt:
+            print("interrupted")
+        assert signal.getsignal(signal.{by}) == signal.default_int_handler
+        assert double(1) == 2""")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "loops.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
 @pytest.mark.slow

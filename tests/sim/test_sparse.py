@@ -10,7 +10,8 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
-from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+from p4sgd.hw.spec.image import entry_words, split_words
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden, sparse
 from p4sgd.sim.emulator import EmulatedDevice
 
@@ -61,6 +62,43 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
     assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)
+
+
+@settings(max_examples=150)
+@given(
+    seed=st.integers(0, 1 << 30),
+    mini_batches=st.integers(1, 60),
+    changes=st.integers(0, 60),
+    exponent=st.integers(0, 10),
+    signed=st.booleans(),
+    residual=st.integers(1, 1 << 12),
+)
+def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, exponent, signed, residual):
+    """Updates are not checked while no weight can saturate; after more entries than weights all weights are looked at.
+
+    All samples have the same residual, and some weights are about as many mini-batches from a limit as there are.
+    """
+    rng = np.random.default_rng(seed)
+    form, samples, columns = FeatureFormat(8, 8, signed), 16 * mini_batches, 64
+    q = rng.integers(-128 if signed else 0, 128 if signed else 256, (samples, columns))
+    q[rng.random(q.shape) < 0.8] = 0
+    table = LossTable(0, np.zeros(16, np.int64), np.full(16, rng.choice([-residual, residual])))
+    run = RunSettings(form, 1, 2, mini_batches, LabelMode(), 255, exponent, unit=64)
+    distance = changes * int(np.abs(q[:16]).sum(axis=0).max()) * residual * run.rate_mantissa >> run.gradient_shift
+    weights = rng.integers(-1000, 1000, columns)
+    weights[rng.integers(columns, size=4)] = max(WEIGHT.maximum - distance, 0)
+    weights[rng.integers(columns, size=4)] = min(WEIGHT.minimum + distance, 0)
+
+    rows, places = np.nonzero(q)
+    words = np.sort(entry_words(rows, places, q[rows, places].astype(np.uint8)))
+    counts, keys, values = split_words(words, samples // 8)
+    entries = sparse.Entries(np.append(0, np.cumsum(counts)), keys, values, form, 64, (1, 64))
+    model = sparse.SparseFeatures([entries]).model([weights.astype(np.int32)], run, np.array([1 << 60]), [None])
+    labels = np.zeros(samples, np.int64)
+    model.train(0, labels, labels[:0], table)
+    wanted = golden.train([q], labels, [weights], table, run)
+    np.testing.assert_array_equal(model.values()[0], wanted.weights[0])
+    assert model.saturated.tolist() == [wanted.flags[0].weight_saturated]
 
 
 @pytest.mark.parametrize(

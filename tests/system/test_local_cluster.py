@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,24 @@ def test_a_start_that_is_broken_off_leaves_nothing(user, number):
     assert starter.returncode != 0
     user.await_processes(lambda count: count == 0)
     assert "no local cluster is running" in user.run("cluster", "status")
+
+
+def test_a_worker_that_is_started_again_is_one_of_the_cluster(user, emulated):
+    user.run("cluster", "up", "--workers", "2", "--config", "tiny")
+    before = user.document("cluster", "status")
+    name, control, pid, _ = before["members"][2].values()
+    os.kill(pid, signal.SIGKILL)
+    user.await_processes(lambda count: count == 3)
+    assert f"{name} was killed" in user.run("cluster", "up", status=2)
+    udp = tomllib.loads(Path(before["file"]).read_text())["workers"][1]["udp"]
+    again = user.start("worker", "--interface", f"udp:{udp}", "--control", control, "--config", "tiny")
+    assert "a worker of configuration tiny" in again.stderr.readline()
+    before["members"][2]["pid"] = again.pid
+    assert user.document("cluster", "status") == before
+    assert user.weights(*TRAIN, *CLUSTER) == emulated
+    user.run("cluster", "down")
+    assert again.wait(_LIMIT_S) == 0
+    assert user.processes() == []
 
 
 def test_members_end_with_a_supervisor_that_is_killed(user, emulated):

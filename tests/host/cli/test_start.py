@@ -63,6 +63,11 @@ def test_help_imports_nothing_heavy():
     assert imported(program, "", *(set(words) - {"build vitis", "build vivado"})) & HEAVY == set()
 
 
+def test_links_and_controllers_import_nothing_heavy():
+    """Loops over addresses are compiled for programs that move packets, not for those that read addresses."""
+    assert imported("import p4sgd.host.links, p4sgd.host.aggregators.software") & HEAVY == set()
+
+
 @pytest.mark.parametrize(
     ("data", "needed"),
     [

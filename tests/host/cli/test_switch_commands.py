@@ -18,10 +18,10 @@ from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
+from p4sgd.host.serve import aggregator
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import Packet, PacketType, mac_text
+from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.hw.spec.udp import address_of
-from p4sgd.sim.network.batch import BatchAggregator
 
 WORKERS = 3
 GROUP = address_of(IPv4Address("239.9.9.9"))
@@ -38,12 +38,12 @@ class Lab:
         self.file = folder / "cluster.toml"
         self._links = links
         self._frames = control.counters()["FRAMES"]
-        text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:{folder}/aggregator"\n'
+        text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:{folder}/aggregator"\nudp = "{loopback(100)}"\n'
         self.file.write_text(
             text
             + "".join(
-                f'[[workers]]\ncontrol = "unix:/lab/w{shard}"\nport = 0\nmac = "{mac_text(mac)}"\n'
-                for shard, mac in enumerate(self.macs)
+                f'[[workers]]\ncontrol = "unix:/lab/w{shard}"\nport = 0\nudp = "{loopback(101 + shard)}"\n'
+                for shard in range(WORKERS)
             )
         )
 
@@ -112,12 +112,12 @@ def test_a_hung_job(lab, between):
     rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
     assert rows == [["2", "1", "3", "1", "1", "0"]]
     assert re.search("^no packets of job 1 were accepted in 2.5 s: .* p4sgd switch clear --job 1 ", said, re.MULTILINE)
-    assert re.search(r"job 1, slot 5, round 7: .*partials .*shard 1 \(unix:/lab/w1, port 0\)\n", said)
+    assert re.search(rf"job 1, slot 5, round 7: .*partials .*shard 1 \(unix:/lab/w1, {loopback(102)}\)\n", said)
     document = json.loads(lab.run("status", "--json").stdout)
     assert (document["slots"], document["places"]) == (16, 4)
     (job,) = document["jobs"]
     assert job["stuck"] == [{"slot": 5, "round": 7, "partials_missing": [1], "acknowledgements_missing": []}]
-    assert job["missing"] == [{"shard": 1, "control": "unix:/lab/w1", "port": 0}]
+    assert job["missing"] == [{"shard": 1, "control": "unix:/lab/w1", "address": str(loopback(102)), "port": 0}]
     assert (job["place"], job["job"], job["workers"], job["under_way"]) == (2, 1, 3, 1)
 
 
@@ -129,7 +129,7 @@ def test_sums_that_are_not_acknowledged(lab, between):
     (line,) = [line for line in said.splitlines() if line.startswith("job ")]
     assert line.startswith("job 1, slot 3, round 1: ")
     assert "acknowledged" in line
-    assert line.endswith(" shard 0 (unix:/lab/w0, port 0), shard 2 (unix:/lab/w2, port 0)")
+    assert line.endswith(f" shard 0 (unix:/lab/w0, {loopback(101)}), shard 2 (unix:/lab/w2, {loopback(103)})")
 
 
 def test_slots_that_are_done_or_move_are_not_named(lab, between):
@@ -179,7 +179,14 @@ def test_a_job_of_another_cluster_file(lab, between):
     lab._links[0].send(packet.to_bytes())
     lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
     said = lab.run("status").stdout
-    assert re.search(r"job 9, slot 0, round 1: .*partials .* shard 1 \(port 0\), shard 2 \(unix:/lab/w2, ", said)
+    assert re.search(r"job 9, slot 0, round 1: .*partials .* shard 1 \(127[.\d]+\), shard 2 \(unix:/lab/w2, ", said)
+
+
+def test_the_address_of_a_switch_that_serves_is_shown_as_it_is_given(lab):
+    lab.begin()
+    old, new = loopback(100), loopback(99)
+    with pytest.raises(P4sgdError, match=f" address {old}, so it cannot become {new}:51201: give these workers {old} "):
+        lab.control.set_mac(address_of(new, 51201))
 
 
 def test_a_job_that_follows_another_in_its_place(lab, between):
@@ -344,7 +351,7 @@ def test_mistakes_of_serve(words, says, tmp_path, monkeypatch):
 
 
 def test_nothing_is_compiled_for_an_address_that_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(BatchAggregator, "warm_up", lambda self: pytest.fail("that may take half a minute"))
+    monkeypatch.setattr(aggregator, "warm_up", lambda: pytest.fail("that may take half a minute"))
     words = ["--interface", f"udp:{loopback(110)}", "--control", f"unix:{tmp_path}/nowhere/aggregator"]
     done = CliRunner().invoke(main, ["switch", "serve", *words])
     assert done.exit_code == 2, done.output
