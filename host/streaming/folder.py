@@ -258,16 +258,19 @@ class PreparedFolder:
     def deal(
         self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool
     ) -> tuple[list[Shard], Split | None]:
-        """Deal the columns by heat, if they are sparse: see `deal_by_heat`.
+        """Deal the columns by heat, if they are sparse: see `deal_by_heat`; and for zeros to be skipped if they always
+        are, see `skip_zeros`.
 
         Raises
         ------
         UserError
-            If the workers cannot hold the columns that way, or a file cannot be read.
+            If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
         split = None
         if self._heat is not None:
             shards, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
+        if options.skip_zeros != "always":  # the images that are there have all lines
+            return list(shards), split
         skipping = skip_zeros(shards, None, self._scaling(self._images), options, split)
         return skipping.shards, skipping.split
 

@@ -136,7 +136,10 @@ def _problem(shards: Sequence[Shard], scaling: Scaling | Whitening, options: Tra
     """Why zeros cannot be skipped."""
     remedy = "leave --skip-zeros always out"
     if all(shard.config.sparse for shard in shards):
-        return UserError(f"all workers are sparse, which keep no zeros that could be skipped: {remedy}")
+        return UserError(
+            f"all workers are sparse, which keep no zeros that could be skipped: choose dense ones with --config, or "
+            f"{remedy}"
+        )
     if options.precision != options.stored:
         return UserError(
             f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: leave "

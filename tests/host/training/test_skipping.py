@@ -83,7 +83,7 @@ def test_dense_data_are_skipped_only_if_asked():
         (
             [SPARSE],
             {},
-            "all workers are sparse, which keep no zeros that could be skipped: leave --skip-zeros always out",
+            "all workers are sparse, which keep no zeros that could be skipped: choose dense ones",
         ),
         ([CONFIG], {"precision": 4, "planes": 8}, "all 8 stored planes are read, not 4: leave --planes out"),
     ],
