@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -88,12 +89,15 @@ def deal(
                 f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
             )
         chunks = shard.layout(BANKS, options.stored).chunks
+        check = partial(check_capacity, shard.config, chunks, options.precision, stale=bool(options.staleness))
+        remedy = ""
         try:
-            check_capacity(
-                shard.config, chunks, options.precision, stale=bool(options.staleness), lines=0 if skips else None
-            )
+            check(lines=0)
+            remedy = ", or for sparse data --skip-zeros always"
+            if not skips:
+                check()
         except ValueError as error:
-            raise UserError(str(error)) from error
+            raise UserError(f"{error}{remedy}") from error
     return shards
 
 
