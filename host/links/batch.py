@@ -194,7 +194,7 @@ class _Messages:
             count = 0
         return count, self._messages["size"][:count]
 
-    def send(self, descriptor: int, rows: npt.NDArray[np.int64], sizes: Numbers) -> int:
+    def send(self, descriptor: int, rows: Numbers, sizes: Numbers) -> int:
         """How many of these rows, with so many bytes, were sent."""
         self._vectors["base"][: rows.size] = self._places[rows]
         self._vectors["size"][: rows.size] = sizes
@@ -212,6 +212,7 @@ def _places(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 _PURPOSE = "the aggregator's loop"
+"""As in `p4sgd.sim.network.batch`, so that it is told once."""
 
 _IS_PACKET = np.isin(np.arange(ROOM + 1), list(PACKET_BYTES))
 _FIRST_PORT, _END_OF_PORTS, _FIRST_GROUP_BYTE = PROGRAM_PORTS.start, PROGRAM_PORTS.stop, FIRST_GROUP >> 24

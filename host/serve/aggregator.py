@@ -269,6 +269,7 @@ def warm_up() -> None:
 
 
 _PURPOSE = "the aggregator's loop"
+"""As in `p4sgd.sim.network.batch`, so that it is told once."""
 
 
 @compiled(_PURPOSE)

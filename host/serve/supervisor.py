@@ -100,7 +100,7 @@ class _Member:
 
     def find_successor(self) -> int | None:
         """The process that somebody has started in its place, once it has ended; None if there is none."""
-        if self.ended is None:
+        if not self.answers or self.ended is None:
             return None
         try:
             with ControlAddress.parse(self.control).connect(_LOOK_S) as connection:
