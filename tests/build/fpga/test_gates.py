@@ -10,7 +10,11 @@ from p4sgd.build.fpga import gates
 
 STAND_INS = """
 set answers [dict create {answers}]
-proc get_cells {{args}} {{ global answers; return [dict get $answers cells] }}
+proc get_cells {{args}} {{
+    global answers
+    set of [lsearch $args -of_objects]
+    return [expr {{$of < 0 ? [dict get $answers cells] : [lindex [split [lindex $args $of+1] @] 1]}}]
+}}
 proc get_cdc_violations {{args}} {{ global answers; return [dict get $answers crossings] }}
 proc get_methodology_violations {{args}} {{ global answers; return [dict get $answers methodology] }}
 proc get_qor_suggestions {{args}} {{ return {{one two}} }}
@@ -18,7 +22,7 @@ proc get_timing_paths {{args}} {{
     global answers
     return [dict get $answers [lindex $args [expr {{[lsearch $args -delay_type] + 1}}]]]
 }}
-proc get_property {{name object}} {{ return $object }}
+proc get_property {{name object}} {{ return [lindex [split $object @] 0] }}
 proc report_bus_skew {{args}} {{ global answers; return [dict get $answers skew] }}
 proc report_power {{args}} {{ made power; global answers; return [dict get $answers power] }}
 proc made {{report}} {{
@@ -38,7 +42,7 @@ foreach name {{cdc methodology timing_summary utilization qor_suggestions}} {{
 source gates.tcl
 p4sgd::judge {{hw gates}} 160 {{*/worker_1/inst */cmac_1/inst/component/adapter}}
 """
-"""A violation, and a path, is its property: the severity, or the slack in ns."""
+"""A violation, and a path, is its property: the severity, with @ and the cell where it matters, or the slack in ns."""
 
 GOOD = {
     "cells": "{a cell}",
@@ -94,6 +98,10 @@ def test_a_good_design_passes_and_its_warnings_are_counted(tmp_path):
         (
             {"methodology": "Warning {Critical Warning} Error"},
             "FAILED methodology.rpt: 2 critical violations of the methodology, 1 of less weight",
+        ),
+        (
+            {"crossings": "Critical@k/worker/ila/inst/a Critical@k/worker/vio/a Critical@k/worker/villa/a"},
+            "FAILED cdc.rpt: 1 unsafe clock crossings, 2 of less weight",
         ),
         ({"max": "-0.123"}, "FAILED timing.rpt: the least setup slack is -0.123 ns"),
         ({"min": "-0.001"}, "FAILED timing.rpt: the least hold slack is -0.001 ns"),
