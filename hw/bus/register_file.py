@@ -1,8 +1,6 @@
 """Register file: the register map as an AXI4-Lite slave, and counters of events for it."""
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
@@ -71,8 +69,8 @@ class EventCounters(wiring.Component):
 
 
 _BLOCK_BITS = 4
-"""log2 of the registers of a block. A read takes a word of the block that has it, and zeros of all others; in the next
-cycle their bits are ORed: one wide multiplexer would be a long path."""
+"""log2 of the registers of a block. A read selects a word within each block, then a block: one wide multiplexer would
+be a long path."""
 
 
 def member_name(register: Register, field: Field) -> str:
@@ -208,13 +206,15 @@ class RegisterFile(wiring.Component):
                 value = self._field(m, name, field, written, got_read, write_data, write_strobes)
                 words.setdefault(register.offset >> 2, []).append((field, value))
 
-        index, block_of = read_offset[2 : 2 + _BLOCK_BITS], self.bus.ar.payload.addr[2 + _BLOCK_BITS :]
-        shown: list[Value] = []
-        for block in sorted({word >> _BLOCK_BITS for word in words}):
-            chosen = Signal(name=f"block{block}_chosen", reset_less=True)  # for read_offset
-            m.d.sync += chosen.eq(block_of == block)
-            shown.append(self._show(m, chosen, index, block, words))
-        m.d.comb += read_data.eq(reduce(or_, shown))
+        # A read first selects a word of every block, then a block.
+        shown = {
+            block: self._show(m, read_offset[2 : 2 + _BLOCK_BITS], block, words)
+            for block in sorted({word >> _BLOCK_BITS for word in words})
+        }
+        with m.Switch(read_offset[2 + _BLOCK_BITS :]):
+            for block, value in shown.items():
+                with m.Case(block):
+                    m.d.comb += read_data.eq(value)
         return m
 
     def _field(
@@ -262,14 +262,11 @@ class RegisterFile(wiring.Component):
         raise AssertionError(field.access)
 
     @staticmethod
-    def _show(
-        m: Module, chosen: Value, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]
-    ) -> Signal:
-        """Build the register of a block, which takes the word ``index`` of it if ``chosen``, else 0; returns that
-        register."""
+    def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
+        """Build the register of a block, which takes the word ``index`` of it; returns that register."""
         shown = Signal(LITE_DATA_BITS, name=f"block{block}", reset_less=True)
         m.d.sync += shown.eq(0)
-        with m.If(chosen), m.Switch(index):
+        with m.Switch(index):
             for word, fields in words.items():
                 if word >> _BLOCK_BITS == block:
                     with m.Case(word % (1 << _BLOCK_BITS)):
