@@ -67,14 +67,12 @@ def deal(
         raise zeros_error(None)
     unit = options.unit_of(features)
     names = [WorkerName(shard) for shard in range(len(configs))] if names is None else names
-    # Zeros that are skipped need no room in the line FIFO: what the others need is known when images are there.
-    skips = options.skip_zeros == "always"
     shards = partition(
         features,
         configs,
         bias=options.bias,
         unit=unit,
-        precision=1 if skips else options.precision,
+        precision=options.least_lines,
         stale=bool(options.staleness),
         shares=shares,
         speeds=speeds,
@@ -89,9 +87,7 @@ def deal(
             )
         chunks = shard.layout(BANKS, options.stored).chunks
         try:
-            check_capacity(
-                shard.config, chunks, options.precision, stale=bool(options.staleness), lines=0 if skips else None
-            )
+            check_capacity(shard.config, chunks, options.least_lines, stale=bool(options.staleness))
         except ValueError as error:
             raise UserError(str(error)) from error
     return shards
