@@ -362,7 +362,7 @@ class _TimeModel:
     def _room(self, shard: Shard) -> int:
         """Units that a worker can hold."""
         options = self._options
-        return units_held(shard.config, self._unit, options.precision, stale=bool(options.staleness))
+        return units_held(shard.config, self._unit, options.least_lines, stale=bool(options.staleness))
 
     def _board_ns(self, config: WorkerConfig, units: IntArray) -> FloatArray:
         """Predicted time of a board with so many units for a sample, in ns: that of its fullest engine."""

@@ -445,6 +445,12 @@ class TrainingOptions:
         """Bit planes that are stored (S)."""
         return self.precision if self.planes is None else self.planes
 
+    @property
+    def least_lines(self) -> int:
+        """Lines of a chunk for which a worker must have room: all that are read or, if zeros are always skipped, one.
+        How many more there are is known when images are there."""
+        return 1 if self.skip_zeros == "always" else self.precision
+
     def unit_of(self, features: int) -> int:
         """Features of a unit, for so many features of the data."""
         return choose_unit(features + self.bias) if self.unit is None else self.unit

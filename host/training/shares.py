@@ -68,14 +68,12 @@ def deal(
         raise zeros_error(None)
     unit = options.unit_of(features)
     names = [WorkerName(shard) for shard in range(len(configs))] if names is None else names
-    # Zeros that are skipped need no room in the line FIFO: what the others need is known when images are there.
-    skips = options.skip_zeros == "always"
     shards = partition(
         features,
         configs,
         bias=options.bias,
         unit=unit,
-        precision=1 if skips else options.precision,
+        precision=options.least_lines,
         stale=bool(options.staleness),
         shares=shares,
         speeds=speeds,
@@ -89,13 +87,12 @@ def deal(
                 f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
             )
         chunks = shard.layout(BANKS, options.stored).chunks
-        check = partial(check_capacity, shard.config, chunks, options.precision, stale=bool(options.staleness))
+        check = partial(check_capacity, shard.config, chunks, stale=bool(options.staleness))
         remedy = ""
         try:
-            check(lines=0)
+            check(1)
             remedy = ", or for sparse data --skip-zeros always"
-            if not skips:
-                check()
+            check(options.least_lines)
         except ValueError as error:
             raise UserError(f"{error}{remedy}") from error
     return shards

@@ -180,7 +180,7 @@ class Gradient(wiring.Component):
 
         # Chunks that are not listed are passed over in the last micro-batch, each in a cycle and as a line of its own.
         m.submodules.absent_chunks = absent = AbsentChunks(config)
-        passes, passed_over, may_complete, may_begin = Signal(), Signal(), Signal(), Signal(init=1)
+        passes, passed_over, may_complete = Signal(), Signal(), Signal()
         arriving = self.lines.payload.place
         m.d.comb += [
             absent.start.eq(self.start),
@@ -190,7 +190,7 @@ class Gradient(wiring.Component):
             absent.pass_over.eq(passed_over),
             passes.eq(absent.absent & final),
         ]
-        goes = valid & self.busy & (~self.first_line | may_begin)
+        goes = valid & self.busy
         m.d.comb += [
             passed_over.eq(goes & passes & may_complete),
             self.took.eq(goes & ~passes & (~place.last_plane | may_complete)),
@@ -198,7 +198,8 @@ class Gradient(wiring.Component):
 
         # Gradients of the same chunk are kept apart. Chunks come in ascending order, so those that complete from now on
         # have at least the number `completed`, until the next micro-batch begins. What it was `spacing` cycles ago
-        # bounds all that have completed since, if no more than one micro-batch began since, which `may_begin` sees to.
+        # bounds all that have completed since: no more than one micro-batch can have ended, as each ends with the last
+        # chunk.
         completed: Any = Signal(data.StructLayout({"chunk": config.chunk_bits, "odd": 1}))
         odd = Signal(reset_less=True)  # the number of the line's micro-batch
         chunk = Mux(passes, completed.chunk, place.chunk)
@@ -218,11 +219,6 @@ class Gradient(wiring.Component):
             for micro_batch, number in ((odd, place.chunk), (arriving_odd, arriving.chunk))
         )
         m.d.sync += may_complete.eq(Mux(load, arrives_apart, stays_apart))
-        owed = Signal(range(self._spacing))
-        with m.If(self.took & self.first_line):
-            m.d.sync += [owed.eq(self._spacing - 2), may_begin.eq(0)]
-        with m.Else():
-            m.d.sync += [owed.eq(owed - (owed != 0)), may_begin.eq(owed == 0)]
 
         # The line and its deltas get a register each, because of their fan-out: a bit of the line drives as many gates
         # as a delta has bits, a delta drives a gate on every lane. The sign plane is negated here, once for all lanes,

@@ -73,7 +73,8 @@ class DotProduct(wiring.Component):
     took, took_directory
         A line is being taken; a directory is.
     passes, passed_over
-        The next line must wait for chunks that are passed over; one is being passed over.
+        The next line must wait: behind a directory until its place is known, or for chunks that are passed over; one is
+        being passed over.
     first_plane, first_chunk, first_micro_batch, last_micro_batch
         That line, or the next if none is being taken, belongs to the first plane of its chunk, the first chunk of its
         micro-batch, the first or the last micro-batch of its mini-batch.
@@ -141,6 +142,7 @@ class DotProduct(wiring.Component):
         m.submodules.position = position = LinePosition(config)
         place: Any = position.place
         allowed = Signal()
+        absent = position.absent & position.first_micro_batch
         settings = ("precision", "chunks", "unit_chunks", "micro_batches", "directory")
         m.d.comb += [
             position.start.eq(self.start),
@@ -152,11 +154,11 @@ class DotProduct(wiring.Component):
             *(getattr(self, flag).eq(getattr(place, flag)) for flag in _OF_LINE),
             *(getattr(self, flag).eq(getattr(position, flag)) for flag in _OF_MICRO_BATCH),
             self.last_line.eq(place.last_plane & place.last_chunk),
-            self.passes.eq(position.absent & position.first_micro_batch),
-            self.passed_over.eq(position.valid & self.passes & self.permit_chunk),
+            self.passes.eq(~position.valid | absent),
+            self.passed_over.eq(position.valid & absent & self.permit_chunk),
             allowed.eq(
                 position.valid
-                & ~self.passes
+                & ~absent
                 & (~place.first_plane | (self.permit_chunk & (~place.first_chunk | self.permit_micro_batch))),
             ),
             self.kept.payload.line.eq(self.lines.payload),

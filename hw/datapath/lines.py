@@ -137,8 +137,8 @@ class LinePosition(wiring.Component):
             ends_chunk.eq(self.step & self.place.last_plane),
             load.eq(known & (~self.valid | ends_chunk)),
         ]
-        more = self._follow(m, following, known, load)
-        m.d.comb += self.takes_directory.eq(self.directory & ~known & ~more & ~self.valid)
+        self._follow(m, following, known, load)
+        m.d.comb += self.takes_directory.eq(self.directory & ~known & ~self.valid)
 
         # The current chunk and its lines: `later` has a bit for each plane after the current line.
         later = Signal(_DESCRIPTOR["later"].shape, reset_less=True)
@@ -196,8 +196,8 @@ class LinePosition(wiring.Component):
             m.d.sync += [left.eq(left - 1), self.first_micro_batch.eq(0), self.last_micro_batch.eq(left == 1)]
         return m
 
-    def _follow(self, m: Module, following: Any, known: Signal, load: Signal) -> Signal:
-        """Keep ``following`` the descriptor after the one that is loaded; returns whether the directory has more."""
+    def _follow(self, m: Module, following: Any, known: Signal, load: Signal) -> None:
+        """Keep ``following`` the descriptor after the one that is loaded, and ``known`` whether there is one."""
         planes = Signal(following.later.shape(), reset_less=True)  # without a directory: all but the first
         only_one, second_last = Signal(reset_less=True), Signal(self.chunks.shape(), reset_less=True)
         m.d.sync += [
@@ -208,7 +208,7 @@ class LinePosition(wiring.Component):
         count = self._config.line_bits // DESCRIPTOR_BITS
         directory = Signal(self._config.line_bits, reset_less=True)
         number = Signal(range(count), reset_less=True)
-        more = Signal()
+        more = Signal()  # descriptors of the directory behind that one
         words = Array(directory.word_select(place, DESCRIPTOR_BITS) for place in range(count))
         listed, first = (
             data.View(_DESCRIPTOR, Value.cast(word)) for word in (words[number], self.directory_line[:DESCRIPTOR_BITS])
@@ -228,7 +228,7 @@ class LinePosition(wiring.Component):
                 following.eq(first),
                 directory.eq(self.directory_line),
                 number.eq(1),
-                more.eq(~first.last if count > 1 else 0),
+                more.eq(~first.last),
             ]
         with m.Elif(load & self.directory):
             m.d.sync += [
@@ -242,7 +242,6 @@ class LinePosition(wiring.Component):
                 following.chunk.eq(Mux(following.last, 0, following.chunk + 1)),
                 following.last.eq(Mux(following.last, only_one, following.chunk == second_last)),
             ]
-        return more
 
 
 class AbsentChunks(wiring.Component):

@@ -25,7 +25,6 @@ on. Memory 1 has their keys, uint32: the feature's place among those of the work
 Labels and weights are as above.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -358,38 +357,6 @@ class ImageLayout:
                 counts[micro_batch + 1] = len(lines)
             memories += list(np.stack(lines).reshape(len(lines), ports, -1, self.config.lanes // 8).swapaxes(0, 1))
         return memories, starts
-
-    def unpack_directories(self, memories: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-        """The lines of `pack_lines`, from those of `pack_directories` for as many micro-batches.
-
-        Raises
-        ------
-        ValueError
-            If a micro-batch does not end with the last chunk, or if lines are missing or left over.
-        """
-        config, ports = self.config, self.config.ports
-        found = np.zeros((config.engines, *self.lines_shape[:3], config.line_bytes), np.uint8)
-        for engine, places in enumerate(found):
-            parts = [part.reshape(len(part), -1) for part in memories[engine * ports : (engine + 1) * ports]]
-            lines = iter(np.concatenate(parts, axis=1))
-            try:
-                for chunks in places:
-                    self._unpack_micro_batch(lines, chunks)
-            except (StopIteration, IndexError) as error:
-                raise ValueError(f"engine {engine} has no proper directory") from error
-            if next(lines, None) is not None:
-                raise ValueError(f"engine {engine} has more lines than its directories tell of")
-        whole = found.reshape(config.engines, *self.lines_shape[:3], ports, *self.lines_shape[3:])
-        return np.ascontiguousarray(np.moveaxis(whole, 4, 1)).reshape(-1, *self.lines_shape)
-
-    def _unpack_micro_batch(self, lines: Iterator[npt.NDArray[np.uint8]], chunks: npt.NDArray[np.uint8]) -> None:
-        while True:
-            for word in np.ascontiguousarray(next(lines)).view("<u4").tolist():
-                descriptor = Descriptor.decode(word)
-                for plane in descriptor.planes:
-                    chunks[descriptor.chunk, plane] = next(lines)
-                if descriptor.last:
-                    return
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
         """The features that a run of ``precision`` planes reads: the inverse of `pack_lines`.

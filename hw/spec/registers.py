@@ -310,7 +310,7 @@ COUNTERS = counter_block(
         "CYCLES_BUSY": "cycles in which engine 0 took a line",
         "CYCLES_MEMORY": "cycles in which engine 0 waited for a line from memory",
         "CYCLES_NETWORK": "cycles in which it waited for sums from the network",
-        "CYCLES_CHAINING": "cycles in which it waited for the backward pass to update the model",
+        "CYCLES_CHAINING": "cycles in which it waited for the backward pass to update the model, or passed over zeros",
         "CYCLES_DRAIN": "cycles after its last line until the run's end",
         "CYCLES_MODEL": "cycles in which the run was prepared, or the model loaded or stored",
         "PACKETS_SENT": "packets sent",

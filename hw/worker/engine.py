@@ -275,7 +275,8 @@ class Engine(wiring.Component):
         # For the counters: if the next line must wait, does it wait for sums or for the backward pass? Without the
         # weights of its chunk it waits for sums while some of the mini-batch before have not come; with staleness those
         # may be missing, so the ones before them count. With its weights it waits for the backward pass to make room,
-        # which waits for sums unless it is busy. Passing over chunks is part of following the backward pass.
+        # which waits for sums unless it is busy. Passing over chunks is part of following the backward pass, and
+        # what directories take counts as such.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.engine += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))

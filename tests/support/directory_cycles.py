@@ -35,12 +35,12 @@ def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int,
 class BackwardPass:
     """Backward passes of an engine.
 
-    Micro-batches begin at least `UPDATE_SPACING` cycles apart. A chunk is completed at least as many cycles after the
-    micro-batch before has completed it or one behind it; the chunks that are passed over wait for the one behind them.
+    A chunk is completed at least `UPDATE_SPACING` cycles after the micro-batch before has completed it or one behind
+    it; the chunks that are passed over wait for the one behind them.
     """
 
     def __init__(self) -> None:
-        self._end = self._begun = _LONG_AGO
+        self._end = _LONG_AGO
         self._completed: list[tuple[int, int]] = []  # by the micro-batch before: cycles and chunks
 
     def take(self, chunks: Listed, earliest: int, *, final: bool) -> tuple[int, list[tuple[int, int]]]:
@@ -57,9 +57,9 @@ class BackwardPass:
         """
         before = iter(self._completed)
         passed = next(before, None)
-        at = max(earliest, self._end + 1, self._begun + UPDATE_SPACING)
+        at = max(earliest, self._end + 1)
         completed: list[tuple[int, int]] = []
-        expected = 0
+        begin = expected = 0
         for place, (chunk, lines) in enumerate(chunks):
             while passed is not None and passed[1] < chunk:
                 passed = next(before, None)
@@ -70,11 +70,11 @@ class BackwardPass:
                 at += 1
             end = max(at + lines - 1, apart)
             if place == 0:
-                self._begun = at if lines > 1 else end
+                begin = at if lines > 1 else end
             completed.append((end, chunk))
             expected, at = chunk + 1, end + 1
         self._end, self._completed = at - 1, completed
-        return self._begun, completed
+        return begin, completed
 
 
 @dataclass(frozen=True)

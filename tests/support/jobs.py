@@ -17,6 +17,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_SHIFT, UNITS, FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
+from support.line_sequences import make_sparse
 
 SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4)
 """Several of everything that there can be several of, and few of what wraps around."""
@@ -185,13 +186,8 @@ def random_job(
 
 def with_directories(job: Job, seed: int) -> Job:
     """The same job with many features 0, some or all of whose images have directories."""
-    rng, width = np.random.default_rng(seed), job.config.lanes
-    stored = []
-    for values in job.stored:
-        groups = -(-values.shape[0] // BANKS), -(-values.shape[1] // width)
-        density = np.kron(rng.choice([0, 0.02, 0.3, 1], groups), np.ones((BANKS, width)))
-        kept = rng.random(values.shape) < density[: values.shape[0], : values.shape[1]]
-        stored.append(np.where(kept, values, 0))
+    rng = np.random.default_rng(seed)
+    stored = [make_sparse(rng, values, job.config.lanes) for values in job.stored]
     workers = rng.permutation(len(stored))[: rng.integers(1, len(stored) + 1)].tolist()
     return dataclasses.replace(job, stored=stored, directories=frozenset(workers))
 

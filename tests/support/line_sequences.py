@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import Descriptor, ImageLayout
 
-__all__ = ["Line", "engine_config", "line_sequence", "pack_kept", "sparse_features"]
+__all__ = ["Line", "engine_config", "line_sequence", "make_sparse", "pack_kept"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,16 @@ def engine_config(lanes: int, chunks: int, slots: int = 4) -> WorkerConfig:
     return WorkerConfig(lanes=lanes, chunks=chunks, line_fifo_depth=128, slots=slots, table_segments=64)
 
 
-def sparse_features(rng: np.random.Generator, low: int, high: int, shape: tuple[int, int], lanes: int) -> IntArray:
-    """Random features of which some, most or all are 0, chunk by chunk."""
-    q = rng.integers(low, high, shape)
-    density = rng.choice([0, 0.02, 0.3, 1], (-(-shape[0] // 8), shape[1] // lanes))
-    kept = np.repeat(np.repeat(density, 8, axis=0)[: shape[0]], lanes, axis=1)
-    return np.where(rng.random(shape) < kept, q, 0)
+def make_sparse(rng: np.random.Generator, q: IntArray, lanes: int) -> IntArray:
+    """The same features with some, most or all of a chunk 0, and the others of some chunks small."""
+    samples, features = q.shape
+    chunks = -(-samples // BANKS), -(-features // lanes)
+
+    def choose(*choices: float) -> npt.NDArray[np.float64]:
+        return np.kron(rng.choice(choices, chunks), np.ones((BANKS, lanes)))[:samples, :features]
+
+    small = q >> choose(0, 0, 1, 3, 6).astype(np.int64)
+    return np.where(rng.random(q.shape) < choose(0, 0.02, 0.3, 1), small, 0)
 
 
 def line_sequence(layout: ImageLayout, q: IntArray) -> list[Line]:

@@ -344,6 +344,17 @@ def test_the_longest_micro_batch_fits_the_line_fifo(device):
         session.configure(settings(**run))
 
 
+def test_directories_take_no_room_in_the_line_fifo(device):
+    """Four chunks of 4 planes fill it, whatever lists them."""
+    images = [image(np.random.default_rng(2), 8 * 8, stored=4, directory=True) for _ in device.workers]
+    for each in images:
+        each.q[8] = 15
+    assert np.diff(images[0].starts).max() == CONFIG.line_fifo_depth + 2
+    session = Session(device)
+    session.upload(images)
+    session.configure(settings(features=FeatureFormat(4, 4, False), micro_batches=1, mini_batches=6))
+
+
 def test_table(device):
     Session(device).load_table(LOSSES["logistic"].table())
     table = LOSSES["logistic"].table().refine(CONFIG.table_segments)

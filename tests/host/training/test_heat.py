@@ -205,6 +205,15 @@ def test_a_split_that_the_workers_cannot_hold():
         TrainingOptions(split="-3")
 
 
+@pytest.mark.parametrize(("skip_zeros", "most"), [("auto", 64), ("always", 128)])
+def test_zeros_that_are_skipped_need_no_room(skip_zeros, most):
+    """The line FIFO holds all planes of half of the chunks."""
+    shards = shards_of([dataclasses.replace(TINY, line_fifo_depth=64), SPARSE], 400)
+    options = TrainingOptions(unit=8, precision=8, split="1000", workers=2, skip_zeros=skip_zeros)
+    with pytest.raises(UserError, match=f"--split 1000: these workers can have 8 to {most} hot columns"):
+        deal_by_heat(shards, np.ones(400, int), SAMPLES, options)
+
+
 def test_columns_that_the_workers_cannot_share():
     shards = [Shard(worker, kind, np.arange(1), 8, 1600) for worker, kind in enumerate([TINY, SPARSE_KINDS[1]])]
     says = "cannot share 200 units of columns: 1 dense ones hold 16, 1 sparse ones 48, and each needs one"

@@ -11,7 +11,7 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
 from support.directory_cycles import BackwardPass
-from support.line_sequences import Line, engine_config, line_sequence, pack_kept, sparse_features
+from support.line_sequences import Line, engine_config, line_sequence, make_sparse, pack_kept
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
@@ -82,7 +82,7 @@ async def exact_gradients(dut, stall):
             q[:], d[:] = (low if is_signed else high - 1), 1 - (1 << 31)
         directory = run > 1 and bool(random.getrandbits(1))
         if directory:
-            q = np.where(sparse_features(rng, 1, 2, q.shape, config.lanes), q, 0)
+            q = make_sparse(rng, q, config.lanes)
         layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
         items = [item for item in line_sequence(layout, q) if item.place is not None]
         dut.signed.value, dut.micro_batches.value = int(is_signed), of_mini_batch
@@ -140,8 +140,8 @@ async def begins_as_soon_as_it_says(dut):
                 cycles.append(cycle)
         await RisingEdge(dut.clk)
     first = begin_latency
-    second = first + SPACING  # more than the six lines of a micro-batch
-    assert seen["took"] == [*range(first, first + 6), *range(second, second + 6)]
+    second = first + SPACING  # more than the six lines of a micro-batch, of which only the chunks' last ones must wait
+    assert seen["took"] == [*range(first, first + 8), *range(second + 2, second + 6)]
     assert places == 2 * [(1, 0), *4 * [(0, 0)], (0, 1)]
     assert seen["busy"] == list(range(first, second + 6))
     assert seen["began"] == [first - 1, first + 5]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.line_sequences import engine_config, line_sequence, sparse_features
+from support.line_sequences import engine_config, line_sequence, make_sparse
 
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.spec.config import WorkerConfig
@@ -37,7 +37,7 @@ async def follows_the_image(dut):
         directory, unit_chunks = random.getrandbits(1), random.randint(0, (64 // config.lanes - 1).bit_length())
         shape = 8 * micro_batches, chunks * config.lanes
         layout = ImageLayout(config, shape[1], shape[0], precision, config.lanes, bool(directory))
-        lines = line_sequence(layout, sparse_features(rng, 0, 1 << precision, shape, config.lanes))
+        lines = line_sequence(layout, make_sparse(rng, rng.integers(0, 1 << precision, shape), config.lanes))
         dut.precision.value, dut.chunks.value, dut.micro_batches.value = precision, chunks, of_mini_batch
         dut.directory.value, dut.unit_chunks.value = directory, unit_chunks
         for begin in (0, 0, 1):

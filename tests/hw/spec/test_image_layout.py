@@ -75,7 +75,6 @@ def test_directories_list_what_is_there(layout, signed, density, seed):
     q = rng.integers(low, high, shape) * (rng.random(shape) < density)
     memories, starts = layout.pack_directories(q)
     dense = layout.pack_lines(q)
-    np.testing.assert_array_equal(layout.unpack_directories(memories), dense)
     every = dense.reshape(layout.config.engines, ports, *layout.lines_shape[:3], -1)
     for engine in range(layout.config.engines):
         parts = memories[engine * ports : (engine + 1) * ports]
@@ -119,12 +118,6 @@ def test_descriptors_are_decoded_to_what_was_encoded(chunk, first, later, last):
     assert Descriptor.decode(word) == (chunk, first, later, last)
 
 
-def test_what_is_no_directory_is_refused():
-    layout = ImageLayout(WorkerConfig.tiny(), 24, 16, 3, 8, directory=True)
-    [memory], _ = layout.pack_directories(np.ones((16, 24), np.int64))
-    assert len(memory) == 2 * (2 + 3)
-    for broken in (memory[:-1], np.concatenate((memory, memory[:1])), np.zeros_like(memory), memory[1:]):
-        with pytest.raises(ValueError, match="engine 0 has"):
-            layout.unpack_directories([broken])
+def test_a_sparse_worker_has_no_directories():
     with pytest.raises(ValueError, match="sparse worker has no lines"):
         ImageLayout(WorkerConfig.sparse_worker(), 24, 16, 3, 8, directory=True)
