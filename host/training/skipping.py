@@ -100,7 +100,8 @@ def skip_zeros(
             workers[worker] = WorkerShare(False, own.features, part, sample_ns)
         split = dataclasses.replace(split, workers=tuple(workers), skips_zeros=True)
     told = (
-        f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample"
+        f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample "
+        f"on boards"
     )
     return Skipping(dealt, split, (told,))
 
