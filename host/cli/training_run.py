@@ -250,7 +250,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--skip-zeros",
         type=NameFrom("choice of zeros to skip", _names("SKIP_ZEROS")),
         help="Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse "
-        "data if that should be faster; always or never, whatever is predicted. The weights are the same.",
+        "data if that should be faster, but not for those of p4sgd data prepare, whose images have all lines; always "
+        "or never, whatever is predicted. The weights are the same.",
     ),
     "on_loss": _option(
         "--on-loss",
@@ -523,7 +524,8 @@ def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, 
         name = ", ".join(map(str, members)) if few else f"{members[0]}–{members[-1]}"
         columns, nonzeros = sum(each.columns for each in workers), sum(each.nonzeros for each in workers)
         rows.append((f"{name} {'sparse' if sparse else 'dense'}", f"{columns:,}", f"{nonzeros:.1%}", time))
-    for name, other in (("all dense", split.all_dense), ("all sparse", split.all_sparse)):
+    dense = "all dense, all lines" if split.skips_zeros else "all dense"
+    for name, other in ((dense, split.all_dense), ("all sparse", split.all_sparse)):
         if other.sample_ns is None:
             rows.append((name, f"at most {other.room:,}", "", "too many columns"))
         else:

@@ -16,7 +16,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task
 from p4sgd.host.run.checks import with_parameters
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.options import PRECONDITIONS, SCHEDULES
+from p4sgd.host.training.options import PRECONDITIONS, SCHEDULES, SKIP_ZEROS
 from p4sgd.hw.spec.config import CONFIGURATIONS
 
 __all__ = [
@@ -162,6 +162,6 @@ def value_errors() -> Iterator[None]:
 
 def in_parameters(text: str) -> str:
     """A message or a remark with the names of parameters."""
-    choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, FILLINGS, DEVICES, CONFIGURATIONS)
+    choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, FILLINGS, SKIP_ZEROS, DEVICES, CONFIGURATIONS)
     defaults = {name: field.default for name, field in FIELDS.items()} | OTHERS | {"overwrite": False}
     return with_parameters(text, defaults, set().union(*choices))

@@ -104,7 +104,8 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         raise UserError(f"{path}: is not a file that could be written")
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
-        raise UserError(f"{path}: there is no folder {folder}")
+        problem = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
+        raise UserError(f"{path}: {problem}")
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UserError(f"{path}: no permission to write")
     try:

@@ -217,8 +217,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     if config is not None:
         if device == "rtl" and config.sparse:
             raise UserError(
-                "sparse workers are programs and cannot be simulated: leave --device rtl out, or choose another "
-                "configuration with --config"
+                "sparse workers are programs and cannot be simulated: use p4sgd train without --device rtl, or choose "
+                "another configuration with --config"
             )
         shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
         if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are

@@ -124,7 +124,9 @@ class Split:
     workers
         What each worker has, by shard.
     all_dense, all_sparse
-        What it would be without sparse and without dense workers.
+        What it would be without sparse and without dense workers, if dense ones read all lines.
+    skips_zeros
+        Whether the dense ones of ``workers`` pass over lines of zeros.
     """
 
     columns: int
@@ -132,6 +134,7 @@ class Split:
     workers: tuple[WorkerShare, ...]
     all_dense: Alternative
     all_sparse: Alternative
+    skips_zeros: bool = False
 
     @property
     def nonzeros(self) -> float:
@@ -152,10 +155,13 @@ class Split:
             f"{self.columns:,} hot columns of {self.total:,}, with {self.nonzeros:.1%} of the nonzeros, are on dense "
             f"workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
-        for without, other in (("sparse", self.all_dense), ("dense", self.all_sparse)):
-            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
-                told += f", but {microseconds(other.sample_ns)} without the {without} workers"
-        return told
+        reading = " (all lines read)" if self.skips_zeros else ""
+        faster = [
+            f"{microseconds(other.sample_ns)} without the {without}"
+            for without, other in ((f"sparse workers{reading}", self.all_dense), ("dense workers", self.all_sparse))
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns
+        ]
+        return told + (f", but {' and '.join(faster)}" if faster else "")
 
 
 def deal_by_heat(

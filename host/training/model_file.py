@@ -52,7 +52,10 @@ FORMAT_VERSION = 2
 """To be changed whenever a reader of the old version would misread a file of the new one."""
 
 _KIND = TensorFileKind(
-    "p4sgd-model", FORMAT_VERSION, "model file", "p4sgd train --out writes one; it comes before the data"
+    "p4sgd-model",
+    FORMAT_VERSION,
+    "model file",
+    "p4sgd train --out writes one, which p4sgd predict takes before the data",
 )
 
 _BLOCK_VALUES = 1 << 17

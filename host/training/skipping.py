@@ -80,7 +80,7 @@ def skip_zeros(
     always, unchanged = options.skip_zeros == "always", Skipping(list(shards), split)
     if options.skip_zeros == "never" or (not always and (heat is None or data is None)):
         return unchanged
-    problem = _problem(shards, scaling, options)
+    problem = _problem(shards, scaling, options, prepared=data is None)
     if problem is not None:
         if always:
             raise problem
@@ -98,9 +98,10 @@ def skip_zeros(
             own = dealt[worker]
             part = _nonzeros(own.take(heat), own.features, data.samples) / total
             workers[worker] = WorkerShare(False, own.features, part, sample_ns)
-        split = dataclasses.replace(split, workers=tuple(workers))
+        split = dataclasses.replace(split, workers=tuple(workers), skips_zeros=True)
     told = (
-        f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample"
+        f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample "
+        f"on boards"
     )
     return Skipping(dealt, split, (told,))
 
@@ -132,18 +133,21 @@ def _nonzeros(heat: npt.NDArray[np.signedinteger], features: int, samples: int) 
     return int(heat.sum()) + samples * (features - heat.size)
 
 
-def _problem(shards: Sequence[Shard], scaling: Scaling | Whitening, options: TrainingOptions) -> UserError | None:
+def _problem(
+    shards: Sequence[Shard], scaling: Scaling | Whitening, options: TrainingOptions, *, prepared: bool
+) -> UserError | None:
     """Why zeros cannot be skipped."""
     remedy = "leave --skip-zeros always out"
     if all(shard.config.sparse for shard in shards):
         return UserError(
-            f"all workers are sparse, which keep no zeros that could be skipped: choose dense ones with --config, or "
-            f"{remedy}"
+            f"all workers are sparse, which keep no zeros that could be skipped: {remedy}, or choose dense ones, such "
+            f"as --config u280"
         )
     if options.precision != options.stored:
+        fewer = f"prepare the data again with --precision {options.precision}" if prepared else "leave --planes out"
         return UserError(
-            f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: leave "
-            f"--planes out, or {remedy}"
+            f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: {fewer}, or "
+            f"{remedy}"
         )
     if isinstance(scaling, Whitening):
         return zeros_error(None, sparse=False)

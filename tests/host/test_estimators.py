@@ -489,6 +489,7 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
         ("choose --loss logistic or --loss hinge", "choose loss='logistic' or loss='hinge'"),
         ("with --positive LABEL; --launcher mpi", "with --positive LABEL; --launcher mpi"),
         ("--split 7: at most 8", "split=7: at most 8"),
+        ("leave --skip-zeros always out", "leave skip_zeros='always' out"),
         ("a dash -- and on-loss, non-loss", "a dash -- and on_loss, non-loss"),
     ],
 )

@@ -102,7 +102,7 @@ def test_arrays_that_are_not_finite(tmp_path):
         (["--loss", "reg:squarederror"], "no loss 'reg:squarederror', which is squared here: choose one of"),
         (["--device", "abacus"], "no device 'abacus'.*emulator, rtl"),
         (["--config", "huge"], "no configuration 'huge'.*tiny, small, u280, .*, sparse"),
-        (["--config", "sparse", "--device", "rtl"], "sparse workers .* cannot be simulated: leave --device rtl out"),
+        (["--config", "sparse", "--device", "rtl"], "sparse workers .* cannot be simulated: use p4sgd train without"),
         (["--config", "sparse"], "standard makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
         (["--config", "sparse", "--precondition", "block"], "whitening makes zeros other .*: leave --precondition out"),
         (["--workers", 33], "workers .*1 to 32, not 33"),
@@ -253,7 +253,7 @@ def test_options_for_one_of_two_formats(tmp_path, monkeypatch):
     ("there", "words", "says"),
     [
         ([], ["--images", "no/where"], "no/where: .*no folder no$"),
-        (["images"], ["--images", "images"], "images/worker0.p4sgd: .*no folder images$"),
+        (["images"], ["--images", "images"], "images/worker0.p4sgd: images is not a folder$"),
         (
             ["worker1.p4sgd"],
             ["--images", ".", "--workers", "2"],

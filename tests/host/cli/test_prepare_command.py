@@ -234,6 +234,7 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
         (["--no-bias"], "prepared with bias True, not False: choose that"),
         (["--validation-fraction", 0.5], "prepared with validation-fraction 0.0, not 0.5: choose that"),
         (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
+        (["--precision", 2, "--skip-zeros", "always"], "not 2: prepare the data again with --precision 2, or leave"),
         (["--loss", "squared"], "prepared for a classification"),
         (["--precondition", "block"], "prepared with precondition none, not block: choose that"),
         (["--scaling", "robust"], "prepared with scaling auto (which chose standard), not robust: choose that"),

@@ -241,10 +241,10 @@ def test_names_of_classes_that_are_markup_elsewhere():
     assert_alone(shown)
 
 
-def test_the_remarks_are_what_to_try_next():
+def test_the_remarks_are_on_the_page():
     done = train("digits:3", "--epochs", 4, "--lr", 1e-8)
     remarks = [line for line in done.stderr.splitlines() if "learning rate" in line]
-    section = Page("run.html").text.partition("What to try next")[2].partition("How training went")[0]
+    section = Page("run.html").text.partition("Remarks")[2].partition("How training went")[0]
     assert remarks
     assert all(remark in section for remark in remarks)
 

@@ -125,7 +125,7 @@ def test_sparse_workers_are_not_those_of_a_simulation():
     make_folder(open_source("data.libsvm"), TrainingOptions(), None, Path("prepared"))
     assert make_plan(TrainingRequest(data="prepared")).config.sparse
     assert make_plan(TrainingRequest(data="prepared", device="rtl")).config == PRESETS["small"]()
-    with pytest.raises(UserError, match="cannot be simulated: leave --device rtl out, or choose another configuration"):
+    with pytest.raises(UserError, match="cannot be simulated: use p4sgd train without --device rtl, or choose"):
         make_plan(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
 
 

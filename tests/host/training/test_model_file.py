@@ -131,7 +131,7 @@ def test_regression_predicts_in_the_target_s_unit():
     ("changes", "message"),
     [
         ({"version": "99"}, f"a model file of version 99, this p4sgd reads version {FORMAT_VERSION}: train again"),
-        ({"kind": "other"}, "not a model file of p4sgd: p4sgd train --out writes one; it comes before the data"),
+        ({"kind": "other"}, "not a model file of p4sgd: p4sgd train --out writes one, which p4sgd predict takes"),
         ({"kind": None}, "not a model file of p4sgd"),
         ({"loss": '"cubic"'}, "there is no loss 'cubic'"),
         ({"loss_parameters": '{"epsilon": 1}'}, "a damaged model file: the loss logistic has no parameters epsilon"),

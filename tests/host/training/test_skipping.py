@@ -1,6 +1,7 @@
 """Workers that pass over zeros: which jobs do, who has which units, and what is predicted."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import partition
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.heat import deal_by_heat
+from p4sgd.host.training.heat import Alternative, Split, WorkerShare, deal_by_heat
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.skipping import deal_in_turn, skip_zeros
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
@@ -59,7 +60,7 @@ def test_sparse_data_are_skipped_if_that_is_faster():
     assert skips(skip(data)) == [True, True]
     assert skips(skip(data, skip_zeros="never")) == [False, False]
     (remark,) = skip(data).remarks
-    assert remark.startswith("dense workers pass over zeros: predicted ")
+    assert re.fullmatch(r"dense workers pass over zeros: predicted \S+ instead of \S+ µs a sample on boards", remark)
     assert not skip(data, skip_zeros="never").remarks
 
 
@@ -83,9 +84,9 @@ def test_dense_data_are_skipped_only_if_asked():
         (
             [SPARSE],
             {},
-            "all workers are sparse, which keep no zeros that could be skipped: choose dense ones",
+            "all workers are sparse, .*: leave --skip-zeros always out, or choose dense ones, such as --config u280",
         ),
-        ([CONFIG], {"precision": 4, "planes": 8}, "all 8 stored planes are read, not 4: leave --planes out"),
+        ([CONFIG], {"precision": 4, "planes": 8}, "all 8 stored planes are read, not 4: leave --planes out, or"),
     ],
 )
 def test_what_cannot_skip(configs, options, message):
@@ -102,9 +103,7 @@ def test_scalings_that_change_zeros_cannot_skip():
 
 
 def test_there_is_no_other_choice():
-    with pytest.raises(
-        UserError, match="there is no choice of zeros to skip 'maybe': choose one of auto, never, always"
-    ):
+    with pytest.raises(UserError, match="there is no skip-zeros 'maybe': choose one of auto, never, always"):
         TrainingOptions(skip_zeros="maybe")
 
 
@@ -174,6 +173,16 @@ def test_a_split_says_what_workers_have_then():
     assert before.split.workers[1].nonzeros < second.nonzeros < first.nonzeros < before.split.workers[0].nonzeros
     assert first.sample_ns < before.split.workers[0].sample_ns
     assert cold == before.split.workers[2]
+    assert (found.split.skips_zeros, before.split.skips_zeros) == (True, False)
+
+
+def test_alternatives_of_a_split_are_said_to_read_all_lines():
+    """Their times are not comparable with those of workers that pass over zeros."""
+    alternatives = Alternative(1000, 20.0), Alternative(1000, 10.0)
+    before = Split(64, 100, (WorkerShare(False, 64, 0.5, 30.0), WorkerShare(True, 36, 0.5, 9.0)), *alternatives)
+    after = dataclasses.replace(before, skips_zeros=True)
+    assert str(before).endswith(" µs a sample, but 0.02 without the sparse workers and 0.01 without the dense workers")
+    assert str(after) == str(before).replace("sparse workers and", "sparse workers (all lines read) and")
 
 
 def test_lines_of_zeros_need_no_room():
