@@ -99,7 +99,7 @@ def execute(
                 elif plan.configs is not None:
                     shards = deal(features, options, plan.configs)
             if shards is not None:
-                shards, _ = plan.data.deal(shards, options, network=devices.DEVICES[plan.device].has_network)
+                shards = plan.data.deal(shards, options, network=devices.DEVICES[plan.device].has_network).shards
             plan.data.verify(shards, on_progress=on_progress)
 
     traces: list[Trace] = []  # a single one, or none

@@ -228,7 +228,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         if folder is not None:
             folder.check(options)
             if cluster is None:  # a cluster's workers may get other shares
-                dealt, _ = folder.deal(shards, options, network=DEVICES[device].has_network)
+                dealt = folder.deal(shards, options, network=DEVICES[device].has_network).shards
                 folder.check_images(dealt, request.images)
     checkpoint = None
     if request.checkpoint is not None:

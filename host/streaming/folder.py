@@ -33,10 +33,10 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
-from p4sgd.host.training.heat import Split, deal_by_heat
+from p4sgd.host.training.heat import deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import skip_zeros
+from p4sgd.host.training.skipping import Skipping, skip_zeros
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -197,7 +197,8 @@ class PreparedFolder:
         manifest = self.manifest
         self.check(options)
         images = self._images
-        shards, split = self.deal(shards, options, network=network)
+        skipping = self.deal(shards, options, network=network)
+        shards = skipping.shards
         if sample_ranks is None:
             own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         else:  # each rank takes its samples from the image of the worker
@@ -221,11 +222,11 @@ class PreparedFolder:
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             heat=self._heat,
-            heat_split=split,
+            heat_split=skipping.split,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
-            remarks=manifest.remarks,
+            remarks=(*manifest.remarks, *skipping.remarks),
             communicator=self.communicator,
             fitted=scaling,
             train_weights=self._weights(WEIGHTS),
@@ -255,9 +256,7 @@ class PreparedFolder:
                 f"choose that loss or prepare the data again"
             )
 
-    def deal(
-        self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool
-    ) -> tuple[list[Shard], Split | None]:
+    def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Skipping:
         """Deal the columns by heat, if they are sparse: see `deal_by_heat`; and for zeros to be skipped if they always
         are, see `skip_zeros`.
 
@@ -270,9 +269,9 @@ class PreparedFolder:
         if self._heat is not None:
             shards, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
         if options.skip_zeros != "always":  # the images that are there have all lines
-            return list(shards), split
-        skipping = skip_zeros(shards, None, self._scaling(self._images), options, split)
-        return skipping.shards, skipping.split
+            return Skipping(list(shards), split)
+        scaling = self._scaling(self._images)
+        return skip_zeros(shards, None, scaling, options, split, samples=self.manifest.samples)
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

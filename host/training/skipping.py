@@ -5,7 +5,7 @@ is in the first, hot units. So dense workers get theirs in turn: all engines hav
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from p4sgd.hw.spec.timing import (
     mini_batch_cycles,
 )
 
-__all__ = ["deal_in_turn", "skip_zeros"]
+__all__ = ["Skipping", "deal_in_turn", "restate", "skip_zeros"]
 
 _SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
@@ -56,6 +56,8 @@ def skip_zeros(
     scaling: Scaling | Whitening,
     options: TrainingOptions,
     split: Split | None = None,
+    *,
+    samples: int = 0,
 ) -> Skipping:
     """Have dense workers pass over zeros, if the options say so or if that should be faster.
 
@@ -70,6 +72,8 @@ def skip_zeros(
         Their scaling.
     options
         Options of the training run.
+    samples
+        Number of training samples, if there is no ``data``.
 
     Raises
     ------
@@ -86,24 +90,17 @@ def skip_zeros(
             raise problem
         return unchanged
     dealt = deal_in_turn(shards, heat)
-    if data is None:
-        return Skipping(dealt, split)
+    if data is None:  # so no time can be predicted
+        return Skipping(dealt, restate(split, dealt, heat, samples), ("dense workers pass over zeros",))
     times = _predict(dealt, data, scaling, options)
     before, after = max(_sample_ns(shards[worker], options) for worker in times), max(times.values())
     if after > _ENOUGH * before and not always:
         return unchanged
-    if split is not None and heat is not None:
-        workers, total = list(split.workers), _nonzeros(heat, split.total, data.samples)
-        for worker, sample_ns in times.items():
-            own = dealt[worker]
-            part = _nonzeros(own.take(heat), own.features, data.samples) / total
-            workers[worker] = WorkerShare(False, own.features, part, sample_ns)
-        split = dataclasses.replace(split, workers=tuple(workers), skips_zeros=True)
     told = (
         f"dense workers pass over zeros: predicted {microseconds(after)} instead of {microseconds(before)} µs a sample "
         f"on boards"
     )
-    return Skipping(dealt, split, (told,))
+    return Skipping(dealt, restate(split, dealt, heat, data.samples, times), (told,))
 
 
 def deal_in_turn(shards: Sequence[Shard], heat: HeatArray | None) -> list[Shard]:
@@ -126,6 +123,39 @@ def deal_in_turn(shards: Sequence[Shard], heat: HeatArray | None) -> list[Shard]
         own = dataclasses.replace(shard, units=units[owners == number], directory=True)
         dealt[shard.worker] = own.in_order(order)
     return dealt
+
+
+def restate(
+    split: Split | None,
+    shards: Sequence[Shard],
+    heat: HeatArray | None,
+    samples: int,
+    times: Mapping[int, float] | None = None,
+) -> Split | None:
+    """A split whose dense workers have other columns, as many as before.
+
+    Parameters
+    ----------
+    split
+        The split, if there is one.
+    shards
+        The workers.
+    heat, samples
+        Samples that have a feature, and all samples.
+    times
+        Predicted time of each dense worker for a sample, in ns, if it passes over zeros; ``None`` for those that it
+        takes to read all lines.
+    """
+    if split is None or heat is None:
+        return split
+    workers, total = list(split.workers), _nonzeros(heat, split.total, samples)
+    for shard in shards:
+        known = workers[shard.worker]
+        if not known.sparse:
+            part = _nonzeros(shard.take(heat), shard.features, samples) / total
+            sample_ns = known.sample_ns if times is None else times[shard.worker]
+            workers[shard.worker] = WorkerShare(False, shard.features, part, sample_ns)
+    return dataclasses.replace(split, workers=tuple(workers), skips_zeros=times is not None)
 
 
 def _nonzeros(heat: npt.NDArray[np.signedinteger], features: int, samples: int) -> int:

@@ -48,7 +48,7 @@ from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_se
 from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
-from p4sgd.host.training.skipping import deal_in_turn
+from p4sgd.host.training.skipping import deal_in_turn, restate
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -569,6 +569,7 @@ class _Training:
             shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
         if any(shard.directory for shard in prepared.shards) and not all(shard.config.sparse for shard in shards):
             shards = deal_in_turn(shards, prepared.heat)
+            split = restate(split, shards, prepared.heat, prepared.samples)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards, heat_split=split)
         self._session = None

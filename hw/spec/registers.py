@@ -378,7 +378,7 @@ def lines_count(engine: int) -> tuple[Register, Register]:
         f"LINES{engine}",
         _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x28,
         Access.RW,
-        f"lines of engine {engine} in a run with FORMAT.directory, directories included",
+        f"lines of engine {engine} in a run with FORMAT.directory, directories included; at least 1",
         bits=COUNT_BITS,
     )
 

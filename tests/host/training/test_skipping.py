@@ -176,6 +176,19 @@ def test_a_split_says_what_workers_have_then():
     assert (found.split.skips_zeros, before.split.skips_zeros) == (True, False)
 
 
+def test_a_split_of_prepared_data_says_what_workers_have_too():
+    """But not what they take: nothing is known of their lines."""
+    data = sparse_data(columns=900)
+    options = TrainingOptions(workers=3, scaling="maxabs", split="640", skip_zeros="always")
+    shards, split, scaling = dealt(data, options, [CONFIG, CONFIG, SPARSE])
+    found = skip_zeros(shards, None, scaling, options, split, samples=data.samples)
+    known = skip_zeros(shards, data, scaling, options, split)
+    assert [worker.nonzeros for worker in found.split.workers] == [worker.nonzeros for worker in known.split.workers]
+    assert [worker.sample_ns for worker in found.split.workers] == [worker.sample_ns for worker in split.workers]
+    assert (found.split.skips_zeros, known.split.skips_zeros) == (False, True)
+    assert found.remarks == ("dense workers pass over zeros",)
+
+
 def test_alternatives_of_a_split_are_said_to_read_all_lines():
     """Their times are not comparable with those of workers that pass over zeros."""
     alternatives = Alternative(1000, 20.0), Alternative(1000, 10.0)
