@@ -5,12 +5,13 @@ Time and memory are proportional to the number of entries and of lines, whatever
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.image.file import EntryBlock
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, ImageLayout
@@ -20,51 +21,46 @@ from p4sgd.sim.directories import FIRST, LAST, LATER
 __all__ = ["DirectoryPacker"]
 
 _BLOCK_BYTES = 1 << 24
-"""About as many bytes of lines are made at a time for a file."""
+"""About as many bytes of lines are made at a time."""
 
 
 class DirectoryPacker:
-    """Packs the entries of a worker into lines with directories.
+    """Packs a worker's entries of some micro-batches into lines with directories.
+
+    Iterating gives the lines, some micro-batches at a time: for each memory port of each engine uint8
+    (lines, 8/ports, lanes/8).
 
     Parameters
     ----------
-    entries
-        The worker's entries, as the memories of a sparse worker have them: ``starts``, ``keys`` and ``values``.
+    block
+        The entries.
     layout
         Layout of the image, with directories.
 
     Attributes
     ----------
     starts : IntArray
-        Lines of each engine before each micro-batch: int64 (engines, T + 1).
+        Lines of each engine before each micro-batch of the block: int64 (engines, micro-batches + 1).
     """
 
-    def __init__(self, entries: Sequence[npt.NDArray[np.uint8]], layout: ImageLayout) -> None:
-        self._entries = entries[0].view("<i8"), entries[1].view("<u4"), entries[2]
+    def __init__(self, block: EntryBlock, layout: ImageLayout) -> None:
+        self._entries = np.append(0, np.cumsum(block.counts)), block.keys, block.values
         self._layout = layout
         config = layout.config
         sizes = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
         self._size = *sizes, layout.line_descriptors
-        self.starts: IntArray = np.zeros((config.engines, layout.micro_batches + 1), np.int64)
+        self.starts: IntArray = np.zeros((config.engines, block.counts.size + 1), np.int64)
         nothing = np.empty((0, config.port_bytes), np.uint8)
         _pack(*self._entries, self._size, self.starts, nothing, nothing)
 
     def __iter__(self) -> Iterator[tuple[npt.NDArray[np.uint8], ...]]:
-        """All lines, some micro-batches at a time; see `lines`."""
-        micro_batches = self._layout.micro_batches
+        micro_batches = self.starts.shape[1] - 1
         step = max(1, _BLOCK_BYTES * micro_batches // (int(self.starts[:, -1].sum()) * self._layout.config.line_bytes))
         for first in range(0, micro_batches, step):
-            yield self.lines(first, min(first + step, micro_batches))
+            yield self._lines(first, min(first + step, micro_batches))
 
-    def lines(self, first: int = 0, stop: int | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
-        """Lines of micro-batches: for each memory port of each engine uint8 (lines, 8/ports, lanes/8).
-
-        Parameters
-        ----------
-        first, stop
-            The micro-batches from ``first`` up to ``stop``, by default all.
-        """
-        config, edges = self._layout.config, slice(first, None if stop is None else stop + 1)
+    def _lines(self, first: int, stop: int) -> tuple[npt.NDArray[np.uint8], ...]:
+        config, edges = self._layout.config, slice(first, stop + 1)
         starts = self.starts[:, edges] - self.starts[:, first : first + 1]
         begins = np.append(0, np.cumsum(starts[:, -1]))
         ports = [np.zeros((begins[-1], config.port_bytes), np.uint8) for _ in range(config.ports)]

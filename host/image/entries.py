@@ -1,7 +1,7 @@
 """Entries of sparse images: the features that are not 0 (:mod:`p4sgd.hw.spec.image`)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,7 +176,7 @@ class EntryStore:
         self._memories = image.layout.config.labels_memory
         self._done = self._count = 0
 
-    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
         """Append the entries of some micro-batches."""
         assert isinstance(part, EntryBlock)
         ends = self._count + np.cumsum(part.counts)

@@ -245,6 +245,14 @@ class Image:
             return 8 * (self.layout.micro_batches + 1) + 5 * self.room
         return self.layout.config.labels_memory * self.layout.lines_bytes
 
+    @property
+    def lines_shapes(self) -> list[tuple[int, ...]]:
+        """Shape of what ``port_lines`` has of each memory, of a worker with lines; those of directories are counted."""
+        config, shape = self.layout.config, self.layout.lines_shape
+        if self.starts is None:
+            return [shape] * config.labels_memory
+        return [(lines, *shape[-2:]) for lines in np.repeat(self.starts[:, -1], config.ports).tolist()]
+
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """What is in memory ``number`` = engine · ports + port: see ``port_lines``."""
         return self.port_lines[number]
@@ -370,11 +378,7 @@ def _header(image: Image) -> dict[str, Any]:
         entries = (image.room,)
         shapes = {"starts": ("<i8", (layout.micro_batches + 1,)), "keys": ("<u4", entries), "values": ("|u1", entries)}
     else:
-        config, memories = layout.config, range(layout.config.labels_memory)
-        shapes = {f"lines{number}": ("|u1", layout.lines_shape) for number in memories}
-        if image.starts is not None:
-            lines, rest = np.repeat(image.starts[:, -1], config.ports).tolist(), layout.lines_shape[-2:]
-            shapes = {f"lines{number}": ("|u1", (lines[number], *rest)) for number in memories}
+        shapes = {f"lines{number}": ("|u1", shape) for number, shape in enumerate(image.lines_shapes)}
     shapes |= {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in _small_sections(image).items()
     }

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -292,7 +292,7 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
 
 LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
 """For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
-lanes/8), or entries, of which lines with directories are made, too."""
+lanes/8), or entries, of which lines with directories are made, too. They can be gone through again."""
 
 
 def store_images(
@@ -327,13 +327,33 @@ def store_images(
         See `prepare_images`.
     """
     if directory is not None:
+        try:
+            directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise write_error(directory, error) from error
+    # All processes go through the blocks together, also those whose own workers have no directories.
+    if any(communicator.all_gather(any(image.shard.directory for image in images))):
+        images = _count_lines(images, blocks)
+    if directory is not None:
         return _in_files(images, blocks, directory)
+    raise_on_all(communicator, partial(_check_room, images, name, remedy))
+    return _in_memory(images, blocks)
 
-    def check(images: Sequence[Image]) -> None:
-        raise_on_all(communicator, partial(_check_room, images, name, remedy))
 
-    check(images)
-    return _in_memory(images, blocks, check)
+def _count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+    """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
+    counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
+    for block in blocks:
+        for part, image, known in zip(block, own, counts, strict=True):
+            if image.shard.directory:
+                assert isinstance(part, EntryBlock)
+                known.append(np.diff(DirectoryPacker(part, image.layout).starts))
+    return [
+        dataclasses.replace(image, starts=np.cumsum(np.concatenate(known, axis=1), axis=1))
+        if image.shard.directory
+        else image
+        for image, known in zip(own, counts, strict=True)
+    ]
 
 
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
@@ -375,71 +395,49 @@ def available_memory() -> int | None:
         return free
 
 
-def _in_memory(own: Sequence[Image], blocks: LineBlocks, check: Callable[[Sequence[Image]], None]) -> list[Image]:
-    stores = [EntryStore(image) if image.shard.lists_values else _LineStore(image) for image in own]
-    for block in blocks:
-        for part, store in zip(block, stores, strict=True):
-            store.append(part)
-    arrays = [store.arrays for store in stores]
-    packers = [
-        DirectoryPacker(part, image.layout) if image.shard.directory else None
-        for part, image in zip(arrays, own, strict=True)
-    ]
-    counted = [
-        image if packer is None else dataclasses.replace(image, starts=packer.starts)
-        for image, packer in zip(own, packers, strict=True)
-    ]
-    check([image for image in counted if image.starts is not None])
-    return [
-        dataclasses.replace(image, port_lines=part if packer is None else packer.lines())
-        for image, part, packer in zip(counted, arrays, packers, strict=True)
-    ]
+def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
+    _fill(stores, own, blocks)
+    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
 
 
 class _LineStore:
     """The lines of an image, in memory."""
 
     def __init__(self, image: Image) -> None:
-        self._lines = np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8)
-        self._done = 0
+        self.arrays = tuple(np.empty(shape, np.uint8) for shape in image.lines_shapes)
+        self._done = [0] * len(self.arrays)
 
-    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
-        assert isinstance(part, np.ndarray)
-        self._lines[:, self._done : self._done + part.shape[1]] = part
-        self._done += part.shape[1]
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
-        return tuple(self._lines)
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
+        assert not isinstance(part, EntryBlock)
+        for number, lines in enumerate(part):
+            first, self._done[number] = self._done[number], self._done[number] + len(lines)
+            self.arrays[number][first : self._done[number]] = lines
 
 
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
-    try:
-        directory.mkdir(exist_ok=True)
-    except OSError as error:
-        raise write_error(directory, error) from error
     paths = [image_file(directory, image.shard.worker) for image in own]
     with contextlib.ExitStack() as files:
-
-        def write(image: Image, path: Path) -> ImageWriter:
-            return ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
-
-        # How many lines there are with directories is known when all entries are.
         writers = [
-            EntryStore(image) if image.shard.directory else write(image, path)
+            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
             for path, image in zip(paths, own, strict=True)
         ]
-        for block in blocks:
-            for part, writer in zip(block, writers, strict=True):
-                writer.append(part)
-        for path, image, writer in zip(paths, own, writers, strict=True):
-            if isinstance(writer, EntryStore):
-                packer = DirectoryPacker(writer.arrays, image.layout)
-                writer = write(dataclasses.replace(image, starts=packer.starts), path)
-                for lines in packer:
-                    writer.append(lines)
+        _fill(writers, own, blocks)
+        for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
+
+
+def _fill(stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
+    """Append all lines or entries to what holds those of each image."""
+    for block in blocks:
+        for part, image, store in zip(block, own, stores, strict=True):
+            if image.shard.directory:
+                assert isinstance(part, EntryBlock)
+                for lines in DirectoryPacker(part, image.layout):
+                    store.append(lines)
+            else:
+                store.append(part)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ __all__ = ["redeal_images", "same_lines"]
 
 
 _BLOCK_VALUES = 1 << 20
-"""Values that are dealt at once, about."""
+"""Values that are dealt at once, at most, unless a single micro-batch has more."""
 
 
 def redeal_images(
@@ -63,7 +63,7 @@ def redeal_images(
     offset, scale = join_scaling(images)
     units = np.concatenate([shard.units for shard in shards[own]])
     needed = [image for image in images if np.isin(image.shard.units, units).any()]
-    counts = _count_values(needed) if any(shard.lists_values for shard in shards[own]) else None
+    counts = _count_values(needed) if any(shard.config.sparse for shard in shards[own]) else None
     new = [
         dataclasses.replace(
             known,
@@ -74,7 +74,7 @@ def redeal_images(
             scale=shard.take(scale),
             port_lines=(),
             path=None,
-            room=int(shard.take(counts).sum()) if counts is not None and shard.lists_values else 0,
+            room=int(shard.take(counts).sum()) if counts is not None and shard.config.sparse else 0,
             starts=None,
         )
         for shard in shards[own]
@@ -103,25 +103,30 @@ def _count_values(images: Sequence[Image]) -> IntArray:
     known = images[0]
     counts = np.zeros(known.shard.total, np.int64)
     for image in images:
-        for which in _blocks(known.layout.micro_batches, _width(image)):
+        for which in _blocks(_most_values(image)):
             counts += np.bincount(_values(image, which).columns, minlength=counts.size)
     return counts
 
 
-def _blocks(micro_batches: int, width: int) -> Iterator[slice]:
-    """All micro-batches in blocks, for samples of ``width`` values."""
-    step = max(1, _BLOCK_VALUES // (BANKS * width))
-    for first in range(0, micro_batches, step):
-        yield slice(first, min(first + step, micro_batches))
+def _blocks(most: IntArray) -> Iterator[slice]:
+    """All micro-batches in blocks; micro-batch t has at most ``most[t]`` values."""
+    ends, first = np.cumsum(most), 0
+    while first < ends.size:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + _BLOCK_VALUES, "right")))
+        yield slice(first, stop)
+        first = stop
 
 
-def _width(image: Image) -> int:
-    """Values of a sample in a worker's memory, about."""
-    if image.shard.config.sparse:
-        return 1 + image.lines(2).size // image.layout.samples
-    if image.starts is not None:  # a line has some 1 in some 8 samples
-        return 1 + int(image.starts[:, -1].sum()) // image.layout.micro_batches
-    return image.shard.features
+def _most_values(image: Image) -> IntArray:
+    """How many values each micro-batch of a worker has at most: int64 (T,)."""
+    layout = image.layout
+    if layout.config.sparse:
+        return np.diff(image.lines(0).view("<i8"))
+    most = np.full(layout.micro_batches, BANKS * layout.features)
+    if image.starts is not None:  # every value has a 1 in some line
+        np.minimum(most, np.diff(image.starts).sum(axis=0) * layout.config.line_bits, out=most)
+    return most
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +138,16 @@ class _Redealt:
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         known = self.images[0]
-        total, micro_batches = known.shard.total, known.layout.micro_batches
+        total = known.shard.total
         if any(image.shard.lists_values for image in (*self.images, *self.own)):
             new = [image.shard.features for image in self.own if not image.shard.lists_values]
+            most = np.maximum(sum(map(_most_values, self.images)), BANKS * max(new, default=1))
             places = [entry_places(image) for image in self.own]
-            for which in _blocks(micro_batches, max([sum(map(_width, self.images)), *new])):
+            for which in _blocks(most):
                 values = Values.join([_values(image, which) for image in self.images])
                 yield [_pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
             return
-        for which in _blocks(micro_batches, total):
+        for which in _blocks(np.full(known.layout.micro_batches, BANKS * total)):
             q = np.empty(((which.stop - which.start) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)

@@ -1,6 +1,7 @@
 """Images with directories: the lines that the definition packs, from sparse and dense data, in memory and in files."""
 
 import dataclasses
+import itertools
 import json
 import struct
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import directories, open_image, packing, partition, prepare_images
+from p4sgd.host.image import directories, open_image, packing, partition, prepare_images, redeal
+from p4sgd.host.image.entries import Values
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
@@ -89,11 +91,14 @@ def test_lines_are_those_of_the_definition(
     check(images, q)
 
 
+@pytest.mark.parametrize("values", [1, 1 << 17])
 @pytest.mark.parametrize("block", [1, 1 << 24])
-def test_files_hold_the_same(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(directories, "_BLOCK_BYTES", block)
+def test_files_hold_the_same(tmp_path, monkeypatch, block, values):
     data, shards = make(), deal(2)
-    in_memory, in_files = prepare(data, shards), prepare(data, shards, directory=tmp_path)
+    in_memory = prepare(data, shards)
+    monkeypatch.setattr(directories, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(packing, "_BLOCK_VALUES", values)
+    in_files = prepare(data, shards, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
     for here, there in zip(in_memory, in_files, strict=True):
         for image in (there, open_image(there.path)):
@@ -148,6 +153,64 @@ def test_other_workers_get_units(before, after):
             assert np.array_equal(ours.starts, theirs.starts)
         for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
             assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize("files", [False, True], ids=["memory", "files"])
+@pytest.mark.parametrize("before", ["data", *FORMS])
+def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
+    """A block is packed when it comes, so that images in files take no memory that grows with the data."""
+    data, sizes = make(800, density=0.3), []
+    given = [] if before == "data" else prepare(data, deal(3, form=before))
+    expected = prepare(data, deal(2))
+
+    class Counted(directories.DirectoryPacker):
+        def __init__(self, block, layout):
+            sizes.append(block.keys.size)
+            super().__init__(block, layout)
+
+    monkeypatch.setattr(packing, "DirectoryPacker", Counted)
+    monkeypatch.delattr(packing, "EntryStore")
+    monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
+    monkeypatch.setattr(redeal, "_BLOCK_VALUES", 1024)
+    folder = tmp_path / "made" if files else None
+    got = (
+        redeal_images(given, deal(2), name="made", directory=folder)
+        if given
+        else prepare(data, deal(2), directory=folder)
+    )
+    assert max(sizes) <= 1024
+    assert sum(sizes) > 10 * 1024
+    for ours, theirs in zip(got, expected, strict=True):
+        assert np.array_equal(ours.starts, theirs.starts)
+        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
+            assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize("stored", [1, 8])
+@pytest.mark.parametrize(
+    ("before", "after"), [pair for pair in itertools.product(FORMS, FORMS) if set(pair) != {"lines"}]
+)
+def test_so_many_values_are_dealt_at_once(monkeypatch, before, after, stored):
+    """Also if lines are full, or if some samples have all values and others none."""
+    config, dealt = WorkerConfig(engines=2, ports=2, lanes=64), []
+    dense = np.ones((800, 200))
+    dense[300:600] = 0
+    data = Dataset(scipy.sparse.csr_array(dense), np.ones(800), "made")
+    given = prepare(data, deal(2, 200, form=before, config=config, unit=64), stored=stored)
+    join = Values.join
+
+    def counted(parts):
+        dealt.append(sum(part.rows.size for part in parts))
+        return join(parts)
+
+    monkeypatch.setattr(Values, "join", counted)
+    monkeypatch.setattr(redeal, "_BLOCK_VALUES", 8 * 8 * 201)
+    shards = deal(1, 200, form=after, config=config, unit=64)
+    (got,), (expected,) = redeal_images(given, shards, name="made"), prepare(data, shards, stored=stored)
+    for here, there in zip(got.port_lines, expected.port_lines, strict=True):
+        assert np.array_equal(here, there)
+    assert max(dealt) <= 8 * 8 * 201
+    assert sum(dealt) >= 500 * 201
 
 
 def test_room_is_for_the_lines_that_there_are(monkeypatch):
