@@ -118,7 +118,7 @@ def test_columns_that_turn_out_hot_change_no_weight(monkeypatch, more, changes):
     rng = np.random.default_rng(4)
     features = scipy.sparse.random_array((240, 300), density=0.03, rng=rng, format="csr")
     data = Dataset(features, rng.choice([-1.0, 1.0], 240), "random")
-    options = TrainingOptions(epochs=2, batch=16, learning_rate=2.0, l2=0.02, workers=2, **more)
+    options = TrainingOptions(epochs=2, batch=16, learning_rate=2.0, l2=0.02, workers=2, skip_zeros="never", **more)
     found = [
         train(data, options, EmulatedDevice(config, 2)).model.weights.tolist()
         for config in (WorkerConfig.sparse_worker(), WorkerConfig.small())
