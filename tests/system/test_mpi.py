@@ -212,8 +212,8 @@ def test_a_rank_needs_a_third_of_the_memory_at_most(tmp_path):
     """Of what one process with four workers needs, where images make most of that.
 
     Data are made, of rcv1's shape but with its samples thrice: 60,726 × 47,236, images of dense workers of 2.9 GB with
-    all lines, a quarter of them a rank's. Python and its libraries are 0.3 GB beside it, so it says nothing of smaller data: of rcv1
-    alone, 1 GB of images, a rank would have more than a third.
+    all lines, a quarter of them a rank's. Python and its libraries are 0.3 GB beside it, so it says nothing of smaller
+    data: of rcv1 alone, 1 GB of images, a rank would have more than a third.
     """
     part, path = tmp_path / "part.libsvm", tmp_path / "big.libsvm"
     write_dataset(make_dataset("rcv1"), part)
