@@ -8,19 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.image import Descriptor, entry_words, split_words
+from p4sgd.hw.spec.image import DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.sorting import sort_words
 from p4sgd.sim.sparse import Entries
 
-__all__ = ["FIRST", "LAST", "LATER", "Directories"]
+__all__ = ["Directories"]
 
-FIRST, LATER, LAST = (
-    each.encode().bit_length() - 1
-    for each in (Descriptor(0, 1, 0, False), Descriptor(0, 0, 1, False), Descriptor(0, 0, 0, True))
-)
-"""Lowest bits of the fields of a descriptor, for compiled loops; the chunk begins at bit 0."""
+_FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
 _AT_ONCE = 1 << 22
 """About as many entries are put in order at a time."""
@@ -137,8 +133,8 @@ def _word(lines: Any, line: int, number: int) -> Any:
 @_compiled(nogil=True)
 def _kept(word: int, stored: int) -> int:
     """The planes of a descriptor's lines, as bits of their places in a feature; 0 if it cannot have these."""
-    top = stored - 1 - (word >> FIRST & 7)
-    later = word >> LATER & 0x7F
+    top = stored - 1 - (word >> _FIRST & 7)
+    later = word >> _LATER & 0x7F
     kept = 1 << 7
     for plane in range(7):
         kept |= (later >> plane & 1) << 6 - plane
@@ -183,7 +179,7 @@ def _scan(lines: Any, chunks: int, stored: int, room: int, starts: Any, counts: 
                     if word:
                         return _BEHIND, micro_batch
                     continue
-                chunk, last, kept = word & 0xFFFF, word >> LAST > 0, _kept(word, stored)
+                chunk, last, kept = word & 0xFFFF, word >> _LAST > 0, _kept(word, stored)
                 if chunk <= before or chunk >= chunks or last != (chunk == chunks - 1) or word & _RESERVED:
                     return _CHUNKS, micro_batch
                 if not kept:
@@ -223,7 +219,7 @@ def _decode(lines: Any, starts: Any, engine: int, size: Any, stored: int, found:
                 while kept:
                     kept &= kept - 1
                     line += 1
-                if word >> LAST:
+                if word >> _LAST:
                     break
     return done
 

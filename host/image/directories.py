@@ -14,11 +14,12 @@ import numpy.typing as npt
 from p4sgd.host.image.file import EntryBlock
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import BANK_BITS, ImageLayout
+from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, ImageLayout
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.directories import FIRST, LAST, LATER
 
 __all__ = ["DirectoryPacker"]
+
+_FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
 _BLOCK_BYTES = 1 << 24
 """About as many bytes of lines are made at a time."""
@@ -149,7 +150,7 @@ def _describe(chunk: int, kept: int, stored: int, last: bool) -> Any:
     later = 0
     for bit in range(top):
         later |= (kept >> bit & 1) << top - 1 - bit
-    return chunk | stored - 1 - top << FIRST | later << LATER | int(last) << LAST
+    return chunk | stored - 1 - top << _FIRST | later << _LATER | int(last) << _LAST
 
 
 @_compiled(nogil=True)

@@ -25,6 +25,7 @@ on. Memory 1 has their keys, uint32: the feature's place among those of the work
 Labels and weights are as above.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,6 +40,7 @@ __all__ = [
     "BANK_BITS",
     "DESCRIPTOR_BITS",
     "DESCRIPTOR_FIELDS",
+    "DESCRIPTOR_SHIFTS",
     "LABEL_BYTES",
     "Descriptor",
     "ImageLayout",
@@ -59,10 +61,15 @@ LABEL_BYTES = 4 * BANKS
 
 
 DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}
-"""Fields of a descriptor by their bits, from the lowest on; reserved ones are 0."""
+"""Bits of each field of a descriptor, from the lowest on; reserved ones are 0."""
 
-DESCRIPTOR_BITS = 32
-"""Bits of a descriptor."""
+DESCRIPTOR_BITS = sum(DESCRIPTOR_FIELDS.values())
+"""Bits of a descriptor: 32."""
+
+DESCRIPTOR_SHIFTS = dict(
+    zip(DESCRIPTOR_FIELDS, itertools.accumulate(DESCRIPTOR_FIELDS.values(), initial=0), strict=False)
+)
+"""Lowest bit of each field."""
 
 
 class Descriptor(NamedTuple):
@@ -92,20 +99,15 @@ class Descriptor(NamedTuple):
 
     def encode(self) -> int:
         """The word that a directory has."""
-        word = place = 0
-        for name, bits in DESCRIPTOR_FIELDS.items():
-            word |= int(getattr(self, name, 0)) << place
-            place += bits
-        return word
+        return sum(int(value) << DESCRIPTOR_SHIFTS[name] for name, value in self._asdict().items())
 
     @classmethod
     def decode(cls, word: int) -> "Descriptor":
         """Undo `encode`."""
-        fields = {}
-        for name, bits in DESCRIPTOR_FIELDS.items():
-            fields[name] = word & (1 << bits) - 1
-            word >>= bits
-        return cls(fields["chunk"], fields["first"], fields["later"], bool(fields["last"]))
+        chunk, first, later, last = (
+            word >> DESCRIPTOR_SHIFTS[name] & (1 << DESCRIPTOR_FIELDS[name]) - 1 for name in cls._fields
+        )
+        return cls(chunk, first, later, bool(last))
 
 
 def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -319,6 +321,33 @@ class ImageLayout:
         """Descriptors that fit a directory line: 16 at 64 lanes."""
         return self.config.line_bits // DESCRIPTOR_BITS
 
+    def descriptors(self, q: IntArray) -> list[list[list[Descriptor]]]:
+        """What is listed of each engine's micro-batches; without directories all planes of all chunks.
+
+        Parameters
+        ----------
+        q
+            As `pack_lines` takes it.
+        """
+        return self._list(self._whole_lines(q))
+
+    def _whole_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
+        """Lines of each engine, whose parts of all ports are together: uint8 (engines, T, C, S, lanes)."""
+        parts = self.pack_lines(q).reshape(self.config.engines, self.config.ports, *self.lines_shape)
+        return np.moveaxis(parts, 1, 4).reshape(self.config.engines, *self.lines_shape[:3], -1)
+
+    def _list(self, whole: npt.NDArray[np.uint8]) -> list[list[list[Descriptor]]]:
+        """`descriptors` of `_whole_lines`."""
+        ones = np.asarray(whole.any(axis=-1)) if self.directory else np.ones(whole.shape[:-1], np.bool_)
+        listed, kept = np.asarray(ones.any(axis=-1)), kept_planes(ones)
+        listed[..., -1] = True
+        found: list[list[list[Descriptor]]] = [[[] for _ in range(self.micro_batches)] for _ in range(len(whole))]
+        for engine, micro_batch, chunk in np.argwhere(listed).tolist():
+            first, *others = np.flatnonzero(kept[engine, micro_batch, chunk]).tolist()
+            later = sum(1 << plane - first - 1 for plane in others)
+            found[engine][micro_batch].append(Descriptor(chunk, first, later, chunk == self.chunks - 1))
+        return found
+
     def pack_directories(self, q: IntArray) -> tuple[list[npt.NDArray[np.uint8]], IntArray]:
         """The memories of an image with directories: the definition, not a fast implementation.
 
@@ -332,29 +361,20 @@ class ImageLayout:
         For each memory port of each engine uint8 (lines, 8/ports, lanes/8); and the lines of an engine before each
         micro-batch, those of directories included: int64 (engines, T + 1), which ends with all lines.
         """
-        ports = self.config.ports
-        parts = self.pack_lines(q).reshape(self.config.engines, ports, *self.lines_shape)
-        whole = np.moveaxis(parts, 1, 4).reshape(self.config.engines, *self.lines_shape[:3], -1)
-        ones = whole.any(axis=-1)
-        listed: npt.NDArray[np.bool_] = np.asarray(ones.any(axis=-1))
-        kept = kept_planes(np.asarray(ones))
-        listed[:, :, -1] = True
+        ports, whole = self.config.ports, self._whole_lines(q)
         memories: list[npt.NDArray[np.uint8]] = []
         starts = np.zeros((self.config.engines, self.micro_batches + 1), np.int64)
-        for engine, counts in enumerate(starts):
+        for engine, listed in enumerate(self._list(whole)):
             lines: list[npt.NDArray[np.uint8]] = []
-            for micro_batch in range(self.micro_batches):
-                chunks = np.flatnonzero(listed[engine, micro_batch]).tolist()
-                for group in range(0, len(chunks), self.line_descriptors):
+            for micro_batch, descriptors in enumerate(listed):
+                for group in range(0, len(descriptors), self.line_descriptors):
+                    own = descriptors[group : group + self.line_descriptors]
                     words = np.zeros(self.line_descriptors, "<u4")
-                    following: list[npt.NDArray[np.uint8]] = []
-                    for place, chunk in enumerate(chunks[group : group + self.line_descriptors]):
-                        planes = np.flatnonzero(kept[engine, micro_batch, chunk]).tolist()
-                        later = sum(1 << plane - planes[0] - 1 for plane in planes[1:])
-                        words[place] = Descriptor(chunk, planes[0], later, chunk == self.chunks - 1).encode()
-                        following += list(whole[engine, micro_batch, chunk, planes])
-                    lines += [words.view(np.uint8), *following]
-                counts[micro_batch + 1] = len(lines)
+                    words[: len(own)] = [each.encode() for each in own]
+                    lines.append(words.view(np.uint8))
+                    for each in own:
+                        lines += list(whole[engine, micro_batch, each.chunk, each.planes])
+                starts[engine, micro_batch + 1] = len(lines)
             memories += list(np.stack(lines).reshape(len(lines), ports, -1, self.config.lanes // 8).swapaxes(0, 1))
         return memories, starts
 

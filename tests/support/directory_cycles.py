@@ -12,7 +12,7 @@ import numpy as np
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout, kept_planes
+from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout
 from p4sgd.hw.spec.timing import UPDATE_SPACING, backward_cycles, chaining_cycles, forward_cycles
 
 __all__ = ["BackwardPass", "Listed", "Schedule", "listed_chunks", "schedule"]
@@ -25,11 +25,7 @@ _LONG_AGO = -(1 << 40)
 
 def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int, int]]]]:
     """What directories list of each engine's micro-batches: S-bit features (samples, features)."""
-    lines = layout.pack_lines(q).reshape(layout.config.engines, layout.config.ports, *layout.lines_shape[:3], -1)
-    ones = lines.any(axis=(1, 5))
-    counts = np.where(ones.any(axis=-1), kept_planes(ones).sum(axis=-1), 0)
-    counts[..., -1] = np.maximum(counts[..., -1], 1)
-    return [[[(c, n) for c, n in enumerate(each) if n] for each in engine] for engine in counts.tolist()]
+    return [[[(each.chunk, len(each.planes)) for each in own] for own in engine] for engine in layout.descriptors(q)]
 
 
 class BackwardPass:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import Descriptor, ImageLayout
+from p4sgd.hw.spec.image import ImageLayout
 
 __all__ = ["Line", "engine_config", "line_sequence", "make_sparse", "pack_kept"]
 
@@ -57,48 +57,28 @@ def make_sparse(rng: np.random.Generator, q: IntArray, lanes: int) -> IntArray:
 def line_sequence(layout: ImageLayout, q: IntArray) -> list[Line]:
     """All lines of the only engine, which has one port."""
     assert layout.config.engines == layout.config.ports == 1
-    if layout.directory:
-        memory = layout.pack_directories(q)[0][0]
-    else:
-        memory = layout.pack_lines(q)[0]
-    parts = memory.reshape(-1, layout.config.line_bytes)
-    words = (int.from_bytes(part.tobytes(), "little") for part in parts)
+    memory = layout.memories(q)[0].reshape(-1, layout.config.line_bytes)
+    words = (int.from_bytes(line.tobytes(), "little") for line in memory)
     found: list[Line] = []
-    every = [Descriptor(c, 0, (1 << layout.stored - 1) - 1, c == layout.chunks - 1) for c in range(layout.chunks)]
-    for micro_batch in range(layout.micro_batches):
-        before, ended = -1, False
-        while not ended:
-            descriptors = every
-            if layout.directory:
-                directory = next(words)
-                found.append(Line(directory, micro_batch, None))
-                listed = (Descriptor.decode(directory >> 32 * at & 0xFFFFFFFF) for at in range(layout.line_descriptors))
-                descriptors = []
-                for descriptor in listed:
-                    descriptors.append(descriptor)
-                    if descriptor.last:
-                        break
-            for chunk, first, later, last in descriptors:
-                planes = Descriptor(chunk, first, later, last).planes
-                for place, plane in enumerate(planes):
-                    found.append(
-                        Line(
-                            next(words),
-                            micro_batch,
-                            {
-                                "chunk": chunk,
-                                "first_plane": int(place == 0),
-                                "last_plane": int(plane == planes[-1]),
-                                "top": int(plane == 0),
-                                "skips": int(place > 0 and plane - planes[place - 1] == 2),
-                                "first_chunk": int(before < 0),
-                                "last_chunk": int(last),
-                            },
-                            plane,
-                            chunk - before - 1 if place == 0 else 0,
-                        )
-                    )
-                before, ended = chunk, last
+    for micro_batch, descriptors in enumerate(layout.descriptors(q)[0]):
+        expected = 0
+        for number, descriptor in enumerate(descriptors):
+            if layout.directory and number % layout.line_descriptors == 0:
+                found.append(Line(next(words), micro_batch, None))
+            chunk, planes = descriptor.chunk, descriptor.planes
+            for before, plane in zip([None, *planes], planes, strict=False):
+                place = {
+                    "chunk": chunk,
+                    "first_plane": int(before is None),
+                    "last_plane": int(plane == planes[-1]),
+                    "top": int(plane == 0),
+                    "skips": int(before is not None and plane - before == 2),
+                    "first_chunk": int(number == 0),
+                    "last_chunk": int(descriptor.last),
+                }
+                absent = chunk - expected if before is None else 0
+                found.append(Line(next(words), micro_batch, place, plane, absent))
+            expected = chunk + 1
     assert next(words, None) is None
     return found
 
