@@ -51,8 +51,8 @@ class DirectoryPacker:
         sizes = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
         self._size = *sizes, layout.line_descriptors
         self.starts: IntArray = np.zeros((config.engines, block.counts.size + 1), np.int64)
-        nothing = np.empty((0, config.port_bytes), np.uint8)
-        _pack(*self._entries, self._size, self.starts, nothing, nothing)
+        nothing = np.empty((config.ports, 0, config.port_bytes), np.uint8)
+        _pack(*self._entries, self._size, self.starts, nothing, nothing.view("<u4"))
 
     def __iter__(self) -> Iterator[tuple[npt.NDArray[np.uint8], ...]]:
         micro_batches = self.starts.shape[1] - 1
@@ -64,25 +64,25 @@ class DirectoryPacker:
         config, edges = self._layout.config, slice(first, stop + 1)
         starts = self.starts[:, edges] - self.starts[:, first : first + 1]
         begins = np.append(0, np.cumsum(starts[:, -1]))
-        ports = [np.zeros((begins[-1], config.port_bytes), np.uint8) for _ in range(config.ports)]
-        low, high = ports[0], (ports[1] if config.ports > 1 else np.empty((begins[-1], 0), np.uint8))
+        lines = np.zeros((config.ports, begins[-1], config.port_bytes), np.uint8)
         offsets, keys, values = self._entries
-        _pack(offsets[edges], keys, values, self._size, starts + begins[:-1, np.newaxis], low, high)
+        _pack(offsets[edges], keys, values, self._size, starts + begins[:-1, np.newaxis], lines, lines.view("<u4"))
         shape = -1, BANKS // config.ports, config.lanes // 8
         spans = [slice(*span) for span in itertools.pairwise(begins.tolist())]
-        return tuple(port[span].reshape(shape) for span in spans for port in ports)
+        return tuple(port[span].reshape(shape) for span in spans for port in lines)
 
 
 _compiled = functools.partial(compiled, "the packing of images with directories")
 
 
 @_compiled(nogil=True)
-def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, low: Any, high: Any) -> None:
-    """Write the lines of some micro-batches to arrays of zeros, and their numbers to ``starts``.
+def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, lines: Any, words: Any) -> None:
+    """Write the lines of some micro-batches to zeros, (ports, lines, bytes), and their numbers to ``starts``.
 
-    The lines of engine e are from ``starts[e, 0]`` on. If there is no room for lines, they are only counted.
+    The lines of engine e are from ``starts[e, 0]`` on. If there is no room for lines, they are only counted. ``words``
+    are the same lines as descriptors.
     """
-    engines, lanes, unit_chunks, chunks, stored, descriptors = size
+    engines, lanes, unit_chunks, chunks, stored, _ = size
     line, directory = starts[:, 0].copy(), np.empty(engines, np.int64)
     listed, before = np.empty(engines, np.int64), np.empty(engines, np.int64)
     for micro_batch in range(offsets.size - 1):
@@ -97,29 +97,36 @@ def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, low: Any
             number, chunk = group // unit_chunks, group % unit_chunks
             engine, chunk = number % engines, number // engines * unit_chunks + chunk
             kept = _kept(ones, stored)
-            if listed[engine] % descriptors == 0:
-                directory[engine] = line[engine]
-                line[engine] += 1
-            if low.size:
-                word = _describe(chunk, kept, stored, chunk == chunks - 1)
-                _put_word(low, high, directory[engine], listed[engine] % descriptors, word)
+            begin = _list_chunk(engine, chunk, kept, size, line, directory, listed, words)
+            if lines.size:
                 for each in range(first, entry):
                     place = np.int64(keys[each])
                     bit = (place & BANKS - 1) * lanes + (place >> BANK_BITS) % lanes
-                    _put_value(low, high, line[engine], kept, bit, np.int64(values[each]))
-            listed[engine] += 1
+                    _put_value(lines, begin, kept, bit, np.int64(values[each]))
             before[engine] = chunk
-            line[engine] += _count(kept)
         for engine in range(engines):
             if before[engine] < chunks - 1:  # of a last chunk without a 1 there is a line of zeros
-                if listed[engine] % descriptors == 0:
-                    directory[engine] = line[engine]
-                    line[engine] += 1
-                if low.size:
-                    word = _describe(chunks - 1, 1, stored, True)
-                    _put_word(low, high, directory[engine], listed[engine] % descriptors, word)
-                line[engine] += 1
+                _list_chunk(engine, chunks - 1, 1, size, line, directory, listed, words)
             starts[engine, micro_batch + 1] = line[engine]
+
+
+@_compiled(nogil=True)
+def _list_chunk(
+    engine: int, chunk: int, kept: int, size: Any, line: Any, directory: Any, listed: Any, words: Any
+) -> Any:
+    """List a chunk of an engine's micro-batch, in a new directory where one begins; returns its first line."""
+    _, _, _, chunks, stored, descriptors = size
+    number = listed[engine] % descriptors
+    if number == 0:
+        directory[engine] = line[engine]
+        line[engine] += 1
+    if words.size:
+        port, place = divmod(number, words.shape[2])
+        words[port, directory[engine], place] = _describe(chunk, kept, stored, chunk == chunks - 1)
+    begin = line[engine]
+    line[engine] += _count(kept)
+    listed[engine] += 1
+    return begin
 
 
 @_compiled(nogil=True)
@@ -154,24 +161,11 @@ def _describe(chunk: int, kept: int, stored: int, last: bool) -> Any:
 
 
 @_compiled(nogil=True)
-def _put_word(low: Any, high: Any, line: int, number: int, word: int) -> None:
-    for place in range(4):
-        byte = 4 * number + place
-        if byte < low.shape[1]:
-            low[line, byte] = word >> 8 * place & 0xFF
-        else:
-            high[line, byte - low.shape[1]] = word >> 8 * place & 0xFF
-
-
-@_compiled(nogil=True)
-def _put_value(low: Any, high: Any, line: int, kept: int, bit: int, value: int) -> None:
+def _put_value(lines: Any, line: int, kept: int, bit: int, value: int) -> None:
     """Set a bit in each line of the chunk, which begins at ``line``, whose plane has a 1 in this value."""
-    byte, mask = bit >> 3, 1 << (bit & 7)
+    port, byte = divmod(bit >> 3, lines.shape[2])
     for plane in range(7, -1, -1):
         if kept >> plane & 1:
             if value >> plane & 1:
-                if byte < low.shape[1]:
-                    low[line, byte] |= mask
-                else:
-                    high[line, byte - low.shape[1]] |= mask
+                lines[port, line, byte] |= 1 << (bit & 7)
             line += 1
