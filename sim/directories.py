@@ -1,6 +1,7 @@
 """Lines with directories (:mod:`p4sgd.hw.spec.image`), from which the features that are not 0 are decoded."""
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.sorting import sort_words
 from p4sgd.sim.sparse import Entries
 
-__all__ = ["Directories"]
+__all__ = ["Directories", "blocks_of"]
 
 _FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
@@ -78,19 +80,27 @@ class Directories:
                 raise ValueError(f"engine {engine}, micro-batch {where}: {_PROBLEMS[problem]}: write the image again")
             if starts[engine, -1] != own[0].shape[0]:
                 raise ValueError(f"engine {engine} has more lines than its directories tell of: write the image again")
-        ends, size = np.cumsum(counts), (engines, lanes, self.unit // lanes)
-        blocks, first = [(counts[:0], np.empty(0, np.uint32), np.empty(0, np.uint8))], 0
-        while first < self.micro_batches:
-            before = int(ends[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(ends, before + _AT_ONCE, "right")))
-            count, done = int(ends[stop - 1]) - before, 0
+        size, blocks = (engines, lanes, self.unit // lanes), []
+        for which in blocks_of(counts, _AT_ONCE):
+            count, done = int(counts[which].sum()), 0
             found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
             for engine, own in enumerate(lines):
-                done = _decode(own, starts[engine, first : stop + 1], engine, size, self.form.stored, found, done)
-            blocks.append(split_words(sort_words(entry_words(*found)), stop - first))
-            first = stop
-        _, keys, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
-        return Entries(np.append(0, ends), keys, values, self.form, self.unit, (engines, self.chunks * lanes))
+                edges = starts[engine, which.start : which.stop + 1]
+                done = _decode(own, edges, engine, size, self.form.stored, found, done)
+            blocks.append(split_words(sort_words(entry_words(*found)), edges.size - 1))
+        counts, keys, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        entries = np.append(0, np.cumsum(counts)), keys, values
+        return Entries(*entries, self.form, self.unit, (engines, self.chunks * lanes))
+
+
+def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
+    """Consecutive micro-batches, of which each has so many entries: blocks of at most ``most`` entries, or of one."""
+    ends, first = np.cumsum(counts), 0
+    while first < ends.size:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, "right")))
+        yield slice(first, stop)
+        first = stop
 
 
 def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
@@ -155,10 +165,18 @@ def _ones(own: Any, line: int, count: int) -> int:
         seen = 0
         for each in range(line, line + count):
             seen |= own[each, byte]
-        while seen:
-            seen &= seen - 1
-            total += 1
+        total += _count(seen)
     return total
+
+
+@_compiled(nogil=True)
+def _count(bits: int) -> int:
+    """How many bits are 1."""
+    count = 0
+    while bits:
+        bits &= bits - 1
+        count += 1
+    return count
 
 
 @_compiled(nogil=True)
@@ -184,10 +202,7 @@ def _scan(lines: Any, chunks: int, stored: int, room: int, starts: Any, counts: 
                     return _CHUNKS, micro_batch
                 if not kept:
                     return _PLANES, micro_batch
-                before, count = chunk, 0
-                while kept:
-                    kept &= kept - 1
-                    count += 1
+                before, count = chunk, _count(kept)
                 if line + count > low.shape[0]:
                     return _ENDS, micro_batch
                 counts[micro_batch] += _ones(low, line, count) + _ones(high, line, count)
@@ -216,9 +231,7 @@ def _decode(lines: Any, starts: Any, engine: int, size: Any, stored: int, found:
                 begin = BANKS * micro_batch, (unit * unit_chunks + chunk % unit_chunks) * lanes
                 done = _add(low, 0, line, kept, lanes, begin, found, done)
                 done = _add(high, low.shape[1], line, kept, lanes, begin, found, done)
-                while kept:
-                    kept &= kept - 1
-                    line += 1
+                line += _count(kept)
                 if word >> _LAST:
                     break
     return done

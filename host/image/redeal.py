@@ -14,6 +14,7 @@ from p4sgd.host.image.file import EntryBlock, Image, Shard, join_scaling
 from p4sgd.host.image.packing import pack_lines, store_images, unpack_lines
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.sim.directories import blocks_of
 
 __all__ = ["redeal_images", "same_lines"]
 
@@ -103,19 +104,9 @@ def _count_values(images: Sequence[Image]) -> IntArray:
     known = images[0]
     counts = np.zeros(known.shard.total, np.int64)
     for image in images:
-        for which in _blocks(_most_values(image)):
+        for which in blocks_of(_most_values(image), _BLOCK_VALUES):
             counts += np.bincount(_values(image, which).columns, minlength=counts.size)
     return counts
-
-
-def _blocks(most: IntArray) -> Iterator[slice]:
-    """All micro-batches in blocks; micro-batch t has at most ``most[t]`` values."""
-    ends, first = np.cumsum(most), 0
-    while first < ends.size:
-        before = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + _BLOCK_VALUES, "right")))
-        yield slice(first, stop)
-        first = stop
 
 
 def _most_values(image: Image) -> IntArray:
@@ -143,11 +134,11 @@ class _Redealt:
             new = [image.shard.features for image in self.own if not image.shard.lists_values]
             most = np.maximum(sum(map(_most_values, self.images)), BANKS * max(new, default=1))
             places = [entry_places(image) for image in self.own]
-            for which in _blocks(most):
+            for which in blocks_of(most, _BLOCK_VALUES):
                 values = Values.join([_values(image, which) for image in self.images])
                 yield [_pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
             return
-        for which in _blocks(np.full(known.layout.micro_batches, BANKS * total)):
+        for which in blocks_of(np.full(known.layout.micro_batches, BANKS * total), _BLOCK_VALUES):
             q = np.empty(((which.stop - which.start) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)
