@@ -122,7 +122,6 @@ class NetworkedWorker(EmulatedWorker):
         self._busy = 0  # cycles of computing, since power-up
         self._sent = self._resent = self._received = 0
         self._before = self._counts()  # counters when the run began
-        self._configure()
 
     # -- for the owner -------------------------------------------------------------------------------------------
 
@@ -136,10 +135,10 @@ class NetworkedWorker(EmulatedWorker):
         """
         super().write_register(offset, word)
         if offset == spec.PROBE.offset:
+            self._configure()
             question = spec.PROBE.decode(word)
             destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
             self._send_probe(question["slot"], question["number"], destination)
-        self._configure()
 
     def receive(self, frame: bytes) -> None:
         """Process a frame of any length."""
@@ -179,6 +178,7 @@ class NetworkedWorker(EmulatedWorker):
     # -- a run ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._configure()
         merged = self.registers.get(spec.MERGE)
         try:
             if merged > self._most:
@@ -296,7 +296,6 @@ class NetworkedWorker(EmulatedWorker):
         if register is spec.CTRL:
             self._start()
         elif register is spec.JOIN and self.idle:
-            self.index = self._endpoint.shard
             self._endpoint.join(value)
             self._show(spec.GIVEN_UP, slot=0, partial=0, round=0, given_up=0)
         elif register is spec.ABORT and not self.idle:
@@ -306,14 +305,14 @@ class NetworkedWorker(EmulatedWorker):
             self._show_counters()
 
     def _configure(self) -> None:
-        """Copy settings from the registers to the endpoint; they may change the time of the next resend."""
+        """Copy settings from the registers to the endpoint, before a run or a probe: they change only between runs."""
         get, endpoint = self.registers.get, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
+        self.index = endpoint.shard
         endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
         endpoint.key = self._get_pair(spec.JOB_KEY) if get(spec.MERGE) else None
         endpoint.resend_after = get(spec.RESEND_CYCLES)
         endpoint.resends, endpoint.doublings = get(spec.RESEND, "limit"), get(spec.RESEND, "doublings")
-        self._resend_at = endpoint.next_resend()
 
     def _counts(self) -> Counter[str]:
         """Counters since power-up, by the names of `COUNTERS` and `KEYED_COUNTERS` in `p4sgd.hw.spec.registers`."""

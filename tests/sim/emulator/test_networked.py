@@ -359,6 +359,23 @@ def test_a_probe_asks_and_its_answer_is_shown():
     assert 20 <= clients[1].read(registers.ECHO_CYCLES)["value"] <= 60, "two ways of 10 cycles, in steps of the host"
 
 
+def test_settings_written_after_joining_are_those_of_the_next_probe_and_run():
+    job = random_job(TINY, 1, seed=0)
+    cluster = PacketCluster([TINY])
+    clients = configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=1 << 20)
+    clients[0].write_pair(registers.PEER_MAC, MAC + 1)
+    sent = []
+    cluster._send = lambda index, frame: sent.append(Packet.from_bytes(frame))
+    clients[0].write(registers.PROBE, slot=0, number=1, broadcast=0)
+    assert [(packet.type, packet.destination) for packet in sent] == [(PacketType.PROBE, MAC + 1)]
+    clients[0].write(registers.RESEND_CYCLES, value=50)
+    start(clients, job)
+    for _ in range(2):  # the first packets are sent in the first turn
+        cluster.run(60)
+    clients[0].write(registers.SNAPSHOT, take=1)
+    assert clients[0].read_counters(registers.COUNTERS)["PACKETS_RESENT"] > 0
+
+
 def test_an_answer_to_an_earlier_probe_is_none_to_the_last():
     cluster = PacketCluster([TINY] * 1)
     (client,) = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC)
