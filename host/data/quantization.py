@@ -39,9 +39,11 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArr
 
     Returns
     -------
-    int32 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
-    signed single plane lacks +1.
+    int32 of the same shape, a view of one number if ``a`` is. For a in the nominal range q / steps differs from a by at
+    most half a step, except where a signed single plane lacks +1.
     """
+    if a.strides == (0,):  # of millions of columns
+        return np.broadcast_to(quantize(a[:1].copy(), stored, signed), a.shape)
     low, high = levels(stored, signed)
     scaled = a * steps(stored, signed)
     scaled += 0.5

@@ -122,6 +122,9 @@ _KEPT_LEVELS = 8
 _KEPT_PART = 0.95
 """Part of the values that are not 0 whose columns must keep that many levels, for `auto` to choose raw values."""
 
+_BLOCK_COLUMNS = 1 << 16
+"""Columns that are looked at at once, where there may be millions."""
+
 _NAMED = 5
 """Most columns that a remark names."""
 
@@ -313,9 +316,10 @@ class Scaling:
 
     @property
     def zero(self) -> npt.NDArray[np.float64]:
-        """The scaled value of a raw 0 in each column: float64 (features,)."""
-        zeros = np.zeros_like(self.offset)
-        return scaled(zeros, self.offset, self.scale) if self.offset.any() else zeros
+        """The scaled value of a raw 0 in each column: float64 (features,), a view of one number if they are all 0."""
+        if not self.offset.any():
+            return np.broadcast_to(0.0, self.offset.shape)
+        return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
 def _narrow(counts: IntArray, samples: int) -> HeatArray:
@@ -329,7 +333,8 @@ def _statistics(features: Features, communicator: Communicator, *, whitened: boo
     # One after the other, because there may be millions of columns.
     low = communicator.all_min(low)
     np.negative(high, out=high)
-    high = -communicator.all_min(high)
+    high = communicator.all_min(high)
+    np.negative(high, out=high)
     stored = features.size if isinstance(features, np.ndarray) else features.nnz
     samples, stored = map(int, communicator.all_sum(np.array((features.shape[0], stored), np.int64)))
     nonzero = communicator.all_sum(nonzero)
@@ -453,11 +458,13 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     """What ``auto`` is for these data, and why."""
     if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
-        levels = statistics.magnitude
-        levels *= scale
-        levels *= steps(planes, signed)
-        part = float(statistics.nonzero.sum(where=levels >= _KEPT_LEVELS) / max(1, statistics.nonzero.sum()))
-        if part >= _KEPT_PART:
+        kept = 0
+        for first in range(0, scale.size, _BLOCK_COLUMNS):
+            block = slice(first, first + _BLOCK_COLUMNS)
+            magnitude = np.maximum(-statistics.low[block], statistics.high[block])
+            enough = magnitude * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
+            kept += int(statistics.nonzero[block].sum(where=enough))
+        if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
             return "none", "the data are sparse, with values of comparable size"
         return "maxabs", "the data are sparse, with values of different sizes"
     _, deviation, two = statistics.moments()

@@ -3,7 +3,7 @@
 A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -414,6 +414,8 @@ def prepare(
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
     integers, importances = broadcast(data.communicator, coded)
+    first = slice(sampled(data.samples, data.feature_count))
+    squares = data.gather(square_norms(data.local_features(first), scaling), first)  # before images take memory
     images = prepare_images(
         data,
         integers,
@@ -425,8 +427,6 @@ def prepare(
         sample_ranks=sample_ranks,
         importances=importances,
     )
-    first = slice(sampled(data.samples, data.feature_count))
-    squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset, mixing = hardware_values(scaling, options)
     means = None
     if not (options.bias and start.refit) or validation is not None or test:
@@ -594,22 +594,32 @@ def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray
     """
     squares = np.empty(features.shape[0])
     step = max(1, _BLOCK_VALUES // features.shape[1])
-    for first in range(0, squares.size, step):
-        # The order of a sum depends on that of the values in memory.
-        scaled = np.ascontiguousarray(_scaled(features[first : first + step], scaling))
-        np.clip(scaled, -float(scaling.signed), 1.0, out=scaled)
+    for first, scaled in zip(range(0, squares.size, step), _scaled(features, scaling, step), strict=True):
         squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
     return squares
 
 
-def _scaled(rows: Features, scaling: Scaling | Whitening) -> npt.NDArray[np.float64]:
-    """Scaled samples, (rows, features); of sparse ones only stored values are scaled."""
-    if isinstance(rows, np.ndarray) or isinstance(scaling, Whitening):
-        return scaling.apply(rows)
-    found = np.empty(rows.shape)
-    found[:] = scaling.zero
-    found[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = scaling.apply_stored(rows)
-    return found
+def _scaled(features: Features, scaling: Scaling | Whitening, step: int) -> Iterator[npt.NDArray[np.float64]]:
+    """Scaled samples, (step, features), clamped as in training; of sparse ones only stored values are scaled."""
+
+    def clip(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.clip(values, -float(scaling.signed), 1.0, out=values)
+
+    parts = (features[first : first + step] for first in range(0, features.shape[0], step))
+    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+        for part in parts:  # the order of a sum depends on that of the values in memory
+            yield clip(np.ascontiguousarray(scaling.apply(part)))
+        return
+    # One array for all, because a single sample may have millions of features.
+    dense = np.empty((min(step, features.shape[0]), features.shape[1]))
+    dense[:] = scaling.zero
+    clip(dense)
+    for part in parts:
+        places = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
+        zeros = dense[places]
+        dense[places] = clip(scaling.apply_stored(part))
+        yield dense[: part.shape[0]]
+        dense[places] = zeros
 
 
 def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
@@ -633,7 +643,7 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
         for first in range(0, samples, step):
             sums += integers(scaling.apply(features[first : first + step])).sum(axis=0)
         return sums
-    zero = integers(scaling.zero)
+    zero = integers(scaling.zero.copy())
     step = max(1, _BLOCK_VALUES * samples // max(1, features.nnz))
     for first in range(0, samples, step):
         part = features[first : first + step]
