@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.labels import LabelCoding, RawLabels
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import Order, shuffle, split
+from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import is_sparse
