@@ -53,7 +53,7 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Have KeyboardInterrupt, by Ctrl-C or SIGTERM, wait until the end, or that of another use within.
+    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, to the end; of uses within each other, to that of the innermost.
 
     LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
     become another error.
