@@ -108,27 +108,34 @@ class LabelCoding:
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
+        if task is Task.CLASSIFICATION:
+            return cls._fit_classes(data, positive, whole)
+        if positive is not None:
+            raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
+        return cls._fit_numbers(task, data)
+
+    @classmethod
+    def _fit_numbers(cls, task: Task, data: Labelled) -> Self:
+        if data.label_names:
+            raise UserError(
+                f"{data.name}: the labels are texts ({listed(data.label_names, _SHOWN)}), regression needs numbers: "
+                f"choose --loss logistic or --loss hinge"
+            )
+        _check_range(task, data.name, data.labels)
+        labels, weights = _that_count(data.labels, relative(data.sample_weights, data.name))
+        if task is not Task.REGRESSION:
+            return cls(task, scale=_mean_scale(task, data.name, labels, weights))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = average(labels, weights)
+            scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
+        if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
+            largest = np.abs(labels).max()
+            raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
+        return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
+
+    @classmethod
+    def _fit_classes(cls, data: Labelled, positive: str | float | None, whole: "LabelCoding | None") -> Self:
         labels, names = data.labels, data.label_names
-        if task is not Task.CLASSIFICATION:
-            if positive is not None:
-                raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
-            if names:
-                raise UserError(
-                    f"{data.name}: the labels are texts ({listed(names, _SHOWN)}), regression needs numbers: "
-                    f"choose --loss logistic or --loss hinge"
-                )
-            _check_range(task, data.name, labels)
-            if task is not Task.REGRESSION:
-                counted = _that_count(labels, relative(data.sample_weights, data.name))
-                return cls(task, scale=_mean_scale(task, data.name, *counted))
-            labels, weights = _that_count(labels, relative(data.sample_weights, data.name))
-            with np.errstate(over="ignore", invalid="ignore"):
-                mean = average(labels, weights)
-                scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
-            if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
-                largest = np.abs(labels).max()
-                raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
-            return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
         found = np.unique(labels)
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
@@ -142,7 +149,7 @@ class LabelCoding:
             chosen = find_label(positive, names)
             if chosen is None or chosen not in found:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
-            return cls(task, (0.0, 1.0), chosen, names)
+            return cls(Task.CLASSIFICATION, (0.0, 1.0), chosen, names)
         if found.size > 2 and not names:
             many = found.size > _MANY_CLASSES and labels.size < _FEW_SAMPLES * found.size
             if many or (found != np.floor(found)).any():
@@ -156,7 +163,7 @@ class LabelCoding:
             raise UserError(
                 f"{data.name}: all samples of class {lost} are held out, none is left to train on: hold out fewer"
             )
-        return cls(task, tuple(map(float, found)), None, names)
+        return cls(Task.CLASSIFICATION, tuple(map(float, found)), None, names)
 
     @property
     def _several(self) -> bool:
