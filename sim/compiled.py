@@ -18,6 +18,8 @@ from typing import Any
 import numba
 from numba.core import caching, event
 
+from p4sgd.hw import spec
+
 __all__ = ["compiled"]
 
 _remark = functools.cache(logging.getLogger(__name__).info)
@@ -53,7 +55,7 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Have KeyboardInterrupt, by Ctrl-C or SIGTERM, wait until the end, or that of another use within.
+    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, to the end; of uses within each other, to that of the innermost.
 
     LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
     become another error.
@@ -80,11 +82,15 @@ _arrived: list[int] = []
 """Signals that wait."""
 
 
+_SPEC = Path(spec.__path__[0])
+
+
 class _Cache(caching.FunctionCache):
     """Numba's cache, which does without a file that it cannot read or write, as on a full disk.
 
-    What was compiled counts until any module beside the function's changes, because it may call functions of that one.
-    Numba itself looks at the function's module only.
+    What was compiled counts until any module beside the function's changes, because it may call functions of that one,
+    or any of `p4sgd.hw.spec`, whose numbers are constants of compiled code. Numba itself looks at the function's module
+    only.
     """
 
     def __init__(self, function: Any) -> None:
@@ -92,7 +98,11 @@ class _Cache(caching.FunctionCache):
         self._cache_file = caching.IndexDataCacheFile(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
-            source_stamp=(self._impl.locator.get_source_stamp(), _modules(Path(inspect.getfile(function)).parent)),
+            source_stamp=(
+                self._impl.locator.get_source_stamp(),
+                _modules(Path(inspect.getfile(function)).parent),
+                _modules(_SPEC),
+            ),
         )
 
     def load_overload(self, signature: Any, target: Any) -> Any:

@@ -32,10 +32,10 @@ _LEAST = 1 << 12
 
 
 def shared_features(sources: Sequence[Source]) -> Features:
-    """The features of these workers, which all have sources of a kind; those that someone still has, if any.
+    """The features of workers whose sources are of one kind.
 
-    So lines are decoded, and entries checked and merged, only once. Lines of which most features are 0 become entries,
-    and so do all lines with directories.
+    As long as somebody has those of the same sources, it is the same object: so lines are decoded, and entries checked
+    and merged, only once. Lines of which most features are 0 become entries, and so do all lines with directories.
 
     Raises
     ------

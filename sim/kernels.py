@@ -54,7 +54,6 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
-BoolArray = npt.NDArray[np.bool_]
 
 # Constants for the compiler, from the formats.
 _MARGIN_LOW, _MARGIN_HIGH = MARGIN.minimum, MARGIN.maximum

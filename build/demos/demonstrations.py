@@ -25,7 +25,6 @@ __all__ = [
     "Demonstration",
     "Heartbeat",
     "HeartbeatDemonstration",
-    "demonstration_files",
     "generate",
 ]
 
@@ -136,7 +135,7 @@ DEMONSTRATIONS = {
 """Demonstrations, by the name on the command line."""
 
 
-def demonstration_files(name: str, command: str) -> dict[str, str]:
+def _demonstration_files(name: str, command: str) -> dict[str, str]:
     """All files by name; the same name gives the same bytes.
 
     Parameters
@@ -178,4 +177,4 @@ def generate(name: str, folder: Path) -> list[Path]:
     """
     check_folder(folder)  # before the work
     command = f"p4sgd build demo {name} --out DIR"
-    return write_folder(folder, command, demonstration_files(name, command), {"demonstration": name})
+    return write_folder(folder, command, _demonstration_files(name, command), {"demonstration": name})

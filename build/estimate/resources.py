@@ -16,7 +16,7 @@ from p4sgd.build.generate.devices import Device
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
 
-__all__ = ["PRIMITIVES", "Part", "Resources", "Unit", "count_parts", "measure", "total"]
+__all__ = ["Part", "Resources", "Unit", "count_parts", "measure", "total"]
 
 
 class Resources(NamedTuple):
@@ -56,7 +56,7 @@ _LUT = Resources(lut=1)
 _FF = Resources(ff=1)
 _NOTHING = Resources()
 
-PRIMITIVES = {
+_PRIMITIVES = {
     **{f"LUT{inputs}": _LUT for inputs in range(1, 7)},
     "LUT6_2": _LUT,
     **dict.fromkeys(FLIP_FLOPS, _FF),
@@ -130,7 +130,7 @@ def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
     parts: dict[str, Part] = {}
     own = Part("(own)", 1, _NOTHING)
     for cell in netlist.modules[netlist.top].cells:
-        if cell.type in PRIMITIVES:
+        if cell.type in _PRIMITIVES:
             own = own._replace(resources=own.resources.plus(sizes[cell.type]))
         else:
             name = re.sub(r"(\$\d+|\d)+$", "", cell.name)
@@ -141,7 +141,7 @@ def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
 
 def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resources]:
     """Resources of primitives, black boxes and modules, by type."""
-    sizes = {**PRIMITIVES, **boxes}
+    sizes = {**_PRIMITIVES, **boxes}
 
     def size(name: str) -> Resources:
         if name not in sizes:

@@ -21,7 +21,7 @@ from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = ["PROCEDURES", "SETTLE_CYCLES", "describe", "kernel_files", "package_script"]
+__all__ = ["PROCEDURES", "SETTLE_CYCLES", "describe", "kernel_files"]
 
 
 PROCEDURES = "package_kernel.tcl"
@@ -91,7 +91,7 @@ def kernel_files(
     found = {f"{kernel.name}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
     if for_vitis:
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
-    found[f"package_{kernel.name}.tcl"] = package_script(kernel, part, command, for_vitis=for_vitis)
+    found[f"package_{kernel.name}.tcl"] = _package_script(kernel, part, command, for_vitis=for_vitis)
     found |= kernel.documents.files(command, kernel.prefix)
     if kernel.settings:
         found[f"{kernel.name}.xdc"] = _setting_constraints(kernel.settings, command)
@@ -183,7 +183,7 @@ def describe(
     }
 
 
-def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
+def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
     """The script that packages a kernel as IP, for ``vivado -mode batch -source``.
 
     Parameters are those of `kernel_files`.

@@ -13,7 +13,7 @@ from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
-__all__ = ["CLUSTER", "JUDGE", "PLACE", "build", "vitis_files"]
+__all__ = ["CLUSTER", "JUDGE", "PLACE", "build"]
 
 _HERE = Path(__file__).parent
 
@@ -178,7 +178,7 @@ def _memory(xclbin: Xclbin) -> str:
     )
 
 
-def vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
+def _vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     Parameters
@@ -312,4 +312,4 @@ def build(
         "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,
     }
     description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
-    return write_folder(folder, command, vitis_files(xclbin, command, cable), description), xclbin
+    return write_folder(folder, command, _vitis_files(xclbin, command, cable), description), xclbin

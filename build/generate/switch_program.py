@@ -41,7 +41,6 @@ __all__ = [
     "find_compiler",
     "headers",
     "sizes",
-    "source_files",
 ]
 
 
@@ -253,7 +252,7 @@ def find_compiler() -> str | None:
     return found
 
 
-def source_files(target: str, config: AggregatorConfig, command: str) -> dict[str, str]:
+def _source_files(target: str, config: AggregatorConfig, command: str) -> dict[str, str]:
     """P4 sources of a target by name.
 
     Parameters
@@ -303,7 +302,7 @@ def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Pat
             f"a {target} has {most:,} at most, not {wanted:,}: a register of all slots must fit one of its stages"
         )
     command = f"p4sgd switch build --target {target} --slots {config.slots} --jobs {config.jobs} --out DIR"
-    files = source_files(target, config, command)
+    files = _source_files(target, config, command)
     compiler = find_compiler() if TARGETS[target].outputs else None
     if compiler:
         files |= _compile(compiler, TARGETS[target], files)

@@ -18,7 +18,6 @@ __all__ = [
     "Entry",
     "Program",
     "TableController",
-    "forwarding_entry",
     "generation_after",
     "member_entries",
     "own_entry",
@@ -83,7 +82,7 @@ def member_entries(job: Job) -> list[Entry]:
     ]
 
 
-def forwarding_entry(station: int, port: int) -> Entry:
+def _forwarding_entry(station: int, port: int) -> Entry:
     """The port through which frames of other protocols reach an address."""
     return Entry("forwarding", "forward", {"destination": station}, {"port": port})
 
@@ -269,7 +268,7 @@ class TableController(ABC):
         known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
         self.delete_entries(entry for station, entry in known.items() if station not in stations)
         for station, port in stations.items():
-            entry = forwarding_entry(station, port)
+            entry = _forwarding_entry(station, port)
             if known.get(station) != entry:
                 self.write_entry(entry, is_new=station not in known)
 

@@ -19,7 +19,8 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.training_run import describe_scaling, preparation_options
+from p4sgd.host.cli.training_options import preparation_options
+from p4sgd.host.cli.training_run import describe_scaling
 from p4sgd.host.errors import UserError
 
 __all__ = ["data", "fetch", "prepare", "synth"]

@@ -9,12 +9,12 @@ import click
 
 from p4sgd.host.errors import P4sgdError, UserError
 
-__all__ = ["FAILED", "INTERRUPTED", "USER_ERROR", "describe", "report"]
+__all__ = ["FAILED", "INTERRUPTED", "describe", "report"]
 
 FAILED = 1
 """Exit status of a failure of the device, a tool, the machine or P4SGD itself."""
 
-USER_ERROR = 2
+_USER_ERROR = 2
 """Exit status of an error that the user can correct: in input, options, files."""
 
 INTERRUPTED = 130
@@ -39,18 +39,18 @@ _USER_ERRNOS = {
 def describe(error: BaseException, command: str) -> tuple[int, str]:
     """The exit status and the line for an exception in a command, such as ``p4sgd train``."""
     if isinstance(error, click.UsageError):
-        return USER_ERROR, f"{_one_line(error.format_message())} (see {command} --help)"
+        return _USER_ERROR, f"{_one_line(error.format_message())} (see {command} --help)"
     if isinstance(error, click.ClickException):
-        return USER_ERROR, _one_line(error.format_message())
+        return _USER_ERROR, _one_line(error.format_message())
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, UserError):
-        return USER_ERROR, _one_line(str(error))
+        return _USER_ERROR, _one_line(str(error))
     if isinstance(error, P4sgdError):
         return FAILED, _first_line(str(error))
     if isinstance(error, OSError) and error.strerror:
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return USER_ERROR if error.errno in _USER_ERRNOS else FAILED, f"{place}{error.strerror}"
+        return _USER_ERROR if error.errno in _USER_ERRNOS else FAILED, f"{place}{error.strerror}"
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory{': ' if str(error) else ''}{_first_line(str(error))}"
     first = str(error).strip().partition("\n")[0]
@@ -65,7 +65,7 @@ def report(error: BaseException, command: str) -> int:
     """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
-        return USER_ERROR
+        return _USER_ERROR
     status, line = describe(error, command)
     if os.environ.get("P4SGD_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)

@@ -134,7 +134,7 @@ class Output:
     ) -> None:
         """Print a table; see `make_table`, and `_fitting` for narrow terminals.
 
-        One of results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
+        A table of results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
         """
         if self.quiet if remark else self.as_json:
             return

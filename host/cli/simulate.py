@@ -17,7 +17,8 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_run import finish, report_option, run_training, training_options
+from p4sgd.host.cli.training_options import report_option, training_options
+from p4sgd.host.cli.training_run import finish, run_training
 from p4sgd.host.files import begins_with
 
 if TYPE_CHECKING:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "build",
     "clear",
-    "cluster_option",
-    "control_of",
-    "controller_of",
     "counters",
     "deploy",
     "slots",
@@ -39,8 +36,8 @@ __all__ = [
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def cluster_option(command: _Command) -> _Command:
-    """Add ``--cluster``."""
+def _cluster_option(command: _Command) -> _Command:
+    """Add ``--cluster``, for commands that have no ``--device``."""
     return click.option(
         "--cluster",
         "path",
@@ -52,7 +49,7 @@ def cluster_option(command: _Command) -> _Command:
 
 
 @contextlib.contextmanager
-def controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
+def _controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.aggregators.controller import open_controller
@@ -63,7 +60,7 @@ def controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
         yield cluster, controller
 
 
-def control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
+def _control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
     """The control address of a shard's worker, or its interface; None if the cluster file does not have that worker."""
     known = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
     member = job.members[shard]
@@ -147,7 +144,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 
 
 @click.command()
-@cluster_option
+@_cluster_option
 @common_options
 def deploy(path: Path | None, as_json: bool, quiet: bool) -> None:
     """Load the program of a switch.
@@ -210,7 +207,7 @@ _MOST_LINES = 20
 
 
 @click.command()
-@cluster_option
+@_cluster_option
 @click.option(
     "--interval",
     type=click.FloatRange(0, 3600),
@@ -233,7 +230,7 @@ def status(path: Path | None, interval: float, as_json: bool, quiet: bool) -> No
     from p4sgd.hw.spec.aggregator import job_counters
 
     output = Output(as_json=as_json, quiet=quiet)
-    with controller_of(path) as (cluster, controller), output.working("reading the slots"):
+    with _controller_of(path) as (cluster, controller), output.working("reading the slots"):
         before = read_active_slots(controller)
         counted = controller.counters()
         time.sleep(interval)
@@ -288,7 +285,7 @@ def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) 
         "missing": [
             {
                 "shard": shard,
-                "control": control_of(cluster, each.job, shard),
+                "control": _control_of(cluster, each.job, shard),
                 "address": _address(cluster, each.job, shard),
                 "port": members[shard].port,
             }
@@ -325,13 +322,13 @@ def _address(cluster: "Cluster", job: "Job", shard: int) -> str:
 
 
 def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
-    control = control_of(cluster, job, shard)
+    control = _control_of(cluster, job, shard)
     where = _address(cluster, job, shard) if cluster.aggregator.udp else f"port {job.members[shard].port}"
     return f"shard {shard} ({f'{control}, ' if control else ''}{where})"
 
 
 @click.command()
-@cluster_option
+@_cluster_option
 @common_options
 def slots(path: Path | None, as_json: bool, quiet: bool) -> None:
     """List the slots that are under way.
@@ -342,7 +339,7 @@ def slots(path: Path | None, as_json: bool, quiet: bool) -> None:
     from p4sgd.host.aggregators.controller import read_active_slots
 
     output = Output(as_json=as_json, quiet=quiet)
-    with controller_of(path) as (_, controller):
+    with _controller_of(path) as (_, controller):
         found = [(place, job, slot) for (place, job), seen in read_active_slots(controller).items() for slot in seen]
     output.document(
         {
@@ -384,7 +381,7 @@ def _list(shards: tuple[int, ...]) -> str:
 
 
 @click.command()
-@cluster_option
+@_cluster_option
 @common_options
 def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
     """Show the counters of an aggregator.
@@ -394,7 +391,7 @@ def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
     from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 
     output = Output(as_json=as_json, quiet=quiet)
-    with controller_of(path) as (_, controller):
+    with _controller_of(path) as (_, controller):
         counted = controller.counters()
         meanings = dict(COUNTERS)
         for place in range(controller.jobs):
@@ -405,7 +402,7 @@ def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
 
 
 @click.command()
-@cluster_option
+@_cluster_option
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
 @common_options
 def clear(path: Path | None, job: int | None, as_json: bool, quiet: bool) -> None:
@@ -415,7 +412,7 @@ def clear(path: Path | None, job: int | None, as_json: bool, quiet: bool) -> Non
     p4sgd train fails. p4sgd train --resume then continues from the checkpoint, as a new job.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    with controller_of(path) as (_, controller):
+    with _controller_of(path) as (_, controller):
         served = {each.number: place for place, each in controller.served().items()}
         known = ", ".join(map(str, sorted(served))) or "none"
         if job is None and len(served) != 1:

@@ -23,7 +23,8 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_run import finish, report_option, run_folds, run_training, training_options
+from p4sgd.host.cli.training_options import report_option, training_options
+from p4sgd.host.cli.training_run import finish, run_folds, run_training
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 
 __all__ = ["run_ranks", "train"]

@@ -21,7 +21,8 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output, cell
-from p4sgd.host.cli.training_run import COLUMNS, tuning_options
+from p4sgd.host.cli.training_options import tuning_options
+from p4sgd.host.cli.training_run import COLUMNS
 
 if TYPE_CHECKING:
     from p4sgd.host.run.tuning import Trial

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.labels import MISSING, number
+from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.errors import UserError, shortened
 
 __all__ = ["TRUTH", "CellError", "Cells", "has_gaps", "is_text", "plain_type", "suits", "weights_of"]

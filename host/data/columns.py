@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
-from p4sgd.host.data.labels import number
+from p4sgd.host.data.raw_labels import number
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 

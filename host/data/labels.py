@@ -1,41 +1,28 @@
-"""Labels: conversion from texts or numbers in a file to the y of a loss and `LABEL` integers, and back."""
+"""Labels of a model: conversion from those of a data set to the y of a loss and `LABEL` integers, and back."""
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Labelled
+from p4sgd.host.data.raw_labels import EXACT, number
 from p4sgd.host.data.weights import average, relative
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
 __all__ = [
-    "MISSING",
     "LabelCoding",
-    "RawLabels",
     "TargetCoding",
-    "check_exact",
     "coding_from_json",
     "column_of",
     "find_label",
     "fit_coding",
     "name_of_label",
-    "number",
 ]
-
-MISSING = frozenset(
-    {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
-)
-"""Texts that mean a missing value."""
-
-_EXACT = 1 << 53
-"""From here on float64 does not represent every integer."""
 
 _FARTHEST_TARGET = 32.0
 """Largest y of `Task.NON_NEGATIVE`: what a table with a limit of e^4 can predict, and a residual of ±128 can hold."""
@@ -48,123 +35,6 @@ _SHOWN = 5
 
 _MANY_CLASSES, _FEW_SAMPLES = 32, 4
 """Numbers of more values than this, each with fewer samples than this on average, are taken for measurements."""
-
-
-def number(text: str) -> float | None:
-    """Parse a number; ``None`` if the text is none. Underscores, which Python accepts, are not allowed."""
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
-
-
-def check_exact(text: str, name: str) -> None:
-    """Check that float64 represents an integer exactly; ``text`` is any number.
-
-    Raises
-    ------
-    UserError
-        If it is an integer of 2^53 or more.
-    """
-    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= _EXACT:
-        raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
-
-
-# -- labels of a file --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class RawLabels:
-    """Labels of some samples, as in a file.
-
-    Parameters
-    ----------
-    values
-        (samples,): numeric labels of any type; if the labels are texts, indices into ``texts``, intp.
-    texts
-        The distinct texts in order of appearance; ``None`` if the labels are numbers.
-    """
-
-    values: npt.NDArray[Any]
-    texts: Sequence[str] | None = None
-
-    @classmethod
-    def from_texts(cls, texts: Iterable[str]) -> Self:
-        """Labels from one text per sample."""
-        places: dict[str, int] = {}
-        which = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
-        return cls(which, list(places))
-
-    @classmethod
-    def from_column(cls, column: Any) -> Self:
-        """Labels from a pyarrow array of strings."""
-        encoded = column.dictionary_encode()
-        # Not to_numpy, which imports pandas where that is installed, for a second.
-        return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
-
-    @classmethod
-    def join(cls, parts: Iterable[Self]) -> Self:
-        """Concatenate labels, which must be all numbers or all texts."""
-        parts = [part for part in parts if part.values.size]
-        if not parts:
-            return cls(np.empty(0))
-        if parts[0].texts is None:
-            return cls(np.concatenate([part.values for part in parts]))
-        places: dict[str, int] = {}
-        joined = []
-        for part in parts:
-            assert part.texts is not None
-            joined.append(np.array([places.setdefault(text, len(places)) for text in part.texts], np.intp)[part.values])
-        return cls(np.concatenate(joined), list(places))
-
-    def encode(self, name: str, first: int = 0) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-        """Convert labels to numbers.
-
-        If all texts are numbers, they are parsed. If none is, they are names of classes, and are numbered from 0 in
-        alphabetical order.
-
-        Parameters
-        ----------
-        name
-            Source of the labels, for messages.
-        first
-            Number of samples of the source before these, for messages.
-
-        Returns
-        -------
-        float64 (samples,), and the names of the classes, empty if the labels are numbers.
-
-        Raises
-        ------
-        UserError
-            If a label is missing or is too large an integer, or if some are numbers and others are not.
-        """
-        if self.texts is None:
-            if self.values.dtype.kind in "iu" and self.values.size:
-                check_exact(str(self.values.min()), name)
-                check_exact(str(self.values.max()), name)
-            return self.values.astype(np.float64), ()
-        texts = [text.strip() for text in self.texts]
-        missing = [place for place, text in enumerate(texts) if text in MISSING]
-        if missing:
-            sample = int(np.flatnonzero(np.isin(self.values, missing))[0])
-            raise UserError(f"{name}: the label of sample {first + sample + 1} is missing: leave that sample out")
-        numbers = [number(text) for text in texts]
-        words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
-        if not words:
-            for text in texts:
-                check_exact(text, name)
-            return np.array(numbers, dtype=np.float64)[self.values], ()
-        if len(words) < len(texts):
-            raise UserError(
-                f"{name}: the label {words[0]!r} is not a number, unlike others: correct it or leave it out"
-            )
-        known = sorted(set(words))
-        places = {text: place for place, text in enumerate(known)}
-        return np.array([places[text] for text in texts], dtype=np.float64)[self.values], tuple(known)
-
-
-# -- labels of a model -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -238,27 +108,34 @@ class LabelCoding:
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
+        if task is Task.CLASSIFICATION:
+            return cls._fit_classes(data, positive, whole)
+        if positive is not None:
+            raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
+        return cls._fit_numbers(task, data)
+
+    @classmethod
+    def _fit_numbers(cls, task: Task, data: Labelled) -> Self:
+        if data.label_names:
+            raise UserError(
+                f"{data.name}: the labels are texts ({listed(data.label_names, _SHOWN)}), regression needs numbers: "
+                f"choose --loss logistic or --loss hinge"
+            )
+        _check_range(task, data.name, data.labels)
+        labels, weights = _that_count(data.labels, relative(data.sample_weights, data.name))
+        if task is not Task.REGRESSION:
+            return cls(task, scale=_mean_scale(task, data.name, labels, weights))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = average(labels, weights)
+            scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
+        if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
+            largest = np.abs(labels).max()
+            raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
+        return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
+
+    @classmethod
+    def _fit_classes(cls, data: Labelled, positive: str | float | None, whole: "LabelCoding | None") -> Self:
         labels, names = data.labels, data.label_names
-        if task is not Task.CLASSIFICATION:
-            if positive is not None:
-                raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
-            if names:
-                raise UserError(
-                    f"{data.name}: the labels are texts ({listed(names, _SHOWN)}), regression needs numbers: "
-                    f"choose --loss logistic or --loss hinge"
-                )
-            _check_range(task, data.name, labels)
-            if task is not Task.REGRESSION:
-                counted = _that_count(labels, relative(data.sample_weights, data.name))
-                return cls(task, scale=_mean_scale(task, data.name, *counted))
-            labels, weights = _that_count(labels, relative(data.sample_weights, data.name))
-            with np.errstate(over="ignore", invalid="ignore"):
-                mean = average(labels, weights)
-                scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
-            if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
-                largest = np.abs(labels).max()
-                raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
-            return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
         found = np.unique(labels)
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
@@ -272,7 +149,7 @@ class LabelCoding:
             chosen = find_label(positive, names)
             if chosen is None or chosen not in found:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
-            return cls(task, (0.0, 1.0), chosen, names)
+            return cls(Task.CLASSIFICATION, (0.0, 1.0), chosen, names)
         if found.size > 2 and not names:
             many = found.size > _MANY_CLASSES and labels.size < _FEW_SAMPLES * found.size
             if many or (found != np.floor(found)).any():
@@ -286,7 +163,7 @@ class LabelCoding:
             raise UserError(
                 f"{data.name}: all samples of class {lost} are held out, none is left to train on: hold out fewer"
             )
-        return cls(task, tuple(map(float, found)), None, names)
+        return cls(Task.CLASSIFICATION, tuple(map(float, found)), None, names)
 
     @property
     def _several(self) -> bool:
@@ -615,4 +492,4 @@ def name_of_label(label: float, names: tuple[str, ...]) -> str | int | float:
     """A label as in its source; integers without a decimal point."""
     if names:
         return names[int(label)]
-    return int(label) if abs(label) < _EXACT and float(label).is_integer() else float(label)
+    return int(label) if abs(label) < EXACT and float(label).is_integer() else float(label)

@@ -22,11 +22,9 @@ __all__ = [
     "FORMATS",
     "FORMAT_ARGUMENTS",
     "Source",
-    "check_options",
     "find_format",
     "is_builtin",
     "open_source",
-    "read_builtin",
     "read_dataset",
 ]
 
@@ -57,7 +55,7 @@ def is_builtin(source: str) -> bool:
     return source.partition(":")[0] in BUILTIN
 
 
-def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
+def _read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
     """Load a built-in data set.
 
     With a colon and a label, that label becomes 1 and all others become 0; a class that has a name may be given by its
@@ -211,7 +209,7 @@ def read_dataset(
     return _open(source, file_format, options).read()
 
 
-def check_options(options: ReadOptions) -> None:
+def _check_options(options: ReadOptions) -> None:
     """Check options that do not depend on the file.
 
     Raises
@@ -353,7 +351,7 @@ def open_source(
 
 def _open(source: str | Path, file_format: str | None, options: ReadOptions) -> Source:
     """The source of a name; its contents are not read yet."""
-    check_options(options)
+    _check_options(options)
     if _names_builtin(source, file_format):
         return _Builtin(Path(source), options)
     found, guessed = find_format(source, file_format)
@@ -383,7 +381,7 @@ class _Builtin(Source):
         yield dataset
 
     def _read(self) -> Dataset:
-        dataset, like = read_builtin(self.name, self.options.communicator), self.options.like
+        dataset, like = _read_builtin(self.name, self.options.communicator), self.options.like
         if like is not None and dataset.feature_count != like.count:
             raise UserError(f"{self.name}: there are {dataset.feature_count} features, {like.count} are needed")
         return dataset

@@ -8,7 +8,7 @@ import numpy as np
 
 from p4sgd.host.data.cells import TRUTH, CellError, Cells
 from p4sgd.host.data.dataset import Features
-from p4sgd.host.data.labels import MISSING, number
+from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError

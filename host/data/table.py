@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells
-from p4sgd.host.data.labels import MISSING
+from p4sgd.host.data.raw_labels import MISSING
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import shortened
 

@@ -22,7 +22,6 @@ __all__ = [
     "find_lost_workers",
     "probe",
     "probe_until_answered",
-    "wait_for_echo",
 ]
 
 
@@ -92,7 +91,7 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, ec
         Seconds to wait for the answer (`NetworkSettings.echo_s`); 0 in a simulated network.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
-    return wait_for_echo(client, number, echo_s)
+    return _wait_for_echo(client, number, echo_s)
 
 
 def probe_until_answered(client: RegisterClient, slot: int, echo_s: float) -> Echo | None:
@@ -102,7 +101,7 @@ def probe_until_answered(client: RegisterClient, slot: int, echo_s: float) -> Ec
     return next((answer for answer in answers if answer is not None), None)
 
 
-def wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
+def _wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
     """Wait for the answer to a worker's probe of this number; None if it does not come."""
     for _ in _polls(echo_s):
         head = client.read(registers.ECHO)
@@ -199,7 +198,7 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
     reason = client.read(registers.GIVEN_UP)
     if not reason["given_up"]:
         return None
-    echo = wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
+    echo = _wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
     workers = client.read(registers.JOB)["workers"]
     versions = (
         KEYED_VERSION if client.read(register)["value"] else VERSION

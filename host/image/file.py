@@ -238,7 +238,8 @@ class Image:
 
     @property
     def lines_bytes(self) -> int:
-        """Bytes of all lines, or of all entries at most, as long as lines with directories are not counted."""
+        """Bytes of all lines. Of entries, and of lines with directories until they are counted, it is the most that
+        the entries may take."""
         if self.starts is not None:
             return int(self.starts[:, -1].sum()) * self.layout.config.line_bytes
         if self.shard.lists_values:
@@ -247,7 +248,7 @@ class Image:
 
     @property
     def lines_shapes(self) -> list[tuple[int, ...]]:
-        """Shape of what ``port_lines`` has of each memory, of a worker with lines; those of directories are counted."""
+        """Shape of the lines in each memory, as ``port_lines`` has them; with directories they must be counted."""
         config, shape = self.layout.config, self.layout.lines_shape
         if self.starts is None:
             return [shape] * config.labels_memory

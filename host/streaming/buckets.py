@@ -22,11 +22,11 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.errors import UserError
 from p4sgd.host.streaming.manifest import VALIDATION, VALIDATION_SPARSE
 
-__all__ = ["ArrayFile", "Buckets", "open_array_file", "stored_values", "write_held_out"]
+__all__ = ["ArrayFile", "Buckets", "stored_values", "write_held_out"]
 
 
 class ArrayFile:
-    """A .npy file that is written in parts; see `open_array_file`."""
+    """A .npy file that is written in parts; see `_open_array_file`."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
         self._file = file
@@ -38,7 +38,7 @@ class ArrayFile:
 
 
 @contextmanager
-def open_array_file(path: Path, dtype: str, shape: tuple[int, ...], done: int) -> Iterator[ArrayFile]:
+def _open_array_file(path: Path, dtype: str, shape: tuple[int, ...], done: int) -> Iterator[ArrayFile]:
     """Open a .npy file that has ``done`` values so far. Leaving the block syncs what was appended to the disk."""
     kind = np.dtype(dtype)
     header = io.BytesIO()
@@ -216,7 +216,7 @@ def write_held_out(
     """
     samples, columns = shape
     if isinstance(features, np.ndarray):
-        with open_array_file(folder / f"{VALIDATION}.npy", features.dtype.str, shape, first * columns) as file:
+        with _open_array_file(folder / f"{VALIDATION}.npy", features.dtype.str, shape, first * columns) as file:
             file.append(features)
         return
     pointers = features.indptr.astype(np.int64) + written
@@ -226,5 +226,5 @@ def write_held_out(
         (pointers[1:] if first else pointers, "<i8", samples + 1, first + 1 if first else 0),
     )
     for name, (values, dtype, size, before) in zip(VALIDATION_SPARSE, parts, strict=True):
-        with open_array_file(folder / f"{name}.npy", dtype, (size,), before) as file:
+        with _open_array_file(folder / f"{name}.npy", dtype, (size,), before) as file:
             file.append(values)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.labels import LabelCoding, RawLabels
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import Order, shuffle, split
+from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import is_sparse
@@ -24,7 +25,7 @@ from p4sgd.host.training.preparation import whitening_error
 from p4sgd.host.training.weights import check_class_weight, own_weights, weigh
 from p4sgd.hw.spec.config import BANKS
 
-__all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]
+__all__ = ["BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]
 
 
 def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.NDArray[np.float64], FloatArray | None]:
@@ -84,10 +85,10 @@ def _join_labels(
     ).encode(name)
 
 
-PROGRAM_BYTES = 320 << 20
+_PROGRAM_BYTES = 320 << 20
 """Memory of the program, its libraries and the current blocks, independent of the data."""
 
-SAMPLE_BYTES = 120
+_SAMPLE_BYTES = 120
 """Upper bound for the memory per sample without its features: label, weight, destination, and computing these."""
 
 _FEATURE_BYTES = {False: 500, True: 150}
@@ -272,7 +273,7 @@ def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False, s
     value = np.dtype(first_pass.dtype).itemsize
     sample = first_pass.stored * (value + 4 * first_pass.sparse) / first_pass.samples + 16
     feature = _FEATURE_BYTES[first_pass.sparse and sparse_workers] + (_WHITENED_BYTES if whitened else 0)
-    fixed = PROGRAM_BYTES + SAMPLE_BYTES * first_pass.samples + feature * first_pass.space.count
+    fixed = _PROGRAM_BYTES + _SAMPLE_BYTES * first_pass.samples + feature * first_pass.space.count
     copies = _COPIES[first_pass.sparse]
     least = max(_LEAST_BUCKET, BANKS * sample) * copies
     if memory < fixed + least:

@@ -36,7 +36,6 @@ __all__ = [
     "epochs_done",
     "has_ended",
     "is_checkpoint_file",
-    "last_epoch",
     "load_checkpoint",
 ]
 
@@ -200,7 +199,7 @@ def has_ended(states: Sequence[State], options: TrainingOptions) -> bool:
     return all(state.epoch == options.epochs or state.out_of_patience(options) for state in states)
 
 
-def last_epoch(states: Sequence[State]) -> str:
+def _last_epoch(states: Sequence[State]) -> str:
     """How far a run is, for messages: ``epoch 3``, or ``epoch 3 of row 2 of 10``."""
     row = max((row for row, state in enumerate(states) if state.epoch), default=0)
     return f"epoch {states[row].epoch}" + (f" of row {row + 1} of {len(states)}" if len(states) > 1 else "")
@@ -234,7 +233,7 @@ class CheckpointFile:
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         self.path = path
         self.last = ""
-        """The last epoch of this run in the file, see `last_epoch`; empty as long as it has none."""
+        """The last epoch of this run in the file, see `_last_epoch`; empty as long as it has none."""
         self._origin = dict(origin or {})
         self._overwrite = overwrite
         self._version = importlib.metadata.version("p4sgd")
@@ -268,10 +267,10 @@ class CheckpointFile:
         try:
             saved.check(run)
         except UserError as error:
-            raise UserError(f"{self.path}: has {last_epoch(saved.states)} of another run: {anew}") from error
+            raise UserError(f"{self.path}: has {_last_epoch(saved.states)} of another run: {anew}") from error
         if epochs_done(states) >= epochs_done(saved.states):
             return
-        last = last_epoch(saved.states)
+        last = _last_epoch(saved.states)
         if not has_ended(saved.states, run.options):
             raise UserError(
                 f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew "
@@ -292,7 +291,7 @@ class CheckpointFile:
             If it cannot be written, in all ranks.
         """
         raise_on_all(ranks, partial(self.save, run, states) if ranks.rank == 0 else None)
-        self.last = last_epoch(states)
+        self.last = _last_epoch(states)
 
     def save(self, run: Run, states: Sequence[State]) -> None:
         """Write the file.

@@ -46,7 +46,7 @@ __all__ = [
 
 
 def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
-    """The features of this process's workers, those of each kind together: the places of their images, and theirs.
+    """The features of this process's workers: for each kind of image the places of these images, and their features.
 
     While they are kept, `quantised_activations` need not decode them.
 
@@ -59,7 +59,7 @@ def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple
     """
     sources = [_source(image, form) for image in images]
     groups = []
-    for kind in {type(source): None for source in sources}:
+    for kind in dict.fromkeys(map(type, sources)):
         places = [place for place, source in enumerate(sources) if isinstance(source, kind)]
         groups.append((places, shared_features([sources[place] for place in places])))
     return groups

@@ -8,7 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.datapath.lines import AbsentChunks, kept_layout
+from p4sgd.hw.datapath.lines import AbsentChunks, count_micro_batches, kept_layout
 from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
@@ -156,15 +156,8 @@ class Gradient(wiring.Component):
         with m.If(load):
             m.d.sync += here.eq(self.lines.payload)
 
-        # Micro-batches of the mini-batch after this one.
-        left = Signal.like(self.micro_batches, reset_less=True)
-        all_left = Signal.like(self.micro_batches, reset_less=True)
-        final, only_one = Signal(reset_less=True), Signal(reset_less=True)
-        m.d.sync += [all_left.eq(self.micro_batches - 1), only_one.eq(self.micro_batches == 1)]
-        with m.If(self.start | (micro_batch_done & final)):
-            m.d.sync += [left.eq(all_left), final.eq(only_one)]
-        with m.Elif(micro_batch_done):
-            m.d.sync += [left.eq(left - 1), final.eq(left == 1)]
+        final = Signal(reset_less=True)
+        count_micro_batches(m, self.micro_batches, self.start, micro_batch_done, final)
 
         # Deltas wait here for their lines. The FIFO has room for all micro-batches in flight.
         m.submodules.waiting = waiting = SyncFIFO(width=BANKS * DELTA.width, depth=config.in_flight)

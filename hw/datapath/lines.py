@@ -14,7 +14,7 @@ from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, DESCRIPTOR_FIELDS
 from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
 
-__all__ = ["AbsentChunks", "LineFIFO", "LinePosition", "kept_layout", "place_layout"]
+__all__ = ["AbsentChunks", "LineFIFO", "LinePosition", "count_micro_batches", "kept_layout", "place_layout"]
 
 
 def place_layout(config: WorkerConfig) -> data.StructLayout:
@@ -184,16 +184,10 @@ class LinePosition(wiring.Component):
             self.absent.eq(absent.absent),
         ]
 
-        # Micro-batches of the mini-batch after this one.
-        left = Signal.like(self.micro_batches, reset_less=True)
-        all_left = Signal.like(self.micro_batches, reset_less=True)
-        only_one = Signal(reset_less=True)
-        m.d.sync += [all_left.eq(self.micro_batches - 1), only_one.eq(self.micro_batches == 1)]
         ends_micro_batch = ends_chunk & place.last_chunk
-        with m.If(self.start | (ends_micro_batch & self.last_micro_batch)):
-            m.d.sync += [left.eq(all_left), self.first_micro_batch.eq(1), self.last_micro_batch.eq(only_one)]
-        with m.Elif(ends_micro_batch):
-            m.d.sync += [left.eq(left - 1), self.first_micro_batch.eq(0), self.last_micro_batch.eq(left == 1)]
+        count_micro_batches(m, self.micro_batches, self.start, ends_micro_batch, self.last_micro_batch)
+        with m.If(self.start | ends_micro_batch):
+            m.d.sync += self.first_micro_batch.eq(self.start | self.last_micro_batch)
         return m
 
     def _follow(self, m: Module, following: Any, known: Signal, load: Signal) -> None:
@@ -242,6 +236,32 @@ class LinePosition(wiring.Component):
                 following.chunk.eq(Mux(following.last, 0, following.chunk + 1)),
                 following.last.eq(Mux(following.last, only_one, following.chunk == second_last)),
             ]
+
+
+def count_micro_batches(m: Module, micro_batches: Signal, start: Signal, ends: Value, last: Signal) -> None:
+    """Have a register flag the last micro-batch of each mini-batch.
+
+    Parameters
+    ----------
+    m
+        The module.
+    micro_batches
+        Number in a mini-batch, stable from two cycles before ``start``.
+    start
+        Pulse before a run.
+    ends
+        A micro-batch ends.
+    last
+        The register.
+    """
+    left = Signal.like(micro_batches, reset_less=True)  # after this one
+    all_left = Signal.like(micro_batches, reset_less=True)
+    only_one = Signal(reset_less=True)
+    m.d.sync += [all_left.eq(micro_batches - 1), only_one.eq(micro_batches == 1)]
+    with m.If(start | (ends & last)):
+        m.d.sync += [left.eq(all_left), last.eq(only_one)]
+    with m.Elif(ends):
+        m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
 
 
 class AbsentChunks(wiring.Component):

@@ -155,14 +155,13 @@ def check_capacity(
             f"staleness keeps two versions of the weights: there are {chunks} chunks an engine, this configuration "
             f"holds {config.chunks // 2} of them twice: use more workers, a larger configuration or no staleness"
         )
-    what = f"a micro-batch has {lines} lines an engine"
+    product = ""
     if lines is None:
-        lines = chunks * precision
-        what = f"a micro-batch has {lines} lines an engine ({chunks} chunks × precision {precision})"
+        lines, product = chunks * precision, f" ({chunks} chunks × precision {precision})"
     if lines > config.line_fifo_depth:
         raise ValueError(
-            f"{what}, the line FIFO holds {config.line_fifo_depth}: use more workers, a lower precision or a larger "
-            f"configuration"
+            f"a micro-batch has {lines} lines an engine{product}, the line FIFO holds {config.line_fifo_depth}: use "
+            f"more workers, a lower precision or a larger configuration"
         )
 
 

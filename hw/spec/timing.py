@@ -23,6 +23,7 @@ __all__ = [
     "chaining_cycles",
     "forward_cycles",
     "mini_batch_cycles",
+    "round_trip_cycles",
     "tree_latency",
 ]
 
@@ -64,6 +65,11 @@ def backward_cycles() -> int:
     return received + residual + taken + begun
 
 
+def round_trip_cycles(config: WorkerConfig, network: int) -> int:
+    """Cycles from taking the last line of a micro-batch to the first line of its backward pass."""
+    return forward_cycles(config) + network + backward_cycles()
+
+
 def chaining_cycles(precision: int) -> int:
     """Cycles from the first line of the last backward pass to the first line of the next mini-batch's forward pass.
 
@@ -92,5 +98,5 @@ def mini_batch_cycles(
     """
     spacing = max(chunks * precision, UPDATE_SPACING)
     lines = chunks * precision + (batch // BANKS - 1) * spacing
-    whole = lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
+    whole = lines + round_trip_cycles(config, network) + chaining_cycles(precision)
     return max(batch // BANKS * spacing, whole / 2) if stale else whole

@@ -9,7 +9,7 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.timing import backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.hw.spec.timing import chaining_cycles, forward_cycles, mini_batch_cycles, round_trip_cycles
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
 __all__ = ["network_cycles", "predict_cycles"]
@@ -40,7 +40,7 @@ def predict_cycles(
         Cycles from PARTIAL to FULL.
     """
     lines = chunks * precision
-    micro_batches, way = batch // BANKS, forward_cycles(config) + network + backward_cycles()
+    micro_batches, way = batch // BANKS, round_trip_cycles(config, network)
     # So many micro-batches are under way at once; another one waits until the backward pass of the first begins.
     window = min(config.in_flight, max(1, config.line_fifo_depth // lines))
     wait = max(0, lines + way - window * lines)

@@ -16,7 +16,11 @@ COMPILING = "compiling the loops: some seconds, once on this machine\n"
 def add(tmp_path, folder, before=""):
     """Call compiled functions in a fresh process; returns what was logged."""
     (tmp_path / "loops.py").write_text("""if True:
+        from pathlib import Path
+        from p4sgd.sim import compiled as module
         from p4sgd.sim.compiled import compiled
+
+        module._SPEC = Path("spec")
 
         @compiled("the loops")
         def inner(a, b):
@@ -47,11 +51,13 @@ def test_compilation_is_told_once(tmp_path):
     assert add(tmp_path, folder) == COMPILING
 
 
-def test_compiled_again_if_a_module_beside_has_changed(tmp_path):
-    """Whose functions the loops may call."""
+@pytest.mark.parametrize("module", ["other.py", "spec/sizes.py"])
+def test_compiled_again_if_another_module_has_changed(tmp_path, module):
+    """One beside that of the loops, which may call its functions, or one whose numbers they may have as constants."""
     folder = tmp_path / "cache"
+    (tmp_path / "spec").mkdir()
     add(tmp_path, folder)
-    (tmp_path / "other.py").write_text("def called(): ...")
+    (tmp_path / module).write_text("SIZE = 3")
     assert add(tmp_path, folder) == COMPILING
     assert add(tmp_path, folder) == ""
 

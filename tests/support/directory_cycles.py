@@ -13,7 +13,7 @@ import numpy as np
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout
-from p4sgd.hw.spec.timing import UPDATE_SPACING, backward_cycles, chaining_cycles, forward_cycles
+from p4sgd.hw.spec.timing import UPDATE_SPACING, chaining_cycles, round_trip_cycles
 
 __all__ = ["BackwardPass", "Listed", "Schedule", "listed_chunks", "schedule"]
 
@@ -106,7 +106,7 @@ def schedule(
     times = [np.zeros((len(listed), count), np.int64) for _ in range(4)]
     forward_begin, forward_end, backward_begin, backward_end = times
     descriptors = config.line_bits // DESCRIPTOR_BITS
-    way = forward_cycles(config) + network + backward_cycles()
+    way = round_trip_cycles(config, network)
     final_after = chaining_cycles(1)  # from the last line of a chunk until its weights can be read
     taken = [-1] * len(listed)
     final = [[0] * chunks for _ in listed]

@@ -6,7 +6,7 @@ from p4sgd.host.distributed.merging import Passes
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES
-from p4sgd.hw.spec.timing import BOARDS_NETWORK, backward_cycles, forward_cycles
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, round_trip_cycles
 
 __all__ = ["CHUNKS", "PRECISIONS", "hardware_passes"]
 
@@ -38,6 +38,6 @@ def hardware_passes(config: WorkerConfig, batch: int, chunks: int, precision: in
 
     lines = chunks * precision
     forward = [float(lines), *[float(max(lines, Model.UPDATE_SPACING))] * (batch // BANKS - 1)]
-    latency = forward_cycles(config) + BOARDS_NETWORK + backward_cycles() - cost(1)
+    latency = round_trip_cycles(config, BOARDS_NETWORK) - cost(1)
     sizes = [1] * len(forward)
     return Passes(forward, [lines] * len(forward), sizes, cost, latency_s=latency, side_by_side=True)

@@ -22,7 +22,7 @@ from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_co
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
-from p4sgd.host.data.labels import MISSING, RawLabels, check_exact, number
+from p4sgd.host.data.raw_labels import MISSING, RawLabels, check_exact, number
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.errors import UserError

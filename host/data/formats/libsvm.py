@@ -12,7 +12,7 @@ from p4sgd.host.data.formats.sparse_text import (
     parse_number,
     shown,
 )
-from p4sgd.host.data.labels import number
+from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError, shortened
 
 __all__ = ["LibsvmSource"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
-from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 

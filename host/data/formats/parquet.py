@@ -18,7 +18,7 @@ from p4sgd.host.data.cells import CellError, is_text, plain_type, suits, weights
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, TableSource
-from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.distributed.communicator import share_of

@@ -21,7 +21,7 @@ from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import GrowingArray, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
-from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError, shortened
 
 __all__ = ["MAX_INDEX", "ParsedLine", "SparseTextSource", "finite", "parse_number", "shown"]

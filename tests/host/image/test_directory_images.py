@@ -57,6 +57,16 @@ def check(images, q):
         assert image.lines_bytes == sum(part.nbytes for part in parts)
 
 
+def check_same(images, others):
+    """Compare images of the same workers."""
+    for ours, theirs in zip(images, others, strict=True):
+        assert ours.layout == theirs.layout
+        assert np.array_equal(ours.starts, theirs.starts)  # also if there are none
+        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
+            assert here.shape == there.shape
+            assert np.array_equal(here, there)
+
+
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 1 << 30),
@@ -100,17 +110,12 @@ def test_files_hold_the_same(tmp_path, monkeypatch, block, values):
     monkeypatch.setattr(packing, "_BLOCK_VALUES", values)
     in_files = prepare(data, shards, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
-    for here, there in zip(in_memory, in_files, strict=True):
-        for image in (there, open_image(there.path)):
-            assert image.layout == here.layout
+    for images in (in_files, [open_image(image.path) for image in in_files]):
+        check_same(images, in_memory)
+        for image, before in zip(images, in_memory, strict=True):
             assert image.shard.directory
-            assert np.array_equal(image.starts, here.starts)
-            assert image.exempt == here.exempt
-            for number in range(image.layout.config.labels_memory):
-                lines = image.lines(number)
-                assert not lines.flags.writeable
-                assert np.array_equal(lines, here.lines(number))
-                assert lines.shape == here.lines(number).shape
+            assert image.exempt == before.exempt
+            assert not any(lines.flags.writeable for lines in image.port_lines)
 
 
 def header(path):
@@ -145,14 +150,7 @@ def test_other_workers_get_units(before, after):
     """From images of every form to images of every form: those that are prepared for the workers."""
     data = make(density=0.1)
     given = prepare(data, deal(3, form=before))
-    got, expected = redeal_images(given, deal(2, form=after), name="made"), prepare(data, deal(2, form=after))
-    for ours, theirs in zip(got, expected, strict=True):
-        assert ours.layout == theirs.layout
-        assert (ours.starts is None) == (theirs.starts is None)
-        if ours.starts is not None:
-            assert np.array_equal(ours.starts, theirs.starts)
-        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
-            assert np.array_equal(here, there)
+    check_same(redeal_images(given, deal(2, form=after), name="made"), prepare(data, deal(2, form=after)))
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["memory", "files"])
@@ -180,10 +178,7 @@ def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
     )
     assert max(sizes) <= 1024
     assert sum(sizes) > 10 * 1024
-    for ours, theirs in zip(got, expected, strict=True):
-        assert np.array_equal(ours.starts, theirs.starts)
-        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
-            assert np.array_equal(here, there)
+    check_same(got, expected)
 
 
 @pytest.mark.parametrize("stored", [1, 8])
@@ -206,9 +201,7 @@ def test_so_many_values_are_dealt_at_once(monkeypatch, before, after, stored):
     monkeypatch.setattr(Values, "join", counted)
     monkeypatch.setattr(redeal, "_BLOCK_VALUES", 8 * 8 * 201)
     shards = deal(1, 200, form=after, config=config, unit=64)
-    (got,), (expected,) = redeal_images(given, shards, name="made"), prepare(data, shards, stored=stored)
-    for here, there in zip(got.port_lines, expected.port_lines, strict=True):
-        assert np.array_equal(here, there)
+    check_same(redeal_images(given, shards, name="made"), prepare(data, shards, stored=stored))
     assert max(dealt) <= 8 * 8 * 201
     assert sum(dealt) >= 500 * 201
 

@@ -328,22 +328,6 @@ def test_a_sparse_worker_with_the_image_of_a_dense_one_refuses_it():
         device.wait()
 
 
-@given(st.data(), st.integers(0, 1 << 30))
-def test_whatever_is_in_its_memory_a_sparse_worker_survives(data, seed):
-    device, clients, job = sparse_worker()
-    rng = np.random.default_rng(seed)
-    for memory, part in enumerate(job.memories(0)):
-        if part.size and data.draw(st.booleans()):
-            changed = part.copy()
-            places = rng.integers(0, part.size, data.draw(st.integers(1, 20)))
-            changed[places] = rng.integers(0, 256, places.size)
-            device.workers[0].write_memory(memory, 0, changed)
-    start(clients, job)
-    with suppress(EmulatorError):
-        device.wait()
-    assert clients[0].read(registers.CTRL)["idle"]
-
-
 def directory_worker(config=WorkerConfig.tiny(), *, fewer=0):
     """A worker with an image that has directories; it reads so many mini-batches less than there are."""
     job = random_job(config, 1, seed=5, precision=4, stored=4, chunks=3, mini_batches=4)
@@ -356,12 +340,12 @@ def directory_worker(config=WorkerConfig.tiny(), *, fewer=0):
     _, starts = job.layout(0).pack_directories(job.stored[0])
     for engine in range(config.engines):
         clients[0].write_pair(registers.lines_count(engine), int(starts[engine, read * job.settings.micro_batches]))
-    start(clients, job)
     return device, clients, job
 
 
 def test_a_run_may_read_the_first_mini_batches_of_an_image_with_directories():
     device, clients, job = directory_worker(SMALL, fewer=2)
+    start(clients, job)
     device.wait()
     weights, _, _ = collect(device.workers, clients, job)
     part = dataclasses.replace(job, settings=dataclasses.replace(job.settings, mini_batches=2))
@@ -371,12 +355,14 @@ def test_a_run_may_read_the_first_mini_batches_of_an_image_with_directories():
 
 def test_what_is_no_directory_is_refused():
     for lines, says in ((0, "the lines end in the middle"), (1 << 39, "bytes .* were not written")):
-        device, clients, _ = directory_worker()
+        device, clients, job = directory_worker()
         clients[0].write_pair(registers.lines_count(0), lines)
+        start(clients, job)
         with pytest.raises(EmulatorError, match=f"worker 0.*{says}"):
             device.wait()
-    device, _, job = directory_worker()
+    device, clients, job = directory_worker()
     device.workers[0].write_memory(0, 0, job.memories(0)[0].reshape(-1) ^ 0xFF)
+    start(clients, job)
     with pytest.raises(
         EmulatorError, match=r"worker 0: engine 0, micro-batch 0: the directory .*: write the image again"
     ):
@@ -384,20 +370,25 @@ def test_what_is_no_directory_is_refused():
 
 
 def test_a_run_of_an_image_with_directories_reads_all_planes():
-    device, clients, _ = directory_worker()
+    device, clients, job = directory_worker()
     clients[0].write(registers.FORMAT, precision=3, stored=4, directory=1)
+    start(clients, job)
     with pytest.raises(EmulatorError, match="a run of an image with directories reads all planes"):
         device.wait()
 
 
-@given(st.data(), st.integers(0, 1 << 30))
-def test_whatever_is_in_its_memory_a_worker_with_directories_survives(data, seed):
-    device, clients, job = directory_worker()
+@pytest.mark.parametrize("make", [sparse_worker, directory_worker])
+@given(data=st.data(), seed=st.integers(0, 1 << 30))
+def test_whatever_is_in_its_memory_a_worker_survives(make, data, seed):
+    device, clients, job = make()
     rng = np.random.default_rng(seed)
-    changed = job.memories(0)[0].reshape(-1).copy()
-    places = rng.integers(0, changed.size, data.draw(st.integers(1, 20)))
-    changed[places] = rng.integers(0, 256, places.size)
-    device.workers[0].write_memory(0, 0, changed)
+    for memory, part in enumerate(job.memories(0)):
+        if part.size and data.draw(st.booleans()):
+            changed = part.reshape(-1).copy()
+            places = rng.integers(0, part.size, data.draw(st.integers(1, 20)))
+            changed[places] = rng.integers(0, 256, places.size)
+            device.workers[0].write_memory(memory, 0, changed)
+    start(clients, job)
     with suppress(EmulatorError):
         device.wait()
     assert clients[0].read(registers.CTRL)["idle"]
