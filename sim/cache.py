@@ -97,10 +97,11 @@ def prune(limit: int = LIMIT_BYTES) -> None:
 def size(path: Path) -> int:
     """Bytes of a file, or of all files in a folder; files that disappear meanwhile count as 0."""
     total = 0
-    files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)  # not rglob(), which may raise
+    # Not rglob(), which may raise; and no paths of thousands of files, which would take most of the time.
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     for file in files if path.is_dir() else [path]:
         with contextlib.suppress(OSError):
-            total += file.lstat().st_size
+            total += os.lstat(file).st_size
     return total
 
 

@@ -1,7 +1,8 @@
 """Compiled loops: `numba.njit` with a cache, and a remark when Numba has to compile.
 
 Numba keeps compiled code in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``numba`` in the user's cache folder.
-The first use on a machine takes some seconds longer, as does every use if no such folder can be written.
+The first use on a machine takes some seconds longer, as does every use if no such folder can be written. Loops that
+most runs need get arrays for scratch values: to load one that makes arrays imports more of Numba.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from typing import Any
 
 import numba
 from numba.core import caching, event
+from numba.core.runtime.nrt import rtsys
 
 from p4sgd.hw import spec
 
@@ -106,8 +108,11 @@ class _Cache(caching.FunctionCache):
         )
 
     def load_overload(self, signature: Any, target: Any) -> Any:
+        # Numba's own method first imports all that it compiles with, and SciPy's linear algebra, which takes as long as
+        # to import Numba itself. What is loaded needs only the runtime; who compiles imports the rest then.
+        rtsys.initialize(target)
         try:
-            return super().load_overload(signature, target)
+            return self._load_overload(signature, target)
         except OSError:
             return None
 

@@ -22,11 +22,12 @@ Words = npt.NDArray[np.uint64]
 def sort_words(words: Words) -> Words:
     """`p4sgd.hw.spec.image.entry_words` in ascending order, uint64 (entries,); the given array is overwritten."""
     sorted_words, spare, shift = words, np.empty_like(words), _VALUE_BITS
+    places = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
     # Only digits in which words differ.
     differ = int(np.bitwise_or.reduce(words) ^ np.bitwise_and.reduce(words))
     while differ >> shift:
         if differ >> shift & 1:
-            _sort_by_digit(sorted_words, shift, spare)
+            _sort_by_digit(sorted_words, shift, places, spare)
             sorted_words, spare, shift = spare, sorted_words, shift + _DIGIT_BITS
         else:
             shift += 1
@@ -37,9 +38,9 @@ _compiled = functools.partial(compiled, "the sorting of sparse data")
 
 
 @_compiled(nogil=True)
-def _sort_by_digit(words: Any, shift: int, target: Any) -> None:
+def _sort_by_digit(words: Any, shift: int, places: Any, target: Any) -> None:
     """Copy words in the order of a digit; those with equal ones keep their order."""
-    places = np.zeros((1 << _DIGIT_BITS) + 1, np.int64)
+    places[:] = 0
     low, mask = np.uint64(shift), np.uint64((1 << _DIGIT_BITS) - 1)
     for word in words:
         places[((word >> low) & mask) + np.uint64(1)] += 1

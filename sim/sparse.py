@@ -164,7 +164,7 @@ class SparseFeatures(Features):
         self._starts, self._keys = _read_only(self._starts), _read_only(self._keys)
         self._values = _read_only(_decoded(values, self.form))
         firsts = np.empty(self._keys.size, np.uint8)
-        _find_firsts(self._starts, self._keys, BANK_BITS + self._unit_bits, firsts)
+        _find_firsts(self._starts, self._keys, BANK_BITS + self._unit_bits, np.empty(BANKS, np.int64), firsts)
         self._firsts = _read_only(firsts)
         self._spans: dict[tuple[int, int], tuple[IntArray, IntArray]] = {}
         self._visits: dict[int, npt.NDArray[np.float64]] = {}
@@ -492,6 +492,7 @@ class SparseModel(Model):
                 thread,
                 arrivals,
                 totals,
+                np.empty((2, settings.batch), np.int64),
                 features.lists,
                 spans[thread],
                 (edges[thread, 0], edges[thread, -1]),
@@ -748,6 +749,7 @@ def _train(
     thread: int,
     arrivals: Any,
     totals: Any,
+    scratch: Any,
     lists: Any,
     spans: Any,
     columns: Any,
@@ -770,7 +772,7 @@ def _train(
     rounding, mantissa, gradient_shift = arithmetic
     batch = totals.shape[3]
     micro_batches = batch // BANKS
-    sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
+    sums, deltas, residual_saturated = scratch[0], scratch[1], False
     weights = state[0][columns[0] : columns[1]]
     room, entries = np.int64(-1), np.int64(0)
     for number in range(labels.size // batch):
@@ -847,10 +849,9 @@ def _place(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_key
 
 
 @_compiled(nogil=True)
-def _find_firsts(starts: Any, keys: Any, bits: int, firsts: Any) -> None:
+def _find_firsts(starts: Any, keys: Any, bits: int, units: Any, firsts: Any) -> None:
     """Set to 1 the entries that are the first of their unit, which keys have above their lowest ``bits``, in a sample;
-    the others to 0."""
-    units = np.empty(BANKS, np.int64)
+    the others to 0. ``units`` is scratch space, (BANKS,)."""
     for micro_batch in range(starts.size - 1):
         units[:] = -1
         for entry in range(np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])):

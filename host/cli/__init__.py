@@ -14,4 +14,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("p4sgd: interrupted", file=sys.stderr)
         sys.exit(130)
-    command()
+    try:
+        command()
+    finally:
+        gc.freeze()  # nor does the end of Python search them: that would take a tenth of a short run

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 COMPILING = "compiling the loops: some seconds, once on this machine\n"
 
 
-def add(tmp_path, folder, before=""):
+def add(tmp_path, folder, before="", after=""):
     """Call compiled functions in a fresh process; returns what was logged."""
     (tmp_path / "loops.py").write_text("""if True:
         from pathlib import Path
@@ -34,7 +34,8 @@ def add(tmp_path, folder, before=""):
         logging.basicConfig(format="%(message)s", level="INFO")
         from loops import add
         {before}
-        assert add(1, 2) == 3 and add(1.5, 2) == 3.5"""
+        assert add(1, 2) == 3 and add(1.5, 2) == 3.5
+        {after}"""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -49,6 +50,16 @@ def test_compilation_is_told_once(tmp_path):
     for file in folder.rglob("*.nbi"):
         file.unlink()
     assert add(tmp_path, folder) == COMPILING
+
+
+def test_who_only_loads_imports_nothing_to_compile_with(tmp_path):
+    """Which takes as long as to import Numba itself; who compiles later does."""
+    folder, compilers = tmp_path / "cache", {"numba.np.arrayobj", "numba.np.linalg"}
+    told = add(tmp_path, folder, after=f"assert {compilers} <= set(sys.modules)")
+    assert told == COMPILING
+    assert add(tmp_path, folder, after=f"assert {compilers} & set(sys.modules) == set()") == ""
+    told = add(tmp_path, folder, after=f"assert add(1, 2.5) == 3.5 and {compilers} <= set(sys.modules)")
+    assert told == COMPILING
 
 
 @pytest.mark.parametrize("module", ["other.py", "spec/sizes.py"])

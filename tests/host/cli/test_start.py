@@ -79,7 +79,7 @@ def test_links_and_controllers_import_nothing_heavy():
     ],
 )
 def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch):
-    """Numba needs scipy.linalg, the logistic loss scipy.special, and model files safetensors."""
+    """Numba needs scipy.linalg and scipy.special where it compiles, and model files need safetensors."""
     monkeypatch.chdir(tmp_path)
     samples = np.arange(64.0).reshape(16, 4) % 7
     samples[:, -1] = np.arange(16) % 2
