@@ -36,6 +36,7 @@ from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat
 from p4sgd.sim.compiled import compiled
 
 __all__ = [
+    "LANES",
     "SHRINK_SCALE",
     "THREADS",
     "add",
@@ -48,6 +49,7 @@ __all__ = [
     "offset",
     "regularize",
     "shrink",
+    "shrink_lanes",
     "totals",
     "train",
 ]
@@ -90,6 +92,9 @@ a part of each."""
 _APART = 8
 """Words of a cache line: what threads write is so far apart."""
 
+
+LANES = 16
+"""Weights that `shrink_lanes` changes: as many as the widest vectors hold."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -340,6 +345,41 @@ def shrink(weights: Any, factor: float, scale: float, threshold: float) -> None:
         # min and max would heed NaN, which keeps the compiler from using vectors.
         lower, upper = shrunk - threshold, shrunk + threshold
         weights[j] = lower if lower > 0.0 else (upper if upper < 0.0 else 0.0)
+
+
+@_intrinsic
+def shrink_lanes(typing: Any, weights: Any, first: Any, factor: Any) -> Any:
+    """L2 shrinkage by ``factor``, int64, of the `LANES` weights from ``first`` on, int32, in place.
+
+    Products have 64 bits. Here even and odd weights are multiplied apart, as they lie in words of 64 bits; the compiler
+    would widen all weights first and narrow them afterwards, which takes one and a half times as long.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes, pairs = ir.VectorType(ir.IntType(32), LANES), ir.VectorType(ir.IntType(64), LANES // 2)
+
+        def all_of(number: int) -> Any:
+            return ir.Constant(pairs, [number] * pairs.count)
+
+        def signed_low(words: Any) -> Any:
+            return builder.ashr(builder.shl(words, all_of(32)), all_of(32))
+
+        def shrinkage(words: Any) -> Any:  # rounded, in the upper half of a word
+            return builder.add(builder.mul(words, signed_low(factors)), all_of(1 << 31))
+
+        factors: Any = ir.Constant(pairs, ir.Undefined)
+        scaled = builder.shl(arguments[2], ir.Constant(ir.IntType(64), 32 - SHRINK.fraction))
+        for lane in range(pairs.count):
+            factors = builder.insert_element(factors, scaled, ir.Constant(ir.IntType(32), lane))
+        address = builder.bitcast(_pointer(context, builder, signature, arguments), lanes.as_pointer())
+        old = builder.load(address, align=4)
+        words = builder.bitcast(old, pairs)
+        low, high = shrinkage(signed_low(words)), shrinkage(builder.ashr(words, all_of(32)))
+        both = builder.or_(builder.lshr(low, all_of(32)), builder.and_(high, all_of(-1 << 32)))
+        builder.store(builder.sub(old, builder.bitcast(both, lanes)), address, align=4)
+        return context.get_dummy_value()
+
+    return _types.void(weights, first, factor), generate
 
 
 @_intrinsic

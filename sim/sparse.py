@@ -616,20 +616,20 @@ def _catch_up(keys: Any, where: Any, cold: Any, mini_batch: int, penalty: Any, s
 @_compiled(nogil=True)
 def _penalise(hot: Any, penalty: Any, weights: Any) -> None:
     """The penalties of a mini-batch, for ranges of hot columns: `p4sgd.sim.golden.regularize`."""
-    shrink, threshold = np.int64(np.int32(penalty[0])), np.int64(penalty[1])
-    half = np.int64(1) << (_SHRINK_FRACTION - 1)
+    shrink, threshold = np.int64(penalty[0]), np.int32(penalty[1])
+    half, lowest = np.int64(1) << (_SHRINK_FRACTION - 1), np.int32(-threshold)
     for number in range(hot.shape[0]):
         own = weights[hot[number, 0] : hot[number, 1]]
         # A loop for each penalty, because vectors take less time for these than for one with both.
         if shrink > 0:
-            for place in range(own.size):
-                weight = np.int64(own[place])
-                own[place] = weight - ((weight * shrink + half) >> _SHRINK_FRACTION)
+            whole = own.size - own.size % kernels.LANES
+            for place in range(0, whole, kernels.LANES):
+                kernels.shrink_lanes(own, np.uint64(place), shrink)
+            for place in range(whole, own.size):
+                own[place] -= (own[place] * shrink + half) >> _SHRINK_FRACTION
         if threshold > 0:
             for place in range(own.size):
-                weight = np.int64(own[place])
-                lower, upper = weight - threshold, weight + threshold
-                own[place] = lower if lower > 0 else (upper if upper < 0 else np.int64(0))
+                own[place] -= min(max(own[place], lowest), threshold)
 
 
 @_compiled(nogil=True)

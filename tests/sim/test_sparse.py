@@ -38,6 +38,23 @@ def test_many_steps_of_a_penalty_at_once(weight, shrink, threshold, steps):
 
 @settings(max_examples=300)
 @given(
+    weights=st.lists(WEIGHTS, max_size=50),
+    shrink=st.one_of(st.integers(0, SHRINK.maximum), st.integers(0, 1 << 10), st.just(SHRINK.maximum)),
+    threshold=st.one_of(st.integers(0, 20), st.integers(0, 1 << 20), st.just(WEIGHT.maximum)),
+    first=st.integers(0, 50),
+)
+def test_penalties_of_many_weights_side_by_side(weights, shrink, threshold, first):
+    form = FeatureFormat(8, 8, False)
+    run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, shrink=shrink, threshold=threshold)
+    found = np.array(weights, np.int32)
+    first = min(first, found.size)
+    wanted = np.append(found[:first], golden.regularize(found[first:].astype(np.int64), run))
+    sparse._penalise(np.array([[first, found.size]]), (shrink, threshold), found)
+    assert found.tolist() == wanted.tolist()
+
+
+@settings(max_examples=300)
+@given(
     weight=WEIGHTS,
     shrink=st.integers(0, SHRINK.maximum),
     threshold=st.one_of(st.just(0), st.integers(0, 20), st.integers(0, 1 << 20)),
