@@ -30,7 +30,9 @@ from p4sgd.sim.sorting import sort_words
 
 __all__ = [
     "PackedBlocks",
+    "append_blocks",
     "available_memory",
+    "count_lines",
     "pack_lines",
     "pad_samples",
     "plan_images",
@@ -334,14 +336,14 @@ def store_images(
             raise write_error(directory, error) from error
     # All processes go through the blocks together, also those whose own workers have no directories.
     if any(communicator.all_gather(any(image.shard.directory for image in images))):
-        images = _count_lines(images, blocks)
+        images = count_lines(images, blocks)
     if directory is not None:
         return _in_files(images, blocks, directory)
     raise_on_all(communicator, partial(_check_room, images, name, remedy))
     return _in_memory(images, blocks)
 
 
-def _count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
     counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
     for block in blocks:
@@ -398,7 +400,7 @@ def available_memory() -> int | None:
 
 def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
-    _fill(stores, own, blocks)
+    append_blocks(stores, own, blocks)
     return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
 
 
@@ -423,13 +425,15 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
             for path, image in zip(paths, own, strict=True)
         ]
-        _fill(writers, own, blocks)
+        append_blocks(writers, own, blocks)
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
 
-def _fill(stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
+def append_blocks(
+    stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
+) -> None:
     """Append all lines or entries to what holds those of each image."""
     for block in blocks:
         for part, image, store in zip(block, own, stores, strict=True):

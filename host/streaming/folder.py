@@ -45,8 +45,9 @@ from p4sgd.sim.data_parallel import SampleRanks
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 
 
-TRAINING_MAY_CHANGE = ("loss", "precision", "workers")
-"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers."""
+TRAINING_MAY_CHANGE = ("loss", "precision", "workers", "skip_zeros")
+"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers, and
+whether these pass over zeros."""
 
 
 def is_prepared(source: str | Path) -> bool:

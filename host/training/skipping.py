@@ -18,7 +18,7 @@ from p4sgd.host.training.board_times import ListedLines, all_lines_ns
 from p4sgd.host.training.heat import Split, deal_by_heat, deal_in_turn, heat_order, microseconds
 from p4sgd.host.training.options import TrainingOptions
 
-__all__ = ["Dealt", "deal_columns", "sample_values"]
+__all__ = ["Dealt", "deal_columns", "sample_values", "skipping_problem"]
 
 _SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
@@ -72,7 +72,7 @@ def deal_columns(
         If the workers cannot hold the columns, or if zeros are to be skipped and cannot be.
     """
     heat, always = scaling.heat if isinstance(scaling, Scaling) else None, options.skip_zeros == "always"
-    problem = _problem(shards, scaling, options, prepared=prepared)
+    problem = skipping_problem(shards, scaling, options, prepared=prepared)
     if always and problem is not None:
         raise problem
     before = Dealt(list(shards), None)
@@ -107,7 +107,7 @@ def sample_values(data: Dataset, scaling: Scaling | Whitening, options: Training
 
     def values(count: int) -> Values:
         which = slice(0, count)
-        assert isinstance(scaling, Scaling)  # see `_problem`
+        assert isinstance(scaling, Scaling)  # see `skipping_problem`
         own = quantized_values(data.local_features(which), scaling, options.stored, bias=options.bias)
         own = dataclasses.replace(own, rows=data.places(which)[own.rows])
         return Values.join(data.communicator.all_gather(own))
@@ -115,11 +115,11 @@ def sample_values(data: Dataset, scaling: Scaling | Whitening, options: Training
     return values
 
 
-def _problem(
-    shards: Sequence[Shard], scaling: Scaling | Whitening, options: TrainingOptions, *, prepared: bool
+def skipping_problem(
+    shards: Sequence[Shard], scaling: Scaling | Whitening | None, options: TrainingOptions, *, prepared: bool
 ) -> UserError | None:
-    """Why zeros cannot be skipped."""
-    remedy = "leave --skip-zeros always out"
+    """Why zeros cannot be skipped, if they cannot; ``scaling`` is None if it is not yet known."""
+    remedy = "choose --skip-zeros never" if prepared else "leave --skip-zeros always out"
     if all(shard.config.sparse for shard in shards):
         return UserError(
             f"all workers are sparse, which keep no zeros that could be skipped: {remedy}, or choose dense ones, such "
@@ -131,8 +131,8 @@ def _problem(
             f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: {fewer}, or "
             f"{remedy}"
         )
-    if isinstance(scaling, Whitening):
+    if isinstance(scaling, Whitening) or options.precondition != "none":
         return zeros_error(None, sparse=False)
-    if quantize(scaling.zero, options.stored, scaling.signed).any():
+    if scaling is not None and quantize(scaling.zero, options.stored, scaling.signed).any():
         return zeros_error(scaling.kind, sparse=False)
     return None
