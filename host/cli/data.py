@@ -194,8 +194,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
     trains on these images. It ends with the weights of p4sgd train DATA; the intercept may differ a little, because it
     is not fitted to the unrounded samples. The options that the images depend on are given here; training takes them
-    over and may choose only another loss of the same kind, fewer bits than are stored, or other workers, for which it
-    makes images of these.
+    over and may choose only another loss of the same kind, fewer bits than are stored, or other workers or lines of
+    zeros that they pass over, for which it makes images of these.
 
     While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
     same command continues where it stopped.
@@ -203,6 +203,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):
         from p4sgd.host.data.read import open_source
+        from p4sgd.host.image import open_image
         from p4sgd.host.image.file import image_file
         from p4sgd.host.run.checks import check_reading
         from p4sgd.host.streaming.make import make_folder
@@ -225,9 +226,13 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     for remark in manifest.remarks:
         output.remark(remark)
     output.say(describe_scaling(manifest.scaling, manifest.reason, options.precondition))
+    skipping = any(
+        open_image(image_file(out, worker), verify=False).shard.directory for worker in range(options.workers)
+    )
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
-        f"images for {options.workers} worker{'s' * (options.workers > 1)}, {size / 1e6:,.1f} MB"
+        f"images{' without lines of zeros' * skipping} "
+        f"for {options.workers} worker{'s' * (options.workers > 1)}, {size / 1e6:,.1f} MB"
     )
 
 

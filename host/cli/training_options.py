@@ -206,8 +206,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--skip-zeros",
         type=NameFrom("choice of zeros to skip", _names("SKIP_ZEROS")),
         help="Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse "
-        "data if that should be faster, but not for those of p4sgd data prepare, whose images have all lines; always "
-        "or never, whatever is predicted. The weights are the same.",
+        "data if that should be faster; always or never, whatever is predicted. The weights are the same.",
     ),
     "on_loss": _option(
         "--on-loss",

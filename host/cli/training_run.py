@@ -221,8 +221,7 @@ def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, 
         name = ", ".join(map(str, members)) if few else f"{members[0]}–{members[-1]}"
         columns, nonzeros = sum(each.columns for each in workers), sum(each.nonzeros for each in workers)
         rows.append((f"{name} {'sparse' if sparse else 'dense'}", f"{columns:,}", f"{nonzeros:.1%}", time))
-    dense = "all dense, all lines" if split.skips_zeros else "all dense"
-    for name, other in ((dense, split.all_dense), ("all sparse", split.all_sparse)):
+    for name, other in (("all dense", split.all_dense), ("all sparse", split.all_sparse)):
         if other.sample_ns is None:
             rows.append((name, f"at most {other.room:,}", "", "too many columns"))
         else:

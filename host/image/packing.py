@@ -30,11 +30,14 @@ from p4sgd.sim.sorting import sort_words
 
 __all__ = [
     "PackedBlocks",
+    "append_blocks",
     "available_memory",
+    "count_lines",
     "pack_lines",
     "pad_samples",
     "plan_images",
     "prepare_images",
+    "quantized_values",
     "store_images",
     "unpack_lines",
     "zeros_error",
@@ -333,14 +336,14 @@ def store_images(
             raise write_error(directory, error) from error
     # All processes go through the blocks together, also those whose own workers have no directories.
     if any(communicator.all_gather(any(image.shard.directory for image in images))):
-        images = _count_lines(images, blocks)
+        images = count_lines(images, blocks)
     if directory is not None:
         return _in_files(images, blocks, directory)
     raise_on_all(communicator, partial(_check_room, images, name, remedy))
     return _in_memory(images, blocks)
 
 
-def _count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
     counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
     for block in blocks:
@@ -397,7 +400,7 @@ def available_memory() -> int | None:
 
 def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
-    _fill(stores, own, blocks)
+    append_blocks(stores, own, blocks)
     return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
 
 
@@ -422,13 +425,15 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
             for path, image in zip(paths, own, strict=True)
         ]
-        _fill(writers, own, blocks)
+        append_blocks(writers, own, blocks)
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
 
-def _fill(stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
+def append_blocks(
+    stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
+) -> None:
     """Append all lines or entries to what holds those of each image."""
     for block in blocks:
         for part, image, store in zip(block, own, stores, strict=True):
@@ -486,7 +491,7 @@ class PackedBlocks:
             which, samples = slice(first, first + step), min(step, self.padded_samples - first)
             held = self.data.local_features(which)
             lines = iter(() if all(listed) else self._dense(held, blank, which))
-            entries = iter(self._listed(held, blank, which, places) if any(listed) else ())
+            entries = iter(self._listed(held, which, places) if any(listed) else ())
             yield [
                 entry_block(next(entries), samples // BANKS)
                 if image.shard.lists_values
@@ -503,10 +508,13 @@ class PackedBlocks:
         return [part for part in self.data.redistribute(parts, which) if part.shape[1]]
 
     def _listed(
-        self, features: Features, blank: npt.NDArray[np.uint8], which: slice, places: Sequence[npt.NDArray[np.int32]]
+        self, features: Features, which: slice, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
         """Entries of a block for the other workers of this process: `own_words` of each."""
-        values, ranks = self._values(features, self.data.places(which), blank), self.data.communicator
+        ranks, places_of_samples = self.data.communicator, self.data.places(which)
+        assert isinstance(self.scaling, Scaling)  # see `_check_zeros`
+        values = quantized_values(features, self.scaling, self._stored, bias=self.images[0].bias)
+        values = dataclasses.replace(values, rows=places_of_samples[values.rows])
         if self.sample_ranks is None:
             words = [
                 own_words(values, place, self._stored) if image.shard.lists_values else np.empty(0, np.uint64)
@@ -519,24 +527,6 @@ class PackedBlocks:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
         return [part for part, image in zip(words, self._own, strict=True) if image.shard.lists_values]
-
-    def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
-        """The quantised values of some samples that are not 0, the bias included; ``places`` are those samples."""
-        assert isinstance(self.scaling, Scaling)  # see `_check_zeros`
-        if isinstance(features, np.ndarray):
-            dense = self._quantize(self.scaling.apply(features))
-            rows, columns = np.nonzero(dense)
-            values = dense[rows, columns]
-        else:
-            rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
-            columns = features.indices.astype(np.int64, copy=False)
-            values = self._quantize_stored(features)
-        count = features.shape[0] if self.images[0].bias else 0
-        return Values(
-            places[np.append(rows, np.arange(count))],
-            np.append(columns, np.full(count, blank.size - 1)),
-            np.append(values, np.full(count, blank[-1])),
-        )
 
     @property
     def _own(self) -> Sequence[Image]:
@@ -563,18 +553,49 @@ class PackedBlocks:
             block[:, :count] = self._quantize(scaling.apply(features))
         elif block.size:
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
-            block[samples, features.indices] = self._quantize_stored(features)
-
-    def _quantize_stored(self, features: Any) -> npt.NDArray[np.uint8]:
-        """The same for the stored values of a `csr_array`, in the order of its ``data``."""
-        from p4sgd.host.data.kernels import quantize_stored
-
-        assert isinstance(self.scaling, Scaling)
-        return quantize_stored(features, self.scaling.offset, self.scaling.scale, self._stored, self.scaling.signed)
+            block[samples, features.indices] = _quantize_stored(features, scaling, self._stored)
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
         return quantize(a, self._stored, self.scaling.signed).astype(np.uint8)
+
+
+def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias: bool) -> Values:
+    """Some samples, quantised, without most of their zeros, for a scaling that keeps these; rows are from 0.
+
+    Parameters
+    ----------
+    features
+        The samples.
+    scaling
+        Their scaling.
+    stored
+        Planes (S).
+    bias
+        Whether each has a bias, as the last feature of the job.
+    """
+    count, width = features.shape
+    if isinstance(features, np.ndarray):
+        dense = quantize(scaling.apply(features), stored, scaling.signed).astype(np.uint8)
+        rows, columns = np.nonzero(dense)
+        values = dense[rows, columns]
+    else:
+        rows = np.repeat(np.arange(count), np.diff(features.indptr))
+        columns = features.indices.astype(np.int64, copy=False)
+        values = _quantize_stored(features, scaling, stored)
+    biased = count if bias else 0
+    return Values(
+        np.append(rows, np.arange(biased)),
+        np.append(columns, np.full(biased, width)),
+        np.append(values, np.full(biased, bias_integer(stored, scaling.signed) & 0xFF, np.uint8)),
+    )
+
+
+def _quantize_stored(features: Any, scaling: Scaling, stored: int) -> npt.NDArray[np.uint8]:
+    """The stored values of a `csr_array`, quantised, in the order of its ``data``."""
+    from p4sgd.host.data.kernels import quantize_stored
+
+    return quantize_stored(features, scaling.offset, scaling.scale, stored, scaling.signed)
 
 
 def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:

@@ -8,9 +8,10 @@ import numpy as np
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Shard
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
-__all__ = ["divide", "partition", "units_held"]
+__all__ = ["partition", "take_turns", "units_held"]
 
 
 def partition(
@@ -83,38 +84,51 @@ def partition(
             )
         raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
     if speeds is None:
-        counts = divide(count, rooms, shares or [1.0] * workers)
+        owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
-        counts = _deal(count, rooms, [config.engines for config in configs], speeds)
-    edges = np.cumsum([0, *counts])
+        owners = take_turns(count, rooms, speeds, [config.engines for config in configs])
+    edges = np.append(0, np.cumsum(np.bincount(owners, minlength=workers)))
     return [
         Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
         for worker, config in enumerate(configs)
     ]
 
 
-def divide(count: int, rooms: Sequence[int], shares: Sequence[float]) -> list[int]:
-    """How many of ``count`` units workers get by shares, each at least one and at most its room; see `partition`."""
-    return _deal(count, rooms, [1] * len(rooms), shares)
+def take_turns(
+    count: int, rooms: Sequence[int], shares: Sequence[float], engines: Sequence[int] | None = None
+) -> IntArray:
+    """Which worker gets each of ``count`` units, one after the other, as `partition` deals them: int64 (count,).
 
-
-def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequence[float]) -> list[int]:
-    """How many of ``count`` units each worker gets, at least one and at most its room."""
-    counts = [1] * len(rooms)
+    Parameters
+    ----------
+    count
+        Number of units, at least as many as workers.
+    rooms
+        Most units of each worker; all together at least ``count``.
+    shares
+        Share or speed of each.
+    engines
+        Engines of each, if the time of its fullest engine counts, and not its number of units.
+    """
+    engines = [1] * len(rooms) if engines is None else engines
+    held, owners = [1] * len(rooms), list(range(len(rooms)))
 
     def with_one_more(worker: int) -> tuple[float, float, int]:
         """When the worker would finish; if several at the same time, the one with the fewest units is next."""
-        units, each = counts[worker] + 1, engines[worker]
-        return -(-units // each) * each / speeds[worker], units / speeds[worker], worker
+        units, each = held[worker] + 1, engines[worker]
+        return -(-units // each) * each / shares[worker], units / shares[worker], worker
 
     queue = [with_one_more(worker) for worker, room in enumerate(rooms) if room > 1]
     heapq.heapify(queue)
-    for _ in range(count - len(rooms)):
-        *_, worker = heapq.heappop(queue)
-        counts[worker] += 1
-        if counts[worker] < rooms[worker]:
-            heapq.heappush(queue, with_one_more(worker))
-    return counts
+    while len(owners) < count:
+        *_, worker = queue[0]
+        owners.append(worker)
+        held[worker] += 1
+        if held[worker] < rooms[worker]:
+            heapq.heapreplace(queue, with_one_more(worker))
+        else:
+            heapq.heappop(queue)
+    return np.array(owners)
 
 
 def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precision: int, *, stale: bool) -> list[str]:

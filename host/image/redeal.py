@@ -16,7 +16,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.directories import blocks_of
 
-__all__ = ["redeal_images", "same_lines"]
+__all__ = ["first_values", "redeal_images", "same_lines"]
 
 
 _BLOCK_VALUES = 1 << 20
@@ -143,6 +143,23 @@ class _Redealt:
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)
             yield [pack_lines(image.layout.pad(q[:, image.shard.columns]), image.layout) for image in self.own]
+
+
+def first_values(images: Sequence[Image], samples: int) -> Values:
+    """What is not 0 in the first samples, whole micro-batches, of a job whose workers have these images.
+
+    Raises
+    ------
+    ValueError
+        If an image has no proper directories.
+    """
+    parts = [
+        dataclasses.replace(values, rows=values.rows + BANKS * which.start)
+        for image in images
+        for which in blocks_of(_most_values(image)[: -(-samples // BANKS)], _BLOCK_VALUES)
+        for values in [_values(image, which)]
+    ]
+    return Values.join(parts)
 
 
 def _values(image: Image, which: slice) -> Values:

@@ -6,6 +6,7 @@ rate) is fitted to the samples that a run trains on.
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ def cross_validate(
     on_fold
         Called with the number of a fold, from 1, when its run begins.
     on_remark
-        Called with each remark on a run, once if several runs have it.
+        Called with each remark on a run, once if several runs have it, if only its figures are others.
 
     Raises
     ------
@@ -150,8 +151,9 @@ def cross_validate(
     done, told = [], set[str]()
 
     def tell(text: str) -> None:
-        if on_remark is not None and text not in told:
-            told.add(text)
+        kind = re.sub(r"[\d.,]+", "", text)
+        if on_remark is not None and kind not in told:
+            told.add(kind)
             on_remark(f"fold {number}: {text}")
 
     for number, (rest, held_out) in enumerate(split_folds(data, plan.options, folds), 1):

@@ -18,6 +18,7 @@ OPTIONS = (
     "class_weight",
     "unit",
     "workers",
+    "skip_zeros",
     "validation_fraction",
     "seed",
 )

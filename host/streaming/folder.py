@@ -11,9 +11,9 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.entries import own_samples
+from p4sgd.host.image.entries import Values, own_samples
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
-from p4sgd.host.image.redeal import redeal_images, same_lines
+from p4sgd.host.image.redeal import first_values, redeal_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
@@ -33,10 +33,9 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
-from p4sgd.host.training.heat import deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import Skipping, skip_zeros
+from p4sgd.host.training.skipping import Dealt, deal_columns
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -46,8 +45,9 @@ from p4sgd.sim.data_parallel import SampleRanks
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 
 
-TRAINING_MAY_CHANGE = ("loss", "precision", "workers")
-"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers."""
+TRAINING_MAY_CHANGE = ("loss", "precision", "workers", "skip_zeros")
+"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers, and
+whether these pass over zeros."""
 
 
 def is_prepared(source: str | Path) -> bool:
@@ -197,8 +197,8 @@ class PreparedFolder:
         manifest = self.manifest
         self.check(options)
         images = self._images
-        skipping = self.deal(shards, options, network=network)
-        shards = skipping.shards
+        dealt = self.deal(shards, options, network=network)
+        shards = dealt.shards
         if sample_ranks is None:
             own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         else:  # each rank takes its samples from the image of the worker
@@ -216,17 +216,16 @@ class PreparedFolder:
             coding=manifest.labels,
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
             images=own,
-            shards=shards,
+            dealt=dealt,
             slope=slope,
             offset=offset,
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             heat=self._heat,
-            heat_split=skipping.split,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
-            remarks=(*manifest.remarks, *skipping.remarks),
+            remarks=manifest.remarks,
             communicator=self.communicator,
             fitted=scaling,
             train_weights=self._weights(WEIGHTS),
@@ -256,22 +255,29 @@ class PreparedFolder:
                 f"choose that loss or prepare the data again"
             )
 
-    def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Skipping:
-        """Deal the columns by heat, if they are sparse: see `deal_by_heat`; and for zeros to be skipped if they always
-        are, see `skip_zeros`.
+    def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
+        """Deal the columns to workers: see `deal_columns`.
 
         Raises
         ------
         UserError
             If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
-        split = None
-        if self._heat is not None:
-            shards, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
-        if options.skip_zeros != "always":  # the images that are there have all lines
-            return Skipping(list(shards), split)
-        scaling = self._scaling(self._images)
-        return skip_zeros(shards, None, scaling, options, split, samples=self.manifest.samples)
+        return deal_columns(
+            shards,
+            self._scaling(self._images),
+            options,
+            samples=self.manifest.samples,
+            values=self._first_values,
+            network=network,
+            prepared=True,
+        )
+
+    def _first_values(self, samples: int) -> Values:
+        try:
+            return first_values(self._images, samples)
+        except ValueError as error:  # only directories can be seen to be wrong
+            raise UserError(f"{self.name}: an image is damaged: {error}: prepare the data again") from error
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

@@ -27,7 +27,7 @@ from p4sgd.host.streaming.state import (
     has_changed,
     load_state,
 )
-from p4sgd.host.streaming.steps import ROWS, SOURCE_LABELS, SOURCE_WEIGHTS, Steps, sync_folder
+from p4sgd.host.streaming.steps import COUNTED, ROWS, SOURCE_LABELS, SOURCE_WEIGHTS, Steps, sync_folder
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -193,6 +193,7 @@ def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
 def _delete_scratch(folder: Path) -> None:
     """Delete files that only the preparation needed."""
     shutil.rmtree(folder / ROWS, ignore_errors=True)
+    counted = set(folder.glob(COUNTED.format("*")))
     for path in folder.iterdir():
-        if path.name in (STATE, SOURCE_LABELS, SOURCE_WEIGHTS) or path.name.startswith("."):
+        if path.name in (STATE, SOURCE_LABELS, SOURCE_WEIGHTS) or path in counted or path.name.startswith("."):
             path.unlink()

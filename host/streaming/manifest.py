@@ -46,7 +46,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"

@@ -52,6 +52,7 @@ class Step(Enum):
     ENCODE = ("encoding texts", "samples")
     SCALE = ("measuring features", "samples")
     CORRELATE = ("correlating features", "samples")
+    COUNT = ("counting lines", "samples")
     PACK = ("packing samples", "samples")
     CHECK = ("checking files", "bytes")
 
@@ -242,6 +243,8 @@ class State:
         See `p4sgd.host.training.preparation.Prepared`; ``None`` until it is known.
     validation
         Number of stored values of the held-out samples that have been written.
+    skips_zeros
+        Whether images leave out lines of zeros, and if so, lines have been counted; ``None`` until it is known.
     """
 
     first_pass: FirstPass | None = None
@@ -261,6 +264,7 @@ class State:
     sums: IntArray | None = None
     mean_square: float | None = None
     validation: int = 0
+    skips_zeros: bool | None = None
 
     def save(self, folder: Path) -> None:
         """Write the state file of a folder.
@@ -305,6 +309,7 @@ _SCALARS = (
     "written",
     "mean_square",
     "validation",
+    "skips_zeros",
 )
 
 _SCALING = ("kind", "signed", "reason", "crowded")

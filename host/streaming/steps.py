@@ -20,8 +20,9 @@ from p4sgd.host.data.scaling import CENTRED, needs_sums
 from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
-from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
-from p4sgd.host.image.packing import PackedBlocks, plan_images
+from p4sgd.host.image.entries import Values
+from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file
+from p4sgd.host.image.packing import PackedBlocks, append_blocks, count_lines, plan_images, quantized_values
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.streaming import OPTIONS
@@ -44,7 +45,6 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
-from p4sgd.host.training.heat import deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import (
     check_centred,
@@ -57,11 +57,12 @@ from p4sgd.host.training.preparation import (
     suits_sparse_workers,
 )
 from p4sgd.host.training.shares import deal
+from p4sgd.host.training.skipping import deal_columns, skipping_problem
 from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["ROWS", "SOURCE_LABELS", "SOURCE_WEIGHTS", "Steps", "sync_folder"]
+__all__ = ["COUNTED", "ROWS", "SOURCE_LABELS", "SOURCE_WEIGHTS", "Steps", "sync_folder"]
 
 
 SOURCE_LABELS = "source_labels.npy"
@@ -69,6 +70,9 @@ SOURCE_LABELS = "source_labels.npy"
 
 SOURCE_WEIGHTS = "source_weights.npy"
 """The same for weights of samples, if they have any."""
+
+COUNTED = "lines{}.npy"
+"""Name of the file with the lines of each engine of a worker before each micro-batch, if there are directories."""
 
 ROWS = "rows"
 """Name of the folder of buckets."""
@@ -129,6 +133,9 @@ class Steps:
             widest = found.widest(self._options.missing)
             config = self._config or self._suitable(widest)
             shards = self._deal(widest, config)
+            problem = skipping_problem(shards, None, self._options, prepared=False)
+            if problem is not None and self._options.skip_zeros == "always":
+                raise problem
             plan = plan_buckets(
                 found,
                 labels,
@@ -154,8 +161,7 @@ class Steps:
                 config = self._config or self._suitable(found)
                 shards = self._deal(found, config)
             scaling = self._scaling(found, plan, buckets)
-            if isinstance(scaling, Scaling) and scaling.heat is not None:
-                shards, _ = deal_by_heat(shards, scaling.heat, plan.train_labels.size, self._options)
+            shards = self._deal_columns(plan, buckets, scaling, shards)
             self._pack(found, plan, buckets, scaling, shards)
             self._finish(found, plan, scaling, config)
 
@@ -165,6 +171,27 @@ class Steps:
 
     def _deal(self, found: FirstPass, config: WorkerConfig) -> Sequence[Shard]:
         return deal(found.space.count, self._options, [config] * self._options.workers)
+
+    def _deal_columns(
+        self, plan: BucketPlan, buckets: Buckets, scaling: Scaling | Whitening, shards: Sequence[Shard]
+    ) -> Sequence[Shard]:
+        """Deal the columns to workers, which may pass over zeros, as an earlier attempt has if it has begun to pack."""
+        known, options = self._state.skips_zeros, self._options
+        if known is not None:
+            options = dataclasses.replace(options, skip_zeros="always" if known else "never")
+
+        def values(count: int) -> Values:
+            if known is not None:  # buckets may be gone, and what is predicted does not matter
+                return Values(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
+            assert isinstance(scaling, Scaling)  # whitened ones have no zeros
+            parts, first = [], 0
+            for features in _first_samples(plan, buckets, count):
+                part = quantized_values(features, scaling, options.stored, bias=options.bias)
+                parts.append(dataclasses.replace(part, rows=part.rows + first))
+                first += features.shape[0]
+            return Values.join(parts)
+
+        return deal_columns(shards, scaling, options, samples=plan.train_labels.size, values=values).shards
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -321,6 +348,11 @@ class Steps:
             self._save()
         assert state.extremes is not None
         images = self._images(plan, scaling, shards, state.extremes.nonzero)
+        if any(image.shard.directory for image in images):
+            images = self._count_lines(images, plan, buckets, scaling)
+        if state.skips_zeros is None:
+            state.skips_zeros = any(image.shard.directory for image in images)
+            self._save()
         done = sum(map(plan.samples_of, range(state.packed)))
         with contextlib.ExitStack() as files:
             writers = self._open_images(images, files)
@@ -341,6 +373,36 @@ class Steps:
                 writer.finish()
                 writer.sync()
 
+    def _count_lines(
+        self, images: list[Image], plan: BucketPlan, buckets: Buckets, scaling: Scaling | Whitening
+    ) -> list[Image]:
+        """Count lines with directories, unless an earlier attempt has: it takes one more reading of the buckets."""
+        paths = [self._work / COUNTED.format(image.shard.worker) for image in images]
+        if self._state.skips_zeros is None:
+
+            def blocks() -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
+                done = 0
+                for bucket in range(plan.train_buckets):
+                    yield from self._blocks(bucket, plan, buckets, scaling, images)
+                    done += plan.samples_of(bucket)
+                    self._on_progress(Step.COUNT, done, plan.train_labels.size)
+
+            for path, image in zip(paths, count_lines(images, blocks()), strict=True):
+                assert image.starts is not None
+                with new_file(path) as file:
+                    np.save(file, image.starts)
+        return [dataclasses.replace(image, starts=np.load(path)) for path, image in zip(paths, images, strict=True)]
+
+    def _blocks(
+        self, bucket: int, plan: BucketPlan, buckets: Buckets, scaling: Scaling | Whitening, images: list[Image]
+    ) -> PackedBlocks:
+        """The samples of a bucket as images have them, with those that fill the last mini-batch."""
+        samples = plan.samples_of(bucket)
+        data = Dataset(buckets.load(bucket, samples), np.zeros(samples), self._source.name)
+        if bucket == plan.train_buckets - 1:
+            samples = images[0].layout.samples - bucket * plan.rows
+        return PackedBlocks(data, images, scaling, samples)
+
     def _pack_bucket(
         self,
         bucket: int,
@@ -350,15 +412,10 @@ class Steps:
         images: list[Image],
         writers: list[ImageWriter],
     ) -> None:
-        samples = plan.samples_of(bucket)
-        data = Dataset(buckets.load(bucket, samples), np.zeros(samples), self._source.name)
+        blocks = self._blocks(bucket, plan, buckets, scaling, images)
         assert self._state.sums is not None
-        self._state.sums += feature_sums(data.features, scaling)
-        if bucket == plan.train_buckets - 1:
-            samples = images[0].layout.samples - bucket * plan.rows
-        for block in PackedBlocks(data, images, scaling, samples):
-            for part, writer in zip(block, writers, strict=True):
-                writer.append(part)
+        self._state.sums += feature_sums(blocks.data.features, scaling)
+        append_blocks(writers, images, blocks)
 
     def _hold_out_bucket(self, bucket: int, plan: BucketPlan, buckets: Buckets, found: FirstPass) -> None:
         features = buckets.load(bucket, plan.samples_of(bucket))
@@ -423,7 +480,11 @@ class Steps:
         stored = np.zeros(widest.space.count, np.int64)
         stored[0] = widest.stored  # of which columns does not matter to the sum
         images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards, stored)
-        needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
+        needed = rows + held_out
+        if (
+            self._options.skip_zeros != "always"
+        ):  # else the images are smaller than with all lines, nobody knows how much
+            needed += sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free
         if needed > free:
             raise UserError(

@@ -5,10 +5,11 @@ whose time depends on the number of nonzeros, get the others. The order of colum
 the data alone, so that the weights do not depend on who has which columns.
 """
 
+import bisect
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +17,12 @@ from p4sgd.host.data.scaling import HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.file import ColumnArray
-from p4sgd.host.image.partition import units_held
+from p4sgd.host.image.partition import take_turns, units_held
 from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.training.board_times import ListedLines, all_lines_ns
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 
 __all__ = [
     "ENTRY_NS",
@@ -31,6 +32,7 @@ __all__ = [
     "WorkerShare",
     "choose_hot",
     "deal_by_heat",
+    "deal_in_turn",
     "heat_order",
     "microseconds",
 ]
@@ -120,13 +122,13 @@ class Split:
     columns
         Number of hot columns.
     total
-        Number of all columns, the bias included.
+        Number of all columns, the bias, if there is one, included as the last.
     workers
         What each worker has, by shard.
     all_dense, all_sparse
-        What it would be without sparse and without dense workers, if dense ones read all lines.
-    skips_zeros
-        Whether the dense ones of ``workers`` pass over lines of zeros.
+        What it would be without sparse and without dense workers.
+    bias
+        Whether there is a bias.
     """
 
     columns: int
@@ -134,7 +136,7 @@ class Split:
     workers: tuple[WorkerShare, ...]
     all_dense: Alternative
     all_sparse: Alternative
-    skips_zeros: bool = False
+    bias: bool = True
 
     @property
     def nonzeros(self) -> float:
@@ -151,21 +153,27 @@ class Split:
         return dataclasses.asdict(self) | {"nonzeros": self.nonzeros, "sample_ns": self.sample_ns}
 
     def __str__(self) -> str:
+        bias = " (the bias is the last)" if self.bias else ""
         told = (
-            f"{self.columns:,} hot columns of {self.total:,}, with {self.nonzeros:.1%} of the nonzeros, are on dense "
-            f"workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
+            f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
+            f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
-        reading = " (all lines read)" if self.skips_zeros else ""
         faster = [
-            f"{microseconds(other.sample_ns)} without the {without}"
-            for without, other in ((f"sparse workers{reading}", self.all_dense), ("dense workers", self.all_sparse))
+            f"{microseconds(other.sample_ns)} without the {kind} workers"
+            for kind, other in (("sparse", self.all_dense), ("dense", self.all_sparse))
             if other.sample_ns is not None and other.sample_ns < self.sample_ns
         ]
         return told + (f", but {' and '.join(faster)}" if faster else "")
 
 
 def deal_by_heat(
-    shards: Sequence[Shard], heat: HeatArray, samples: int, options: TrainingOptions, *, network: bool = False
+    shards: Sequence[Shard],
+    heat: HeatArray,
+    samples: int,
+    options: TrainingOptions,
+    *,
+    network: bool = False,
+    lines: ListedLines | None = None,
 ) -> tuple[list[Shard], Split | None]:
     """Deal the units of sparse data to the workers that have shards, in the order of heat.
 
@@ -184,6 +192,9 @@ def deal_by_heat(
         Options of the training run; ``split`` says how many columns are hot.
     network
         Whether sparse workers are processes that exchange packets, which takes them time.
+    lines
+        What directories list, in the order of heat, if dense workers are to have them, see `deal_in_turn`; ``None`` if
+        they read all lines.
 
     Returns
     -------
@@ -197,24 +208,37 @@ def deal_by_heat(
     total, unit = shards[0].total, shards[0].unit
     order = heat_order(heat, total)
     if not any(shard.config.sparse for shard in shards):
-        return [shard.in_order(order) for shard in shards], None
+        dealt = list(shards) if lines is None else deal_in_turn(shards)
+        return [shard.in_order(order) for shard in dealt], None
     begins = np.arange(0, total, unit)
     loads = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
-    model = _TimeModel(shards, loads, samples, options, PACKETS_NS if network else 0.0)
-    hot = np.array([model.choose()])
-    dealt, shares = list(shards), {}
-    for shard, first, end in (*model.deal_hot(hot), *model.deal_cold(hot)):
-        mine = dataclasses.replace(shard, units=np.arange(first[0], end[0])).in_order(order)
-        dealt[shard.worker] = mine
-        part = loads[mine.units].sum() / max(1, loads.sum())
-        shares[shard.worker] = WorkerShare(
-            shard.config.sparse, mine.features, float(part), float(model.sample_ns(shard, first, end)[0])
-        )
+    model = _TimeModel(shards, loads, samples, options, PACKETS_NS if network else 0.0, lines)
+    hot = model.choose()
+    dealt = [shard.in_order(order) for shard in model.deal(hot)]
     if all(shard.config.sparse for shard in shards):
         return dealt, None
-    workers = tuple(shares[shard.worker] for shard in shards)
-    columns = min(int(hot[0]) * unit, total)
-    return dealt, Split(columns, total, workers, model.all_dense(), model.all_sparse())
+    nonzeros = max(1, loads.sum())
+    workers = tuple(
+        WorkerShare(
+            shard.config.sparse, shard.features, float(loads[shard.units].sum() / nonzeros), model.sample_ns(shard)
+        )
+        for shard in dealt
+    )
+    columns = min(hot * unit, total)
+    return dealt, Split(columns, total, workers, model.all_dense(), model.all_sparse(), bias=total > heat.size)
+
+
+def deal_in_turn(shards: Sequence[Shard]) -> list[Shard]:
+    """Deal the units of dense workers to them in turn, to each as many as it has, and give them directories.
+
+    What is not 0 is mostly in the first, hot units. So all engines have about as many lines.
+    """
+    dense, dealt = [shard for shard in shards if not shard.config.sparse], list(shards)
+    units, sizes = np.sort(np.concatenate([shard.units for shard in dense])), [shard.units.size for shard in dense]
+    owners = take_turns(units.size, sizes, sizes)
+    for number, shard in enumerate(dense):
+        dealt[shard.worker] = dataclasses.replace(shard, units=units[owners == number], directory=True)
+    return dealt
 
 
 def choose_hot(
@@ -254,9 +278,10 @@ def choose_hot(
         hot = 0 if options.split == "none" else -(-int(options.split) // BANKS) * BANKS
     hot = min(hot, -(-total // BANKS) * BANKS)
     cold = float(needed[hot:].sum())
+    bias = " (the bias is the last)" if total > heat.size else ""
     told = (
-        f"{hot:,} hot columns of {total:,} are on all ranks; of the others a rank needs {cold:,.0f} in a mini-batch: "
-        f"predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
+        f"{hot:,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs {cold:,.0f} in a "
+        f"mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
     )
     return hot, told
 
@@ -266,18 +291,12 @@ def microseconds(ns: float) -> str:
     return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"
 
 
-_Dealt: TypeAlias = Iterator[tuple[Shard, IntArray, IntArray]]
-"""Workers, with the first of their units and the one after the last."""
-
-
 class _TimeModel:
     """Predicted times of workers by the number of hot units.
 
-    Numbers of hot units are int (count,), to see many at once; what depends on them has the same shape.
-
     Parameters
     ----------
-    shards, samples, options
+    shards, samples, options, lines
         See `deal_by_heat`.
     loads
         int64 (units,): nonzeros of each unit, in the order of heat.
@@ -286,18 +305,24 @@ class _TimeModel:
     """
 
     def __init__(
-        self, shards: Sequence[Shard], loads: IntArray, samples: int, options: TrainingOptions, packets_ns: float
+        self,
+        shards: Sequence[Shard],
+        loads: IntArray,
+        samples: int,
+        options: TrainingOptions,
+        packets_ns: float,
+        lines: ListedLines | None,
     ) -> None:
+        self._shards = shards
         self._dense = [shard for shard in shards if not shard.config.sparse]
         self._sparse = [shard for shard in shards if shard.config.sparse]
         self._unit, self._options = shards[0].unit, options
-        self._count, self._samples, self._packets_ns = loads.size, samples, packets_ns
+        self._count, self._samples, self._packets_ns, self._lines = loads.size, samples, packets_ns, lines
         self._before = np.append(0, np.cumsum(loads))
         """Nonzeros before each unit."""
-        self._turns = _take_turns(
-            [min(self._room(shard), loads.size) for shard in self._dense],
-            [shard.units.size for shard in self._dense],
-        )
+        rooms = [self._room(shard) for shard in self._dense]
+        shares = [shard.units.size for shard in self._dense]
+        self._turns = take_turns(min(sum(rooms), loads.size), rooms, shares)
         """Which dense worker gets each unit, as long as there is room."""
 
     def choose(self) -> int:
@@ -314,24 +339,73 @@ class _TimeModel:
             return 0
         split, unit = self._options.split, self._unit
         if split == "auto":
-            hot = np.arange(least, most + 1)
-            times = (self.sample_ns(*each) for deal in (self.deal_hot, self.deal_cold) for each in deal(hot))
-            return least + int(np.argmin(reduce(np.maximum, times)))
+            return self._fastest(least, most)
         wanted = sum(shard.units.size for shard in self._dense) if split == "none" else -(-int(split) // unit)
         if not least <= wanted <= most:
             raise UserError(f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns")
         return wanted
 
-    def deal_hot(self, hot: IntArray) -> _Dealt:
-        """Deal the hot units to the dense workers, by shares."""
-        begin = np.zeros_like(hot)
-        for worker, shard in enumerate(self._dense):
-            end = begin + np.append(0, np.cumsum(self._turns == worker))[hot]
-            yield shard, begin, end
-            begin = end
+    def _fastest(self, least: int, most: int) -> int:
+        """How many hot units make the slowest worker fastest.
 
-    def deal_cold(self, hot: IntArray) -> _Dealt:
-        """Deal the other units to the sparse workers, with nonzeros by shares."""
+        With more of them dense workers take longer. So the best number is the last before they take longer than sparse
+        workers do with any number up to it, or the next.
+        """
+        times = (self._cold_ns(begin, end) for _, begin, end in self._deal_cold(np.arange(least, most + 1)))
+        cold = functools.reduce(np.maximum, times)
+        best = np.minimum.accumulate(cold)
+        dense_ns = functools.cache(lambda more: max(map(self.sample_ns, self._deal_hot(least + more))))
+        next_one = bisect.bisect_left(range(cold.size), True, key=lambda more: bool(dense_ns(more) >= best[more]))
+        found = [int(np.argmin(cold[: more + 1])) for more in (next_one - 1, next_one) if 0 <= more < cold.size]
+        return least + min(found, key=lambda more: max(dense_ns(more), cold[more]))
+
+    def deal(self, hot: int) -> list[Shard]:
+        """Deal the first units to the dense workers and the others to the sparse ones."""
+        dealt = list(self._shards)
+        for shard in self._deal_hot(hot):
+            dealt[shard.worker] = shard
+        for shard, begin, end in self._deal_cold(np.array([hot])):
+            dealt[shard.worker] = dataclasses.replace(shard, units=np.arange(begin[0], end[0]))
+        return dealt
+
+    def sample_ns(self, shard: Shard) -> float:
+        """Predicted time of a worker for a sample, in ns."""
+        if shard.config.sparse:
+            return float(self._cold_ns(shard.units[:1], shard.units[-1:] + 1)[0])
+        if shard.directory:
+            assert self._lines is not None
+            return self._lines.sample_ns(shard)
+        return all_lines_ns(shard, self._options)
+
+    def all_dense(self) -> Alternative:
+        """All units on the dense workers."""
+        room = sum(map(self._room, self._dense))
+        if room < self._count:
+            return Alternative(room * self._unit, None)
+        return Alternative(room * self._unit, max(map(self.sample_ns, self._deal_hot(self._count))))
+
+    def all_sparse(self) -> Alternative:
+        """All units on the sparse workers."""
+        room = sum(map(self._room, self._sparse))
+        if room < self._count:
+            return Alternative(room * self._unit, None)
+        times = (self._cold_ns(begin, end)[0] for _, begin, end in self._deal_cold(np.array([0])))
+        return Alternative(room * self._unit, float(max(times)))
+
+    def _deal_hot(self, hot: int) -> list[Shard]:
+        """Deal so many units to the dense workers, by shares: one after the other, or in turn if they pass over zeros.
+
+        See `deal_in_turn`.
+        """
+        owners = self._turns[:hot] if self._lines is not None else np.sort(self._turns[:hot])
+        return [
+            dataclasses.replace(shard, units=np.flatnonzero(owners == worker), directory=self._lines is not None)
+            for worker, shard in enumerate(self._dense)
+        ]
+
+    def _deal_cold(self, hot: IntArray) -> Iterator[tuple[Shard, IntArray, IntArray]]:
+        """Deal the units behind so many hot ones, (n,), to the sparse workers, with nonzeros by shares: the first of
+        their units and the one after the last, (n,)."""
         rooms = [self._room(shard) for shard in self._sparse]
         shares = np.cumsum([shard.units.size for shard in self._sparse])
         cold, begin = self._before[-1] - self._before[hot], hot
@@ -344,53 +418,12 @@ class _TimeModel:
             yield shard, begin, end
             begin = end
 
-    def sample_ns(self, shard: Shard, begin: IntArray, end: IntArray) -> FloatArray:
-        """Predicted time of a worker with these units for a sample, in ns."""
-        if shard.config.sparse:
-            entries: FloatArray = (self._before[end] - self._before[begin]) / self._samples
-            return entries * ENTRY_NS + self._packets_ns
-        return self._board_ns(shard.config, end - begin)
-
-    def all_dense(self) -> Alternative:
-        """All units on the dense workers."""
-        return self._alternative(self._dense, self.deal_hot(np.array([self._count])))
-
-    def all_sparse(self) -> Alternative:
-        """All units on the sparse workers."""
-        return self._alternative(self._sparse, self.deal_cold(np.array([0])))
-
-    def _alternative(self, shards: Sequence[Shard], dealt: _Dealt) -> Alternative:
-        room = sum(map(self._room, shards))
-        if room < self._count:
-            return Alternative(room * self._unit, None)
-        return Alternative(room * self._unit, max(float(self.sample_ns(*each)[0]) for each in dealt))
+    def _cold_ns(self, begin: IntArray, end: IntArray) -> FloatArray:
+        """Predicted time of a sparse worker with these units for a sample, in ns."""
+        entries: FloatArray = (self._before[end] - self._before[begin]) / self._samples
+        return entries * ENTRY_NS + self._packets_ns
 
     def _room(self, shard: Shard) -> int:
         """Units that a worker can hold."""
         options = self._options
         return units_held(shard.config, self._unit, options.least_lines, stale=bool(options.staleness))
-
-    def _board_ns(self, config: WorkerConfig, units: IntArray) -> FloatArray:
-        """Predicted time of a board with so many units for a sample, in ns: that of its fullest engine."""
-        options = self._options
-        chunks, places = np.unique(-(-units // config.engines), return_inverse=True)
-        chunks *= max(1, self._unit // config.lanes)
-        stale = bool(options.staleness)
-        cycles = [
-            mini_batch_cycles(config, options.batch, int(each), options.precision, BOARDS_NETWORK, stale=stale)
-            for each in chunks
-        ]
-        sample_ns: FloatArray = np.array(cycles)[places] * (CLOCK_NS / options.batch)
-        return sample_ns
-
-
-def _take_turns(rooms: Sequence[int], shares: Sequence[int]) -> IntArray:
-    """Which worker gets each unit, one after another until all are full.
-
-    After as many units as there are workers each has one; after any number each has those that
-    `p4sgd.host.image.partition.divide` gives it.
-    """
-    further = [np.arange(2, room + 1) for room in rooms]
-    workers = np.repeat(np.arange(len(rooms)), np.array([each.size for each in further], np.int64))
-    quotients = np.concatenate([np.empty(0), *(each / share for each, share in zip(further, shares, strict=True))])
-    return np.append(np.arange(len(rooms)), workers[np.lexsort((workers, quotients))])

@@ -28,10 +28,9 @@ from p4sgd.host.image import Image, Shard, pad_samples, prepare_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
-from p4sgd.host.training.heat import Split, deal_by_heat
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.skipping import skip_zeros
+from p4sgd.host.training.skipping import Dealt, deal_columns, sample_values
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray, WeightArray
@@ -94,8 +93,8 @@ class Prepared:
         Format of the features.
     images
         The images of this process's workers, with the labels of the first row of the model.
-    shards
-        The units of all workers.
+    dealt
+        The units of all workers, and how that was chosen.
     slope, offset
         float64 (features,), and (features,) or (features + 1,) with the bias last: the hardware reads slope · raw
         feature + offset, rounded. With ``mixing`` these numbers are mixed first.
@@ -118,8 +117,6 @@ class Prepared:
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
     heat
         See `p4sgd.host.data.Scaling`.
-    heat_split
-        How columns are divided between dense and sparse workers; ``None`` if there are not both.
     fitted
         Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
     train_weights, validation_weights
@@ -139,7 +136,7 @@ class Prepared:
     coding: LabelCoding | TargetCoding
     features: FeatureFormat
     images: Sequence[Image]
-    shards: Sequence[Shard]
+    dealt: Dealt
     slope: npt.NDArray[np.float64]
     offset: npt.NDArray[np.float64]
     scaling: str
@@ -151,11 +148,15 @@ class Prepared:
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
     heat: HeatArray | None = None
-    heat_split: Split | None = None
     fitted: Scaling | Whitening | None = None
     train_weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
     weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """The units of all workers."""
+        return self.dealt.shards
 
     @property
     def weighted(self) -> bool:
@@ -404,12 +405,8 @@ def prepare(
         scaling, whitening_times = _fit_scaling(data, options)
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
-    heat = scaling.heat if isinstance(scaling, Scaling) else None
-    split = None
-    if heat is not None:
-        shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
-    skipping = skip_zeros(shards, data, scaling, options, split)
-    shards = skipping.shards
+    values = sample_values(data, scaling, options)
+    dealt = deal_columns(shards, scaling, options, samples=data.samples, values=values, network=network)
     labels, first_row = coding.labels_of(data), coding.rows[0]
     loss = options.loss_for(first_row.scale, data.name)
     coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
@@ -420,7 +417,7 @@ def prepare(
         data,
         integers,
         scaling,
-        shards,
+        dealt.shards,
         stored=options.stored,
         batch=options.batch,
         directory=directory,
@@ -447,7 +444,7 @@ def prepare(
         coding=coding,
         features=FeatureFormat(options.stored, options.precision, scaling.signed),
         images=images,
-        shards=shards,
+        dealt=dealt,
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
@@ -455,11 +452,10 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names), *skipping.remarks),
+        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
         communicator=data.communicator,
         whitening_times=whitening_times,
-        heat=heat,
-        heat_split=skipping.split,
+        heat=scaling.heat if isinstance(scaling, Scaling) else None,
         fitted=scaling,
         train_weights=weights,
         validation_weights=held_out,

@@ -27,12 +27,12 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.entries import first_samples
 from p4sgd.host.image.file import image_file
-from p4sgd.host.image.redeal import redeal_images
+from p4sgd.host.image.redeal import first_values, redeal_images
 from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
-from p4sgd.host.training.heat import Split, choose_hot, deal_by_heat
+from p4sgd.host.training.heat import Split, choose_hot
 from p4sgd.host.training.metrics import (
     decoded_features,
     fit_intercept,
@@ -48,7 +48,7 @@ from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_se
 from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
-from p4sgd.host.training.skipping import deal_in_turn, restate
+from p4sgd.host.training.skipping import deal_columns
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -226,7 +226,7 @@ def train(
         if results[-1].stopped is StopReason.INTERRUPTED and len(results) < len(states):
             raise KeyboardInterrupt
         now = training.prepared
-        prepared = dataclasses.replace(prepared, images=now.images, shards=now.shards, heat_split=now.heat_split)
+        prepared = dataclasses.replace(prepared, images=now.images, dealt=now.dealt)
         session = training.session
     labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
     weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
@@ -349,7 +349,8 @@ class _Training:
             self._monitored = "validation_loss"
         for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
             self.remark(remark)
-        self._tell_split(show=session is None)
+        self._about_dealing: list[str] = []
+        self._tell_dealt(show=session is None)
         if sample_ranks is not None:
             # Dense data have no heat: every sample may have every feature.
             heat = np.full(prepared.space.count, prepared.samples) if prepared.heat is None else prepared.heat
@@ -460,7 +461,7 @@ class _Training:
             best_epoch=best.epoch,
             monitored=self._monitored,
             stopped=stopped,
-            remarks=(*state.remarks, *([last_remark] if last_remark else [])),
+            remarks=(*state.remarks, *self._about_dealing, *([last_remark] if last_remark else [])),
             summary=summary | self._about_device() | {"message_times": None if times is None else times.to_json()},
             more_epochs=more_epochs,
             next_start=self._next_start(best),
@@ -475,7 +476,7 @@ class _Training:
     def _about_device(self) -> dict[str, Any]:
         """Numbers of the workers, how they share columns, and whether dense ones skip zeros; with a network, the
         version of the packets and the micro-batches in each."""
-        split = self._prepared.heat_split
+        split = self._prepared.dealt.split
         about: dict[str, Any] = {
             "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
             "split": None if split is None else split.to_json(),
@@ -563,15 +564,21 @@ class _Training:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        split = None
-        if prepared.heat is not None:
-            network = has_network(self._device)
-            shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
-        if any(shard.directory for shard in prepared.shards) and not all(shard.config.sparse for shard in shards):
-            shards = deal_in_turn(shards, prepared.heat)
-            split = restate(split, shards, prepared.heat, prepared.samples)
+        assert prepared.fitted is not None
+        options = self._options
+        if all(shard.config.sparse for shard in shards):  # those that are left, which is no mistake of the user
+            options = dataclasses.replace(options, skip_zeros="never")
+        dealt = deal_columns(
+            shards,
+            prepared.fitted,
+            options,
+            samples=prepared.samples,
+            values=partial(first_values, prepared.images),
+            network=has_network(self._device),
+        )
+        shards = dealt.shards
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
-        self._prepared = dataclasses.replace(prepared, images=images, shards=shards, heat_split=split)
+        self._prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         self._session = None
         self._decoded = []  # before there are others
         self._decoded = decoded_features(images, prepared.features)
@@ -580,16 +587,22 @@ class _Training:
                 image_file(self._directory, worker).unlink(missing_ok=True)
         self.remark(told, own=True)
         self.remark(remark)
-        self._tell_split(show=True)
+        self._tell_dealt(show=True)
         return self._open_session()
 
-    def _tell_split(self, *, show: bool) -> None:
-        """Tell the user how dense and sparse workers share the columns, if there are both; ``show`` each worker."""
-        split = self._prepared.heat_split
-        if split is not None:
-            self.remark(str(split))
-            if show and self._on_split is not None:
-                self._on_split(split, names_of(self._device, len(self._prepared.shards)))
+    def _tell_dealt(self, *, show: bool) -> None:
+        """Tell the user how columns are dealt; ``show`` what each worker has, if there are dense and sparse ones.
+
+        These remarks are not kept in checkpoints: a resumed run deals the columns again.
+        """
+        dealt = self._prepared.dealt
+        for told in filter(None, (dealt.remark, dealt.split)):
+            text = str(told)
+            if text not in self._about_dealing:
+                self._about_dealing.append(text)
+                self._tell(text, False)
+        if dealt.split is not None and show and self._on_split is not None:
+            self._on_split(dealt.split, names_of(self._device, len(dealt.shards)))
 
     def _epoch(self, session: Session, source: ModelSource) -> ModelSource:
         """Train an epoch; returns where the weights of the next one come from."""

@@ -5,11 +5,14 @@
 Data are made, scaled and rounded as for training, and lines are counted in them (hw/ZEROS.md). Chunks of 64 columns, in
 the order of heat, are dealt to the engines of all boards in turn. Cycles with directories are those of
 `support.directory_cycles`, without them those of `p4sgd.hw.spec.timing`: the simulated RTL is held to both, to the
-cycle. A sparse worker is a core without packets, as in bench_split.py; the split is chosen anew in each case.
+cycle. Beside them is what training predicts by the first 512 samples, and by which it chooses the split. A sparse
+worker is a core without packets, as in bench_split.py; the split is chosen anew in each case.
 """
 
 import argparse
+import bisect
 import math
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,17 +26,17 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.kernels import quantize_stored
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.synth import SHAPES, make_source
+from p4sgd.host.image import Shard
+from p4sgd.host.image.entries import Values
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.board_times import ListedLines
 from p4sgd.host.training.heat import ENTRY_NS, heat_order
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import DESCRIPTOR_BITS, kept_planes
-from p4sgd.hw.spec.timing import (
-    BOARDS_NETWORK,
-    UPDATE_SPACING,
-    chaining_cycles,
-    mini_batch_cycles,
-    round_trip_cycles,
-)
+from p4sgd.hw.spec.image import kept_planes
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
+
+_SAMPLED = 512
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,11 @@ class Estimate:
         order = heat_order(heat[:-1], stored.total)
         places = np.empty_like(order)
         places[order] = np.arange(order.size)
-        self.chunks = math.ceil(stored.total / config.lanes)
+        first = stored.rows < _SAMPLED
+        values = Values(stored.rows[first], stored.columns[first], stored.values[first])
+        training = TrainingOptions(precision=options.precision, batch=options.batch)
+        self._listed = ListedLines(values, order, config.lanes, stored.total, training)
+        self._total, self.chunks = stored.total, math.ceil(stored.total / config.lanes)
         self._engines = options.boards * config.engines
         self._most = min(self.chunks, self._engines * config.chunks)
         nonzeros = np.cumsum(heat[order])
@@ -144,17 +151,24 @@ class Estimate:
         hot = range(1, self._most + 1)
         return self._best(np.array([self.without(chunks) for chunks in hot]))
 
+    def predicted(self, chunks: int) -> float:
+        """Boards with so many chunks whose images have directories, as training predicts them by the first samples."""
+        config, boards = self._config, self._options.boards
+        shards = (
+            Shard(board, config, np.arange(board, chunks, boards), config.lanes, self._total, directory=True)
+            for board in range(min(boards, chunks))
+        )
+        return max(map(self._listed.sample_ns, shards))
+
     def split_with_directories(self) -> int:
-        """The same for boards whose images have directories, by the mean load of their engines."""
-        options, hot = self._options, np.arange(1, self._most + 1)
-        count = self._samples // BANKS
-        loads = (self._lines, np.full(self._lines.size, 2 * DESCRIPTOR_BITS / self._config.line_bits))
-        work = sum(np.cumsum(np.bincount(self._numbers, load, self.chunks)[: self._most]) for load in loads)
-        absent = hot - np.cumsum(np.bincount(self._numbers, minlength=self.chunks)[: self._most]) / count
-        cycles = np.maximum(work / count / self._engines, UPDATE_SPACING) * (options.batch // BANKS)
-        cycles += absent / self._engines
-        cycles += round_trip_cycles(self._config, options.network) + chaining_cycles(options.precision)
-        return self._best(cycles * CLOCK_NS / options.batch)
+        """Chunks on boards whose images have directories, if a sparse worker has the others, as training chooses."""
+        hot = range(1, self._most + 1)
+
+        def times(chunks: int) -> tuple[float, float]:
+            return self.predicted(chunks), float(self.sparse_ns[chunks - 1])
+
+        longer = bisect.bisect_left(hot, True, key=lambda chunks: operator.ge(*times(chunks)))
+        return min(hot[max(0, longer - 1) : longer + 1], key=lambda chunks: max(times(chunks)))
 
     def _best(self, board_ns: npt.NDArray[np.float64]) -> int:
         """The number of chunks on boards that makes the slower of boards and sparse worker fastest."""
@@ -170,16 +184,17 @@ class Estimate:
         ]
         if self.fits:
             times = self.without(self.chunks), self.with_directories(self.chunks)
-            cells += [*(f"{each:.1f}" for each in times), f"{times[0] / times[1]:.2f}"]
+            cells += [*(f"{each:.1f}" for each in (*times, self.predicted(self.chunks))), f"{times[0] / times[1]:.2f}"]
         else:
-            cells += 3 * ["-"]
+            cells += 4 * ["-"]
         before, after = self.split(), self.split_with_directories()
         times = (
             max(self.without(before), float(self.sparse_ns[before - 1])),
             max(self.with_directories(after), float(self.sparse_ns[after - 1])),
         )
-        hot = (f"{each * self._config.lanes:,}" for each in (before, after))
-        cells += [cell for pair in zip((f"{each:.1f}" for each in times), hot, strict=True) for cell in pair]
+        predicted = max(self.predicted(after), float(self.sparse_ns[after - 1]))
+        hot = [f"{each * self._config.lanes:,}" for each in (before, after)]
+        cells += [f"{times[0]:.1f}", hot[0], f"{times[1]:.1f}", f"{predicted:.1f}", hot[1]]
         return [*cells, f"{times[0] / times[1]:.2f}"]
 
 
@@ -197,8 +212,8 @@ def main() -> None:
     options = parser.parse_args()
     title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
     table = Table(title=title)
-    columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "gain")
-    for column in ("", *columns, "split", "columns", "directories", "columns", "gain"):
+    columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "predicted", "gain")
+    for column in ("", *columns, "split", "columns", "directories", "predicted", "columns", "gain"):
         table.add_column(column, justify="right" if column else "left")
     for name in options.shapes:
         stored = load(name, options.samples, options.batch, options.precision)

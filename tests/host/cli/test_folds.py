@@ -12,6 +12,7 @@ from support.ranks import run_ranks
 
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd.host.cli.app import main
+from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.run import folds as folds_module
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
@@ -143,3 +144,14 @@ def test_bad_input(tmp_path, monkeypatch):
         (line,) = done.stderr.splitlines()
         assert re.search(says, line), line
         assert done.stdout == ""
+
+
+def test_a_remark_is_made_once_though_its_figures_differ(tmp_path):
+    """What is predicted depends on the samples of a fold."""
+    source = make_source("rcv1", scale=0.02)
+    write_dataset(source, tmp_path / "rcv1.libsvm")
+    words = ("--config", "small", "--workers", 2, "--sparse-workers", 1, "--batch", 256, "--skip-zeros", "always")
+    done = p4sgd(tmp_path / "rcv1.libsvm", *words, "--epochs", 1, "--lr", 1, "--folds", 3)
+    for kind in ("dense workers pass over zeros", "hot columns of"):
+        (line,) = [line for line in done.stderr.splitlines() if kind in line]
+        assert line.startswith("fold 1: ")

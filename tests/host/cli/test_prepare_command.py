@@ -153,6 +153,40 @@ def test_sparse_data(tmp_path, prepared):
     assert all(result == results[0] for result in results)
 
 
+@pytest.mark.parametrize("prepared", ["auto", "always", "never"])
+def test_zeros_that_are_skipped(tmp_path, prepared):
+    """Images leave out zeros if that should be faster, or as is asked for, and are used as they are; with other options
+    or workers training makes others, to the same weights."""
+    rng = np.random.default_rng(2)
+    features = rng.integers(1, 4, (120, 700)) * (rng.random((120, 700)) < 0.02)
+    source = write_data(tmp_path, "data.libsvm", features, np.where(features.sum(axis=1) > 28, 1, -1))
+    options = ["--precision", 5, "--batch", 64, "--config", "small"]
+    made = tmp_path / "made"
+    told = run("data", "prepare", source, "--out", made, "--workers", 2, *options, "--skip-zeros", prepared).output
+    images = [open_image(path) for path in sorted(made.glob("worker*.p4sgd"))]
+    assert [image.shard.directory for image in images] == [prepared != "never"] * 2
+    assert ("images without lines of zeros for 2 workers" in told) == (prepared != "never")
+    assert not list(made.glob("lines*"))
+    results = []
+    for data, *words in (
+        (source, "--workers", 2, "--skip-zeros", "never"),
+        (made,),
+        (made, "--skip-zeros", "always"),
+        (made, "--skip-zeros", "never"),
+        (made, "--skip-zeros", "auto", "--workers", 3),
+        (made, "--workers", 3, "--sparse-workers", 1),
+        (made, "--config", "sparse", "--skip-zeros", "auto"),
+    ):
+        document = train(data, *options, "--epochs", 2, *words)
+        results.append((document["weights_sha256"], measured(document)))
+        if data == made and len(words) < 2:
+            assert document["skips_zeros"] == (prepared != "never")
+    assert all(result == results[0] for result in results)
+    args = ["train", made, "--images", tmp_path / "images", "--epochs", 1]
+    assert "has its images already" in run(*args, status=2).stderr
+    run(*args, "--skip-zeros", "always" if prepared == "never" else "never")
+
+
 def measured(document):
     """The epochs without their times."""
     times = ("seconds", "samples_per_second")
@@ -234,7 +268,7 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
         (["--no-bias"], "prepared with bias True, not False: choose that"),
         (["--validation-fraction", 0.5], "prepared with validation-fraction 0.0, not 0.5: choose that"),
         (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
-        (["--precision", 2, "--skip-zeros", "always"], "not 2: prepare the data again with --precision 2, or leave"),
+        (["--precision", 2, "--skip-zeros", "always"], "not 2: prepare the data again with --precision 2, or choose"),
         (["--loss", "squared"], "prepared for a classification"),
         (["--precondition", "block"], "prepared with precondition none, not block: choose that"),
         (["--scaling", "robust"], "prepared with scaling auto (which chose standard), not robust: choose that"),

@@ -19,6 +19,7 @@ from support.tensor_file import rewrite
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
+from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.training import load_checkpoint
 from p4sgd.host.training.model_file import load_model
 
@@ -412,3 +413,15 @@ def test_data_are_needed_without_a_checkpoint():
 
 def test_without_a_checkpoint_there_is_no_hint(monkeypatch):
     assert fail(monkeypatch, 2, *RUN) == ["p4sgd train: worker 0 met a memory error"]
+
+
+def test_how_columns_are_dealt_is_told_once(tmp_path):
+    """By the run that goes on, which may have other workers, and not by the one before, too."""
+    write_dataset(make_source("rcv1", scale=0.02), tmp_path / "rcv1.libsvm")
+    words = ["rcv1.libsvm", "--config", "small", "--batch", 256, "--skip-zeros", "always", "--lr", 1]
+    run(*words, "--epochs", 1, "--checkpoint", "state")
+    found = json.loads(run("--resume", "state", "--epochs", 2, "--workers", 2, "--json").stdout)
+    (remark,) = [text for text in found["remarks"] if "pass over zeros" in text]
+    whole = json.loads(run(*words, "--epochs", 2, "--workers", 2, "--json").stdout)
+    assert remark in whole["remarks"]
+    assert found["weights_sha256"] == whole["weights_sha256"]

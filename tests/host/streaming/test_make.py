@@ -74,6 +74,7 @@ def build(path, folder, options, config=CONFIG, **more):
             "batch": st.sampled_from([8, 24]),
             "scaling": st.sampled_from(["auto", "standard", "robust", "minmax", "maxabs", "none"]),
             "precondition": st.sampled_from(["none", "block"]),
+            "skip_zeros": st.sampled_from(["auto", "never", "always"]),
             "bias": st.booleans(),
             "validation_fraction": st.sampled_from([0.0, 0.3]),
             "seed": st.integers(0, 3),
@@ -84,7 +85,9 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     texts = texts and options["loss"] == "logistic" and name not in WITHOUT_TEXTS
     if options["precondition"] == "block":
         options["scaling"] = "auto"
-    if config.sparse:
+    if config.sparse and options["skip_zeros"] == "always":
+        options["skip_zeros"] = "auto"
+    if config.sparse or options["skip_zeros"] == "always":
         options["scaling"], options["precondition"] = "none" if options["scaling"] == "none" else "maxabs", "none"
     if options["loss"] != "logistic":
         options["class_weight"] = None
@@ -101,6 +104,9 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
     loaded = open_prepared(folder / "made").load(options, shards)
+    assert [image.path for image in loaded.images] == [
+        folder / "made" / f"worker{worker}.p4sgd" for worker in range(options.workers)
+    ]
     for part in ("coding", "features", "scaling", "reason", "remarks", "mean_square", "samples", "space"):
         assert getattr(loaded, part) == getattr(expected, part), part
     for part in ("slope", "offset", "train_labels"):
@@ -155,23 +161,29 @@ def in_child(work):
 
 
 @pytest.mark.parametrize(
-    ("name", "precondition", "config"),
+    ("name", "precondition", "config", "skip_zeros"),
     [
-        ("data.libsvm", "none", CONFIG),
-        ("data.libsvm", "none", SPARSE),
-        pytest.param("data.csv", "block", CONFIG, marks=pytest.mark.slow),
+        ("data.libsvm", "none", CONFIG, "auto"),
+        ("data.libsvm", "none", CONFIG, "always"),
+        ("data.libsvm", "none", SPARSE, "auto"),
+        pytest.param("data.csv", "block", CONFIG, "auto", marks=pytest.mark.slow),
     ],
-    ids=["dense", "sparse", "whitened"],
+    ids=["dense", "directories", "sparse", "whitened"],
 )
-def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition, config):
+def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition, config, skip_zeros):
     """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
     path = write_data(tmp_path, name, *make_samples(seed, 120, 20))
-    scaling = "maxabs" if config.sparse else "auto"
+    scaling = "maxabs" if config.sparse or skip_zeros == "always" else "auto"
     options = TrainingOptions(
-        workers=2, precision=4, validation_fraction=0.2, precondition=precondition, scaling=scaling
+        workers=2,
+        precision=4,
+        validation_fraction=0.2,
+        precondition=precondition,
+        scaling=scaling,
+        skip_zeros=skip_zeros,
     )
     build(path, tmp_path / "whole", options, config)
     expected = contents(tmp_path / "whole")
@@ -297,6 +309,27 @@ def test_sparse_data_are_not_sorted_to_be_centred(tmp_path, tiny, options):
     assert Step.READ in steps_taken
     assert Step.SORT not in steps_taken
     build(path, tmp_path / "made", dataclasses.replace(options, precondition="none", scaling="auto"))
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "words"),
+    [
+        (SPARSE, {}, "all workers are sparse"),
+        (CONFIG, {"precondition": "block"}, "whitening makes zeros other numbers"),
+    ],
+)
+def test_zeros_that_cannot_be_skipped_are_told_at_once(job, tiny, config, options, words):
+    path, folder, before = job
+    steps_taken = []
+    with pytest.raises(UserError, match=words):
+        build(
+            path,
+            folder,
+            dataclasses.replace(before, skip_zeros="always", **options),
+            config,
+            on_progress=lambda step, *_: steps_taken.append(step),
+        )
+    assert Step.SORT not in steps_taken
 
 
 def test_options_may_change_while_only_labels_were_read(job, tiny):

@@ -16,7 +16,7 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.emulator import RemoteWorkers
+from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=16)
 OPTIONS = {"epochs": 5, "workers": 4, "precision": 3, "staleness": 1, "l2": 1e-3}
@@ -34,8 +34,8 @@ class LosingDevice:
     name = "emulator"
     aggregator = network_settings = links = sensors = shares = names = message_times = None
 
-    def __init__(self, losses, back=0, late=(), refused=None):
-        self.device = open_device("emulator", CONFIG, OPTIONS["workers"])
+    def __init__(self, losses, back=0, late=(), refused=None, configs=(CONFIG,) * OPTIONS["workers"]):
+        self.device = EmulatedDevice(configs[0], len(configs), configs=configs)
         self.losses = losses
         self.runs = 0
         self.failed = False
@@ -86,11 +86,15 @@ class LosingDevice:
         self.device.close()
 
 
-def test_workers_that_skip_zeros_get_others_units():
-    """The images of those that are left have directories, too, and then the units of all heat."""
+def sparse_dataset():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(90, 200)) * (rng.random((90, 200)) < 0.03)
-    data = Dataset(scipy.sparse.csr_array(x), np.where(x.sum(axis=1) > 0, 1.0, 0.0), "made")
+    return Dataset(scipy.sparse.csr_array(x), np.where(x.sum(axis=1) > 0, 1.0, 0.0), "made")
+
+
+def test_workers_that_skip_zeros_get_others_units():
+    """The images of those that are left have directories, too, and then the units of all heat."""
+    data = sparse_dataset()
     options = TrainingOptions(**OPTIONS, unit=16)
     whole = train(data, dataclasses.replace(options, skip_zeros="never"), open_device("emulator", CONFIG, 4))
     device, units = LosingDevice({3: {1, 3}}), []
@@ -104,6 +108,24 @@ def test_workers_that_skip_zeros_get_others_units():
     assert units == [2, 2, 4, 4, 4]  # of 13 units, on two engines
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
+
+
+def test_a_dense_worker_that_comes_back_skips_zeros_again():
+    """Though meanwhile all images were lists of values."""
+    data, sparse = sparse_dataset(), dataclasses.replace(CONFIG, engines=3, sparse=True)
+    options = TrainingOptions(**OPTIONS | {"workers": 3, "batch": 64}, unit=16, skip_zeros="always")
+    whole = train(data, dataclasses.replace(options, skip_zeros="never"), open_device("emulator", CONFIG, 3))
+    device, skips = LosingDevice({2: {0}}, back=5, configs=(CONFIG, sparse, sparse)), []
+
+    def note(record):
+        dense = [worker for worker in device.workers if not worker.config.sparse]
+        skips.append([bool(worker.registers.get(registers.FORMAT, "directory")) for worker in dense])
+
+    result = train(data, options, device, on_epoch=note)
+    assert skips == [[True], [], [], [True], [True]]
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
+    assert sum(remark.startswith("dense workers pass over zeros") for remark in result.remarks) == 1
 
 
 def run(device, **options):

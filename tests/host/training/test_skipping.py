@@ -16,13 +16,16 @@ from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import partition
+from p4sgd.host.image import Shard, partition, prepare_images
+from p4sgd.host.image.entries import Values
+from p4sgd.host.image.redeal import first_values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.heat import Alternative, Split, WorkerShare, deal_by_heat
+from p4sgd.host.training.board_times import ListedLines
+from p4sgd.host.training.heat import deal_in_turn
 from p4sgd.host.training.shares import deal
-from p4sgd.host.training.skipping import deal_in_turn, skip_zeros
+from p4sgd.host.training.skipping import deal_columns, sample_values
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
-from p4sgd.hw.spec.timing import BOARDS_NETWORK
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, backward_cycles, chaining_cycles, forward_cycles
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64)
 SPARSE = WorkerConfig(engines=3, lanes=8, chunks=64, sparse=True)
@@ -37,31 +40,47 @@ def sparse_data(samples=400, columns=600, density=0.002, seed=None):
     return Dataset(scipy.sparse.csr_array(x.astype(float)), labels, "made")
 
 
-def dealt(data, options, configs):
-    scaling = Scaling.fit(data.features, options.scaling, planes=options.stored)
-    shards = deal(data.feature_count, options, configs)
-    if scaling.heat is None:
-        return shards, None, scaling
-    return *deal_by_heat(shards, scaling.heat, data.samples, options), scaling
-
-
 def skip(data, configs=(CONFIG, CONFIG), **options):
+    """The workers of a run with these options."""
+    return skipping(data, configs, **options)[0]
+
+
+def skipping(data, configs, **options):
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
-    shards, split, scaling = dealt(data, chosen, configs)
-    return skip_zeros(shards, data, scaling, chosen, split)
+    scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
+    shards = deal(data.feature_count, chosen, configs)
+    values = sample_values(data, scaling, chosen)
+    return deal_columns(shards, scaling, chosen, samples=data.samples, values=values), scaling, chosen
 
 
 def skips(found):
     return [shard.directory for shard in found.shards]
 
 
+def quantised(data, scaling, options):
+    """S-bit integers of all samples, int64 (samples, features), with the bias."""
+    bias = np.full(data.samples, bias_integer(options.stored, scaling.signed))
+    return np.column_stack((quantize(scaling.apply(data.features), options.stored, scaling.signed), bias)).astype(int)
+
+
+def boards_ns(shards, q, options):
+    """Time of boards for a sample, in ns, by the schedule to which the RTL is held."""
+    listed = []
+    for shard in shards:
+        listed += listed_chunks(shard.layout(q.shape[0], options.precision), q[:, shard.columns])
+    chunks = max(shard.layout(8, options.precision).chunks for shard in shards)
+    step = options.batch // 8
+    begins = schedule(listed, step, chunks, shards[0].config, BOARDS_NETWORK).forward_begin[0, ::step]
+    return np.diff(begins).mean() * CLOCK_NS / options.batch
+
+
 def test_sparse_data_are_skipped_if_that_is_faster():
     data = sparse_data()
     assert skips(skip(data)) == [True, True]
     assert skips(skip(data, skip_zeros="never")) == [False, False]
-    (remark,) = skip(data).remarks
-    assert re.fullmatch(r"dense workers pass over zeros: predicted \S+ instead of \S+ µs a sample on boards", remark)
-    assert not skip(data, skip_zeros="never").remarks
+    told = r"dense workers pass over zeros: predicted \S+ instead of \S+ µs a sample on boards"
+    assert re.fullmatch(told, skip(data).remark)
+    assert skip(data, skip_zeros="never").remark is None
 
 
 def test_where_nothing_is_gained_auto_reads_all_lines():
@@ -110,10 +129,9 @@ def test_there_is_no_other_choice():
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     sparse=st.integers(0, 2),
-    seed=st.integers(0, 1 << 30),
 )
-def test_every_worker_has_units_of_all_heat(sizes, sparse, seed):
-    """As many as before, evenly among those of all dense workers; sparse workers keep theirs."""
+def test_every_worker_has_units_of_all_heat(sizes, sparse):
+    """As many as before, and of the first n units of all those that it would get of n; sparse workers keep theirs."""
     units, total = np.cumsum([0, *sizes]), sum(sizes) * 8 + sparse * 16
     configs = [CONFIG] * len(sizes) + [SPARSE] * sparse
     shards = [
@@ -122,20 +140,51 @@ def test_every_worker_has_units_of_all_heat(sizes, sparse, seed):
         else dataclasses.replace(shard, units=units[-1] + 2 * (worker - len(sizes)) + np.arange(2))
         for worker, shard in enumerate(partition(total, configs, bias=False, unit=8))
     ]
-    heat = np.random.default_rng(seed).integers(0, 100, total)
-    found = deal_in_turn(shards, heat)
+    found = deal_in_turn(shards)
     assert [shard.units.size for shard in found] == [shard.units.size for shard in shards]
     assert sorted(np.concatenate([shard.units for shard in found]).tolist()) == list(range(units[-1] + 2 * sparse))
-    order = np.argsort(-heat, kind="stable")
-    for shard, before in zip(found[: len(sizes)], shards, strict=False):
-        assert shard.directory
-        assert (np.diff(shard.units) > 0).all()
-        # Of the first n units of all, a worker has its share; as all round, it may be off by half a unit of each.
-        expected = np.arange(1, units[-1] + 1) * before.units.size / units[-1]
-        assert (np.abs(np.cumsum(np.isin(np.arange(units[-1]), shard.units)) - expected) <= (1 + len(sizes)) / 2).all()
-        own = (shard.units[:, np.newaxis] * 8 + np.arange(8)).reshape(-1)
-        assert shard.columns.tolist() == order[own].tolist()
+    dense = found[: len(sizes)]
+    assert all(shard.directory and (np.diff(shard.units) > 0).all() for shard in dense)
+    for count in range(len(sizes), units[-1] + 1):
+        held = [int((shard.units < count).sum()) for shard in dense]
+        # The largest number of units for a share could not be smaller: to give one away would raise another's.
+        assert min(held) > 0
+        shares = np.array(held) / sizes
+        assert all((held[i] - 1) / sizes[i] <= min((np.array(held) + 1) / sizes) for i in np.flatnonzero(shares > 0))
     assert not any(shard.directory for shard in found[len(sizes) :])
+
+
+@given(data=st.data())
+def test_predictions_count_the_lines_of_the_image(data):
+    """By the definition of an image with directories, for units of several chunks and part of one."""
+    draw = data.draw
+    config = WorkerConfig(engines=draw(st.integers(1, 4)), lanes=draw(st.sampled_from([8, 16])), chunks=64)
+    unit, stale, bias = draw(st.sampled_from([8, 16, 32])), draw(st.booleans()), draw(st.booleans())
+    columns, stored = draw(st.integers(40, 300)), draw(st.integers(1, 8))
+    samples, batch = 8 * draw(st.integers(1, 6)), 16
+    options = TrainingOptions(batch=batch, precision=stored, staleness=int(stale), bias=bias, unit=unit)
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    total = columns + bias
+    q = (rng.random((samples, total)) < rng.random(total) ** 8) * rng.integers(0, 1 << stored, (samples, total))
+    order = rng.permutation(total).astype(np.int32)
+    count = -(-total // unit)
+    own = np.flatnonzero(rng.random(count) < 0.6)
+    shard = Shard(0, config, own if own.size else np.arange(1), unit, total, directory=True).in_order(order)
+    rows, places = np.nonzero(q)
+    values = Values(rows, places, q[rows, places].astype(np.uint8))
+    end = Values(np.array([samples - 1]), np.array([0]), np.zeros(1, np.uint8))  # there may be samples without values
+    lines = ListedLines(Values.join([values, end]), order, unit, total, options)
+    layout, slowest = shard.layout(samples, stored), 0
+    for engine in listed_chunks(layout, q[:, shard.columns]):
+        micro_batches = []
+        for listed in engine:
+            directories = -(-len(listed) // layout.line_descriptors)
+            micro_batches.append(max(11, sum(count for _, count in listed) + 2 * directories))
+        absent = layout.chunks - np.mean([len(listed) for listed in engine])
+        slowest = max(slowest, np.mean(micro_batches) * (batch // 8) + absent)
+    way = forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(stored)
+    cycles = max(slowest, (slowest + way) / 2) if stale else slowest + way
+    assert lines.sample_ns(shard) == pytest.approx(cycles * CLOCK_NS / batch)
 
 
 @pytest.mark.parametrize(("batch", "precision", "columns"), [(64, 8, 900), (256, 4, 900), (256, 1, 3000)])
@@ -144,27 +193,55 @@ def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
     config = WorkerConfig(engines=2, lanes=16, chunks=128)
     data = sparse_data(samples=1024, columns=columns)
     data.features.data[:] = 3  # others might be rounded to 0
-    options = TrainingOptions(
-        precision=precision, batch=batch, workers=2, scaling="maxabs", skip_zeros="always", unit=16
-    )
-    shards, _, scaling = dealt(data, options, [config] * 2)
-    found = skip_zeros(shards, data, scaling, options)
-    bias = np.full(data.samples, bias_integer(precision, scaling.signed))
-    q = np.column_stack((quantize(scaling.apply(data.features), precision, scaling.signed), bias))
-    listed = []
-    for shard in found.shards:
-        listed += listed_chunks(shard.layout(data.samples, precision), q[:, shard.columns].astype(np.int64))
-    chunks = max(shard.layout(8, precision).chunks for shard in found.shards)
-    begins = schedule(listed, batch // 8, chunks, config, BOARDS_NETWORK).forward_begin[0, :: batch // 8]
-    told = float(found.remarks[0].split("predicted ")[1].split()[0])
-    assert told == pytest.approx(np.diff(begins).mean() * CLOCK_NS / batch / 1000, rel=0.05)
-    assert told < 0.9 * float(found.remarks[0].split("instead of ")[1].split()[0])
+    options = {"precision": precision, "batch": batch, "scaling": "maxabs", "skip_zeros": "always", "unit": 16}
+    found, scaling, chosen = skipping(data, [config] * 2, **options)
+    told = float(found.remark.split("predicted ")[1].split()[0])
+    expected = boards_ns(found.shards, quantised(data, scaling, chosen), chosen)
+    assert told == pytest.approx(expected / 1000, rel=0.05)
+    assert told < 0.9 * float(found.remark.split("instead of ")[1].split()[0])
+
+
+@pytest.mark.parametrize(("batch", "precision", "density"), [(64, 8, 0.001), (256, 4, 0.003), (256, 8, 0.001)])
+def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
+    """By the schedule of the hardware, no other number of columns has a slowest worker that is clearly faster."""
+    config = WorkerConfig(engines=2, lanes=16, chunks=128)
+    sparse = WorkerConfig(engines=3, lanes=16, chunks=512, sparse=True)
+    data = sparse_data(samples=1024, columns=3000, density=density)
+    options = {"precision": precision, "batch": batch, "scaling": "none", "skip_zeros": "always", "unit": 16}
+
+    def at(split):
+        found, scaling, chosen = skipping(data, [config] * 2 + [sparse], **options, split=split)
+        dense = boards_ns(found.shards[:2], quantised(data, scaling, chosen), chosen)
+        told = max(worker.sample_ns for worker in found.split.workers if not worker.sparse)
+        assert told == pytest.approx(dense, rel=0.05)
+        return max(dense, found.split.workers[2].sample_ns), found.split
+
+    time, chosen = at("auto")
+    others = np.unique(np.geomspace(32, 3000, 12).astype(int) // 16 * 16)
+    assert time <= 1.05 * min(at(str(other))[0] for other in others)
+    before = skip(data, [config] * 2 + [sparse], **options | {"skip_zeros": "never"}).split
+    assert chosen.columns > before.columns  # there is time for more
+    assert chosen.sample_ns < before.sample_ns
+
+
+def test_the_split_decides_whether_zeros_are_skipped():
+    """If packets are what takes the time of the sparse worker, nothing is gained."""
+    data = sparse_data(columns=3000, density=0.0003)
+    scaling = Scaling.fit(data.features, "auto", planes=8)
+    options = TrainingOptions(batch=256, workers=2)
+    shards = deal(data.feature_count, options, [dataclasses.replace(CONFIG, chunks=256, line_fifo_depth=2048), SPARSE])
+    how = {"samples": data.samples, "values": sample_values(data, scaling, options)}
+    found = deal_columns(shards, scaling, options, **how)
+    assert skips(found) == [True, False]
+    told = r"dense workers pass over zeros: predicted (\S+) instead of (\S+) µs a sample with sparse workers"
+    assert re.fullmatch(told, found.remark)[1] == f"{found.split.sample_ns / 1000:.3g}"
+    assert not any(skips(deal_columns(shards, scaling, options, network=True, **how)))
 
 
 def test_a_split_says_what_workers_have_then():
-    data = sparse_data(columns=900)
+    data = sparse_data(columns=890)  # an even number of units
     configs = CONFIG, CONFIG, SPARSE
-    found, before = (skip(data, configs, split=640, skip_zeros=each) for each in ("always", "never"))
+    found, before = (skip(data, configs, split="640", skip_zeros=each) for each in ("always", "never"))
     assert skips(found) == [True, True, False]
     assert sum(worker.nonzeros for worker in found.split.workers) == pytest.approx(1)
     assert found.split.nonzeros == pytest.approx(before.split.nonzeros)
@@ -173,29 +250,30 @@ def test_a_split_says_what_workers_have_then():
     assert before.split.workers[1].nonzeros < second.nonzeros < first.nonzeros < before.split.workers[0].nonzeros
     assert first.sample_ns < before.split.workers[0].sample_ns
     assert cold == before.split.workers[2]
-    assert (found.split.skips_zeros, before.split.skips_zeros) == (True, False)
+    assert found.split.all_sparse == before.split.all_sparse
+    # All columns on the dense workers are what these would be dealt without a sparse one.
+    alone = skip(data, configs[:2], skip_zeros="always")
+    assert found.split.all_dense.sample_ns < before.split.all_dense.sample_ns
+    assert f"predicted {found.split.all_dense.sample_ns / 1000:.3g} instead" in alone.remark
 
 
-def test_a_split_of_prepared_data_says_what_workers_have_too():
-    """But not what they take: nothing is known of their lines."""
-    data = sparse_data(columns=900)
-    options = TrainingOptions(workers=3, scaling="maxabs", split="640", skip_zeros="always")
-    shards, split, scaling = dealt(data, options, [CONFIG, CONFIG, SPARSE])
-    found = skip_zeros(shards, None, scaling, options, split, samples=data.samples)
-    known = skip_zeros(shards, data, scaling, options, split)
-    assert [worker.nonzeros for worker in found.split.workers] == [worker.nonzeros for worker in known.split.workers]
-    assert [worker.sample_ns for worker in found.split.workers] == [worker.sample_ns for worker in split.workers]
-    assert (found.split.skips_zeros, known.split.skips_zeros) == (False, True)
-    assert found.remarks == ("dense workers pass over zeros",)
+@pytest.mark.parametrize("kinds", [(CONFIG,), (SPARSE,), (CONFIG, SPARSE), (CONFIG, CONFIG, SPARSE)])
+@pytest.mark.parametrize("skip_zeros", ["never", "always"])
+def test_images_tell_what_is_not_zero(kinds, skip_zeros):
+    """Images of any kind have the values that the samples have."""
+    if skip_zeros == "always" and all(kind.sparse for kind in kinds):
+        return
+    data = sparse_data(samples=200)
+    found, scaling, options = skipping(data, kinds, skip_zeros=skip_zeros)
+    images = prepare_images(data, np.zeros(data.samples, np.int64), scaling, found.shards, stored=8, batch=64)
+    expected = sample_values(data, scaling, options)(100)
 
+    def listed(values):
+        there = values.of((values.rows < 100) & (values.values != 0))
+        return sorted(zip(there.rows.tolist(), there.columns.tolist(), there.values.tolist(), strict=True))
 
-def test_alternatives_of_a_split_are_said_to_read_all_lines():
-    """Their times are not comparable with those of workers that pass over zeros."""
-    alternatives = Alternative(1000, 20.0), Alternative(1000, 10.0)
-    before = Split(64, 100, (WorkerShare(False, 64, 0.5, 30.0), WorkerShare(True, 36, 0.5, 9.0)), *alternatives)
-    after = dataclasses.replace(before, skips_zeros=True)
-    assert str(before).endswith(" µs a sample, but 0.02 without the sparse workers and 0.01 without the dense workers")
-    assert str(after) == str(before).replace("sparse workers and", "sparse workers (all lines read) and")
+    assert listed(first_values(images, 100)) == listed(expected)
+    assert listed(expected)
 
 
 def test_lines_of_zeros_need_no_room():
