@@ -16,6 +16,10 @@ settings.load_profile("p4sgd")
 # Some tests fork a process in which others have used gRPC. The handlers of gRPC for that sometimes abort the child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+# Hundreds of simulators and commands start, each of which would compile all of Python's modules that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 LONGEST = (
     "host/cli/test_resources_command.py",
     "test_readme.py",
@@ -53,13 +57,32 @@ COMPILE = """if True:
         warm_up(CONFIGURATIONS[config]())"""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Compile the loops of Numba before all tests: a program says that it compiles, which no test is to find.
+_COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()
 
-    Several processes that compile at the same time would overwrite each other's cache.
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to compile the loops of Numba, while tests are collected: a program that compiles says so.
+
+    That no test is to find, and several processes that compile at the same time would overwrite each other's cache.
     """
     if not hasattr(config, "workerinput"):  # a process of pytest-xdist
-        subprocess.run([sys.executable, "-c", COMPILE], stdout=subprocess.DEVNULL, check=True)
+        config.stash[_COMPILING] = subprocess.Popen([sys.executable, "-c", COMPILE], stdout=subprocess.DEVNULL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Wait for the loops: no process of pytest-xdist gets a test before."""
+    compiling = session.config.stash.get(_COMPILING, None)
+    if compiling is not None and compiling.wait() != 0:
+        raise subprocess.CalledProcessError(compiling.returncode, compiling.args)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the compilation if there was an error before the first test."""
+    compiling = config.stash.get(_COMPILING, None)
+    if compiling is not None:
+        compiling.kill()
+        compiling.wait()
 
 
 @pytest.fixture(scope="session", autouse=True)
