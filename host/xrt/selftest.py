@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,17 @@ from p4sgd.hw.spec.selftest import Sizes
 __all__ = ["BoardSelfTest", "SelfTestClient"]
 
 
-_RUN_S = 15.0
-"""Longest time of a run, and of sending frames: the largest buffer of a port, 1 GiB at 8 GB/s, takes 0.13 s, and at a
-hundredth of that rate 13 s."""
+_STILL_CYCLES = 10_000
+"""Cycles without a beat or a frame after which none is waited for, 40 µs at 250 MHz: memory answers within 1 µs, and so
+do the MAC and its transceivers. Cycles, because Vitis' emulator may do few a second."""
 
-_ARRIVE_S = 0.01
-"""Longest time that frames take to come back; in the MAC and its transceivers they take less than 1 µs."""
+_STILL_S = 1.0
+"""Longest time that so many cycles take on a board."""
 
 _CLOCK_S = 0.1
 """Time for which the clock is counted. A register is read in some 10 µs, so the rate is known to a part in 1,000."""
+
+_CLOCK_READINGS = 5
 
 _POLL_S = 0.0005
 
@@ -46,8 +48,8 @@ class SelfTestClient:
     ----------
     sizes : Sizes
         Sizes, as read from the kernel.
-    patience_s, arrive_s : float
-        Longest time in s of a run, and of sending frames; and of what was sent last to come back.
+    still_s : float
+        Longest time in s of 10,000 cycles; after so many without a beat or a frame none is waited for.
 
     Raises
     ------
@@ -58,7 +60,7 @@ class SelfTestClient:
     def __init__(self, name: str, client: RegisterClient) -> None:
         self._name = name
         self._client = client
-        self.patience_s, self.arrive_s = _RUN_S, _ARRIVE_S
+        self.still_s = _STILL_S
         problem = find_other_map(
             client,
             selftest.IDENTITY,
@@ -97,33 +99,38 @@ class SelfTestClient:
         Raises
         ------
         P4sgdError
-            If a port does not end its run.
+            If a port does not end its run, or the kernel's clock stands still.
         """
         self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats)
         self._client.write(selftest.GROUPS, value=groups)
-        return self._run(list(ports), read=1)
+        return self._run(list(ports), groups * burst_beats, read=1)
 
     def write(self, ports: Iterable[int], chunks: int) -> dict[int, dict[str, int]]:
         """Let ports write, all at once, each so many chunks; returns, and raises, as `read`."""
         self._client.write(selftest.CHUNKS, value=chunks)
-        return self._run(list(ports), write=1)
+        return self._run(list(ports), chunks * self.sizes.chunk_beats, write=1)
 
-    def _run(self, ports: Sequence[int], **command: int) -> dict[int, dict[str, int]]:
+    def _run(self, ports: Sequence[int], beats: int, **command: int) -> dict[int, dict[str, int]]:
+        registers = {port: selftest.port_results(port) for port in ports}
         self._client.write_pair(selftest.PORTS, sum(1 << port for port in ports))
         self._client.write(selftest.RUN, **command)
-        end = time.monotonic() + self.patience_s
-        while busy := self._client.read_pair(selftest.BUSY):
-            if time.monotonic() > end:
-                stuck = ", ".join(str(port) for port in ports if busy >> port & 1)
-                raise P4sgdError(
-                    f"{self._name} does not end its run at memory port {stuck}: the memory does not answer. Reset the "
-                    "board (xbutil reset), and check the sp= lines of the link configuration"
-                )
-            time.sleep(_POLL_S)
-        return {
-            port: {name: self._value(register) for name, register in selftest.port_results(port).items()}
-            for port in ports
-        }
+        done = self._wait(
+            lambda: not self._client.read_pair(selftest.BUSY),
+            lambda: [self._value(known["beats"]) for known in registers.values()],
+        )
+        if not done:
+            busy = self._client.read_pair(selftest.BUSY)
+            stuck = [
+                f"memory port {port} has had {self._value(registers[port]['beats']):,}"
+                for port in ports
+                if busy >> port & 1
+            ]
+            raise P4sgdError(
+                f"{self._name} does not end its run: of {beats:,} beats {', '.join(stuck)}, and none in the last "
+                f"{_STILL_CYCLES:,} cycles: the memory does not answer. Reset the board (xbutil reset), and check the "
+                "sp= lines of the link configuration"
+            )
+        return self._results(registers)
 
     def send(self, cages: Iterable[int], frames: int) -> dict[int, dict[str, int]]:
         """Let Ethernet ports send frames, all at once, and wait until these have come back or are lost.
@@ -135,33 +142,78 @@ class SelfTestClient:
         Raises
         ------
         P4sgdError
-            If the MAC does not take the frames.
+            If the MAC does not take the frames, or the kernel's clock stands still.
         """
         cages = list(cages)
         registers = {cage: selftest.cage_registers(cage) for cage in cages}
         self._client.write(selftest.CAGES, value=sum(1 << cage for cage in cages))
         self._client.write(selftest.SEND, value=frames)
-        end = time.monotonic() + self.patience_s
-        for cage in cages:
-            while self._value(registers[cage]["sending"]):
-                if time.monotonic() > end:
-                    raise P4sgdError(f"{self._name}: the MAC of cage {cage} does not take its frames")
-                time.sleep(_POLL_S)
-        end = time.monotonic() + self.arrive_s
-        while time.monotonic() < end:
-            arrived = [sum(self._value(registers[cage][name]) for name in ("received", "wrong")) for cage in cages]
-            if min(arrived, default=frames) >= frames:
-                break
-        return {
-            cage: {name: self._value(register) for name, register in known.items()} for cage, known in registers.items()
-        }
+
+        def totals(*names: str) -> list[int]:
+            return [sum(self._value(known[name]) for name in names) for known in registers.values()]
+
+        if not self._wait(lambda: not any(totals("sending")), lambda: totals("sent")):
+            stuck = [
+                f"the MAC of cage {cage} has taken {self._value(known['sent']):,}"
+                for cage, known in registers.items()
+                if self._value(known["sending"])
+            ]
+            raise P4sgdError(
+                f"{self._name}: of {frames:,} frames {', '.join(stuck)}, and none in the last {_STILL_CYCLES:,} cycles"
+            )
+        self._wait(
+            lambda: min(totals("received", "wrong"), default=frames) >= frames,
+            lambda: totals("received", "wrong"),
+        )
+        return self._results(registers)
 
     def megahertz(self) -> float:
-        """Rate of the kernel's clock, by this machine's."""
-        began, first = time.monotonic(), self._value(selftest.CLOCK)
+        """Rate of the kernel's clock, by this machine's.
+
+        Raises
+        ------
+        P4sgdError
+            If it stands still.
+        """
+        began, first = self._read_clock()
         time.sleep(_CLOCK_S)
-        cycles = (self._value(selftest.CLOCK) - first) % (1 << selftest.WORD_BITS)
-        return cycles / (time.monotonic() - began) / 1e6
+        ended, last = self._read_clock()
+        if last == first:
+            raise self._standing_still()
+        return (last - first) % (1 << selftest.WORD_BITS) / (ended - began) / 1e6
+
+    def _read_clock(self) -> tuple[float, int]:
+        """Time of this machine and CLOCK, by the quickest of some readings: others may have been interrupted."""
+        readings = []
+        for _ in range(_CLOCK_READINGS):
+            began = time.monotonic()
+            clock = self._value(selftest.CLOCK)
+            readings.append((time.monotonic() - began, began, clock))
+        _, began, clock = min(readings)
+        return began, clock
+
+    def _wait(self, is_done: Callable[[], bool], count: Callable[[], object]) -> bool:
+        """Wait until something is done, or until nothing has been counted for a while; returns whether it is done."""
+        counted, since, end = count(), self._value(selftest.CLOCK), time.monotonic() + self.still_s
+        while not is_done():
+            time.sleep(_POLL_S)
+            clock = self._value(selftest.CLOCK)
+            if (clock - since) % (1 << selftest.WORD_BITS) >= _STILL_CYCLES:
+                if (latest := count()) == counted:
+                    return is_done()
+                counted, since, end = latest, clock, time.monotonic() + self.still_s
+            elif time.monotonic() > end:
+                raise self._standing_still()
+        return True
+
+    def _standing_still(self) -> P4sgdError:
+        return P4sgdError(f"{self._name}: the kernel's clock stands still: reset the board (xbutil reset)")
+
+    def _results(self, registers: dict[int, dict[str, Register]]) -> dict[int, dict[str, int]]:
+        return {
+            number: {name: self._value(register) for name, register in known.items()}
+            for number, known in registers.items()
+        }
 
     def _value(self, register: Register) -> int:
         return self._client.read(register)["value"]
@@ -208,7 +260,7 @@ class BoardSelfTest:
                 if (mac := open_mac(name, address, cage)) is not None:
                     self.macs[cage] = opened.enter_context(contextlib.closing(mac))
             if self.is_emulated:
-                self.kernel.patience_s = self.kernel.arrive_s = EMULATED_WAIT_S
+                self.kernel.still_s = EMULATED_WAIT_S
             self._opened = opened.pop_all()
 
     def reserve(self, port: int, size: int) -> int:

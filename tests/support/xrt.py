@@ -246,8 +246,9 @@ class KernelSelfTest:
 
     The board's ``faults`` say what is wrong: the ``read`` or ``written`` content of a port (a function that changes
     it), ports that are ``swapped``, cycles a beat of ``slow`` ones (a number, or a function of the ports that run), and
-    of those that are so in ``single`` beats, their ``errors``, the ``clock`` in MHz, what to add to the results of
-    ``frames`` by cage, and what is not as it should be in ``loopback``, as of a cable.
+    of those that are so in ``single`` beats, their ``errors``, after how many beats a port is ``stuck``, the ``clock``
+    in MHz, what to add to the results of ``frames`` by cage, and what is not as it should be in ``loopback``, as of a
+    cable.
     """
 
     runs = hangs = False
@@ -281,6 +282,9 @@ class KernelSelfTest:
                 cycles = max(cycles(ports) if callable(cycles) else cycles, 1)
                 result |= {"cycles": round(result["beats"] * cycles) + self.LATENCY, "latency": self.LATENCY}
                 result["errors"] = self._board.faults.get("errors", {}).get(port, 0)
+                if port in self._board.faults.get("stuck", {}):
+                    result["beats"] = self._board.faults["stuck"][port]
+                    self._client.write_pair(selftest.BUSY, self._client.read_pair(selftest.BUSY) | 1 << port)
                 for name, register in selftest.port_results(port).items():
                     self._client.write(register, value=result[name])
             return

@@ -11,7 +11,8 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.xrt import mac
 from p4sgd.host.xrt import selftest as driver
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.selftest import KERNEL
+from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.selftest import CLOCK, KERNEL, Sizes, after_reset, cage_registers
 
 SMALL = WorkerConfig.small()
 MIB = 1 << 20
@@ -22,7 +23,6 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(mac, "_TRY_S", 0.05)
     monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
     monkeypatch.setattr(driver, "_CLOCK_S", 0.02)
-    monkeypatch.setattr(driver, "_ARRIVE_S", 0.002)
     with contextlib.closing(Machine(tmp_path, 2, channel_bytes=2 * MIB)) as found:
         found.install(monkeypatch)
         yield found
@@ -179,6 +179,58 @@ def test_an_emulated_board_has_no_macs(tmp_path, monkeypatch):
         checks = [found["check"] for found in json.loads(done.stdout)["findings"]]
         assert checks == ["memory 0", "memory 1", "cage 0", "cage 1"], "its clock is that of a simulation"
         assert not machine.boards[0].opened
+
+
+def test_an_emulator_loses_frames_or_stands_still(tmp_path, monkeypatch):
+    """Of its slow clock the driver waits some cycles for them, not the minutes that others may take."""
+    xclbin = make_xclbin(tmp_path / "selftest.xclbin", TINY, kernel=KERNEL, macs=0)
+    with contextlib.closing(Machine(tmp_path, 1, emulation=True, channel_bytes=2 * MIB)) as machine:
+        machine.install(monkeypatch)
+        machine.boards[0].faults = {"clock": 0.1, "frames": {1: {"received": -3}}}
+        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=1)
+        _, text = problems(json.loads(done.stdout)["findings"])["cage 1"]
+        assert "of 1,000 frames 3 were lost, and 0 came back wrong" in text
+        monkeypatch.setattr(driver, "EMULATED_WAIT_S", 0.05)
+        machine.boards[0].faults = {"clock": 0, "stuck": {0: 5}}
+        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=1)
+        assert "the kernel's clock stands still" in json.loads(done.stdout)["findings"][0]["problem"]
+
+
+def test_frames_are_waited_for_while_they_come():
+    """By the kernel's clock: one every 8,000 cycles, and after the fifth none any more."""
+    sizes = Sizes(engines=1, ports=1, beat_bytes=8, chunk_beats=1, cages=1)
+    words = {register.offset: register.reset for register in after_reset(sizes)}
+    received = cage_registers(0)["received"].offset
+
+    def read(offset):
+        if offset == CLOCK.offset:
+            words[offset] += 1000
+            words[received] = min(words[offset] // 8000, 5)
+        return words[offset]
+
+    words[CLOCK.offset] = 0
+    result = driver.SelfTestClient("a board", RegisterClient(read, words.__setitem__)).send([0], 8)
+    assert result[0]["received"] == 5
+    assert 5 * 8000 + 10_000 <= words[CLOCK.offset] <= 5 * 8000 + 2 * 10_000 + 2 * 1000
+
+
+@pytest.mark.parametrize(
+    ("faults", "problem"),
+    [
+        (
+            {"stuck": {1: 17, 3: 0}},
+            "of 131,072 beats memory port 1 has had 17, and none in the last 10,000 cycles: the memory does not answer",
+        ),
+        (
+            {"frames": {1: {"sending": 1, "sent": -9_999_000}}},
+            "of 10,000,000 frames the MAC of cage 1 has taken 1,000, and none in the last 10,000 cycles",
+        ),
+        ({"clock": 0}, "the kernel's clock stands still"),
+    ],
+)
+def test_what_never_ends_is_given_up(machine, xclbin, faults, problem):
+    machine.boards[0].faults = faults
+    assert problem in examine(xclbin, status=1)[0]["problem"]
 
 
 def test_a_board_without_macs_is_no_emulator(machine, tmp_path):

@@ -75,7 +75,7 @@ class Board:
 
     def open(self):
         self.kernel = SelfTestClient("the kernel", RegisterClient(self.read_register, self.write_register))
-        self.kernel.patience_s, self.kernel.arrive_s = 600.0, 0.5  # the simulator is slow
+        self.kernel.still_s = 600.0  # the simulator is slow
 
     def reserve(self, port, size):
         return self.buffers[port].base
