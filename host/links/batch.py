@@ -272,14 +272,15 @@ def _put_names(frames: Bytes, rows: Numbers, names: Bytes) -> Numbers:
     for row in rows:
         frame, name = frames[row], names[row]
         prefix = np.int64(frame[0]) << 8 | np.int64(frame[1])
+        is_host = frame[2] < _FIRST_GROUP_BYTE and (frame[2] | frame[3] | frame[4] | frame[5]) != 0
         is_group = _FIRST_GROUP_BYTE <= frame[2] < _END_OF_GROUPS_BYTE
         is_everybody = frame[2] & frame[3] & frame[4] & frame[5] == 0xFF
         port = np.int64(PORT)
         if prefix & 0xFF00 == PROGRAM_PREFIX:
             port = np.int64(_FIRST_PORT + (prefix & 0xFF))
-            is_found = frame[2] < _FIRST_GROUP_BYTE and port != PORT
+            is_found = is_host and port != PORT
         elif prefix == HOST_PREFIX:
-            is_found = not is_group and not is_everybody
+            is_found = is_host
         else:
             is_found = (prefix == GROUP_PREFIX and is_group) or (prefix == BROADCAST >> 32 and is_everybody)
         if is_found:
