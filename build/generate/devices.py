@@ -177,7 +177,7 @@ DEVICES = {
             Cage("CMACE4_X0Y4", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
         ),
         shell=Shell("xilinx_u55c_gen3x16_xdma_3_202210_1"),
-        watts=115,
+        watts=100,
         source="DS978, XCU55C; UG1120; quad 130",
     ),
 }
@@ -188,23 +188,21 @@ Resources and cages are taken from the data sheet, dies from UG1120. HBM is two 
 256 MB, and of 512 on a U55C (UG1393, HBM Configuration and Use). The die of the transceivers follows from the quad of
 QSFP 0 in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578).
 
-Power is the budget in the vendor's constraints of the U280 (master XDC, revision 2.04) and the U50 (alveo-u50-xdc,
-2021-05-05; also github.com/fpganinja/taxi, src/cndm/board/Alveo/fpga/fpga_au50.xdc). None is known of a U55C: 115 W are
-what its data sheet gives for the whole card.
+Power is the budget in the vendor's constraints of the U280 (master XDC, revision 2.04), the U50 (alveo-u50-xdc,
+2021-05-05; also github.com/fpganinja/taxi, src/cndm/board/Alveo/fpga/fpga_au50.xdc) and the U55C
+(github.com/Xilinx/open-nic-shell, constr/au55c/general.xdc). Of a whole U55C the data sheet gives 115 W.
 
 MACs, transceivers and their reference clocks are those of the vendor's 100G example for Vitis
 (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl), and quads and clocks also those of
 github.com/Xilinx/open-nic-shell (src/cmac_subsystem/vivado_ip/cmac_usplus_*.tcl), which has other MACs on two cages:
 CMACE4_X0Y3 at the first of a U55C, CMACE4_X0Y4 on a U50.
 
-Names in the shells are those of that example's Ethernet/post_sys_link.tcl, which looks for them by the names that a
-shell has: ``io_gt_qsfp0_00`` or ``io_gt_qsfp_00``. For the U280 github.com/pc2/AuroraFlow connects the former by v++'s
-option ``connect`` (test/cfg/aurora_flow_test_hw.cfg), and for a U200 the vendor's tutorials the latter (XD099, Kernel
-Integration of Aurora). Reference clock ``a`` of a U280 is the Si570, and ``b`` an oscillator that can be set to 161.13
-MHz (UG1314). On a U55C the public v++ configuration of SKA Low's CNIC connects ``io_clk_qsfp0_refclka_00`` and the
-free-running pin by ``connect``, pin by pin; on a U50's xdma_5 a public overlay script finds ``io_gt_qsfp_00`` as a
-``gt_rtl`` port. Neither shows that ``connect`` takes the transceivers as one interface there, as on a U280.
-``platforminfo --verbose`` lists the names of a shell.
+Names in the shells, and that v++'s option ``connect`` takes the transceivers of a cage as one interface, are from the
+vendor's tutorial on Aurora (XD099), which has these lines for all three shells: github.com/Xilinx/Vitis-Tutorials,
+Hardware_Acceleration/Design_Tutorials/08-alveo_aurora_kernel/krnl_aurora_test.cfg. It uses the first cage. For the
+second of a U280 github.com/pc2/AuroraFlow has the lines (test/cfg/aurora_flow_test_hw.cfg), for that of a U55C the v++
+configuration of SKA Low's CNIC, pin by pin. Reference clock ``a`` of a U280 is the Si570, and ``b`` an oscillator that
+can be set to 161.13 MHz (UG1314). ``platforminfo --verbose`` lists the names of a shell.
 
 The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
 vendor's scripts have it for U50 and U55C. The 50 MHz that they have for the U280 are those of another pin,

@@ -104,8 +104,10 @@ def status(as_json: bool, quiet: bool) -> None:
     rows = [(each["name"], str(each["pid"]), each["control"], each["ended"] or "runs") for each in state["members"]]
     output.table(["process", "pid", "control", "state"], rows, texts=4, wraps=True)
     output.say(f"cluster file {state['file']}, logs in {state['folder']}")
-    if any(each["ended"] for each in state["members"]):
-        output.say("p4sgd cluster down ends the others, and p4sgd cluster up starts all anew")
+    if ended := [each for each in state["members"] if each["ended"]]:
+        for each in ended:
+            output.say(f"start {each['name']} again: {each['command']}", whole=True)
+        output.say("or p4sgd cluster down ends the others, and p4sgd cluster up starts all anew")
         raise click.exceptions.Exit(FAILED)
 
 

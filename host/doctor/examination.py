@@ -163,7 +163,7 @@ def _examine_identities(
     for worker, client in enumerate(clients):
         shard, mac = client.read(registers.JOB)["shard"], client.read_pair(registers.LOCAL_MAC)
         address = network.address_text(mac)
-        evidence: dict[str, int | str] = {"shard": shard, "local_mac": address}
+        evidence: dict[str, int | str] = {"shard": shard, "address": address}
         problems = []
         if (other := shards.setdefault(shard, worker)) != worker:
             problems.append((f"it is shard {shard}, and so is {names[other]}", "give each a shard of its own in JOB"))
@@ -221,7 +221,7 @@ def _examine_settings(
         )
     problems += [_explain(check, who, local, config, echo, text) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
-    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "local_mac": text(local)}
+    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "address": text(local)}
     differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
     differences |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
     findings = [

@@ -158,7 +158,7 @@ def _wrong_address(worker: int, probes: _Probes, peer: str, network: NetworkSett
         worker,
         _CHECK,
         Result.FAILED,
-        probes.evidence | {"peer_mac": peer, "aggregator_mac": source},
+        probes.evidence | {"peer_address": peer, "aggregator_address": source},
         f"no aggregator has the address {peer} in PEER_MAC; the one that answers has {source}",
         f"give the workers {source} as the aggregator's address, or the aggregator {peer} as its own",
     )

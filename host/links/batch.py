@@ -29,6 +29,8 @@ __all__ = ["FrameBatch"]
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
+Places = npt.NDArray[np.uint64]
+"""Pointers, and sizes beside them."""
 
 ROOM = -(-(MOST_BYTES + 1) // 64) * 64
 """Bytes of a row: more than those of any packet, so that a frame that is cut is still too long."""
@@ -115,17 +117,14 @@ class FrameBatch:
         OSError
             As recvmmsg(2), but not if no frame waits.
         """
-        count, sizes = self._frames_in.receive(descriptor)
-        self.sizes[:count] = sizes
-        return count
+        return self._frames_in.receive(descriptor, self.sizes)
 
     def receive_datagrams(self, descriptor: int) -> int:
         """Receive datagrams as `receive` does, each as what follows a frame's EtherType.
 
         What comes before it is left as it was, but counts in `sizes`. Where they are from is in `names`.
         """
-        count, sizes = self._datagrams_in.receive(descriptor)
-        self.sizes[:count] = sizes
+        count = self._datagrams_in.receive(descriptor, self.sizes)
         self.sizes[:count] += ETHERNET_BYTES
         return count
 
@@ -144,7 +143,7 @@ class FrameBatch:
         OSError
             As sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
         """
-        return self._frames_out.send(descriptor, rows, self.sizes[rows])
+        return self._frames_out.send(descriptor, rows, self.sizes, 0)
 
     def put_names(self, rows: Numbers) -> Numbers:
         """Set `names` to the destinations of rows; returns those rows whose destination stands for an IPv4 address."""
@@ -153,12 +152,14 @@ class FrameBatch:
 
     def send_datagrams(self, descriptor: int, rows: Numbers) -> int:
         """Send rows as `send` does, of each what follows its EtherType, to its address in `names`."""
-        return self._datagrams_out.send(descriptor, rows, self.sizes[rows] - ETHERNET_BYTES)
+        return self._datagrams_out.send(descriptor, rows, self.sizes, ETHERNET_BYTES)
 
     def warm_up(self) -> None:
         """Compile, or load what was compiled before."""
         self.put_heads(0, 0)
-        self.put_names(np.zeros(0, np.int64))
+        nothing = np.zeros(0, np.int64)
+        self.put_names(nothing)
+        self._frames_out.choose(nothing, self.sizes, 0)
 
 
 class _Messages:
@@ -174,31 +175,36 @@ class _Messages:
 
     def __init__(self, room: Bytes, names: Bytes | None = None) -> None:
         rows, size = room.shape
-        self._vectors, self._messages = np.zeros(rows, np.dtype(_Vector)), np.zeros(rows, np.dtype(_Message))
+        vectors, messages = np.zeros(rows, np.dtype(_Vector)), np.zeros(rows, np.dtype(_Message))
         self._places = _places(room)
-        self._vectors["base"], self._vectors["size"] = self._places, size
-        headers = self._messages["header"]
-        headers["vectors"], headers["vector_count"] = _places(self._vectors), 1
+        vectors["base"], vectors["size"] = self._places, size
+        headers = messages["header"]
+        headers["vectors"], headers["vector_count"] = _places(vectors), 1
         if names is not None:
             headers["name"], headers["name_size"] = _places(names), names.shape[1]
         self._names = headers["name"].copy()
-        self._at = self._messages.ctypes.data
+        self._chosen = vectors["base"], vectors["size"], headers["name"]
+        self._sizes = messages["size"]
+        self._at, self._rows = messages.ctypes.data, rows
 
-    def receive(self, descriptor: int) -> tuple[int, npt.NDArray[np.uint32]]:
-        """How many have come, and their bytes. The size of a name stays: all are of the same family."""
-        count = int(_libc.recvmmsg(descriptor, self._at, self._messages.size, socket.MSG_DONTWAIT, None))
+    def receive(self, descriptor: int, sizes: Numbers) -> int:
+        """Receive what waits; returns how many have come. The size of a name stays: all are of the same family."""
+        count = int(_libc.recvmmsg(descriptor, self._at, self._rows, socket.MSG_DONTWAIT, None))
         if count < 0:
             number = ctypes.get_errno()
             if number not in (errno.EAGAIN, errno.EINTR):
                 raise OSError(number, os.strerror(number))
-            count = 0
-        return count, self._messages["size"][:count]
+            return 0
+        sizes[:count] = self._sizes[:count]
+        return count
 
-    def send(self, descriptor: int, rows: Numbers, sizes: Numbers) -> int:
-        """How many of these rows, with so many bytes, were sent."""
-        self._vectors["base"][: rows.size] = self._places[rows]
-        self._vectors["size"][: rows.size] = sizes
-        self._messages["header"]["name"][: rows.size] = self._names[rows]
+    def choose(self, rows: Numbers, sizes: Numbers, head: int) -> None:
+        """Let the first messages be those of rows: of ``sizes`` bytes, among them ``head`` that are not in the room."""
+        _choose(*self._chosen, self._places, self._names, rows, sizes, head)
+
+    def send(self, descriptor: int, rows: Numbers, sizes: Numbers, head: int) -> int:
+        """Send what `choose` chooses; returns how many were sent."""
+        self.choose(rows, sizes, head)
         count = int(_libc.sendmmsg(descriptor, self._at, rows.size, socket.MSG_DONTWAIT))
         if count < 0:
             number = ctypes.get_errno()
@@ -206,7 +212,7 @@ class _Messages:
         return count
 
 
-def _places(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def _places(rows: npt.NDArray[Any]) -> Places:
     """Where each row of an array is in memory."""
     return rows.ctypes.data + rows.strides[0] * np.arange(len(rows), dtype=np.uint64)
 
@@ -218,6 +224,24 @@ _IS_PACKET = np.isin(np.arange(ROOM + 1), list(PACKET_BYTES))
 _FIRST_PORT, _END_OF_PORTS, _FIRST_GROUP_BYTE = PROGRAM_PORTS.start, PROGRAM_PORTS.stop, FIRST_GROUP >> 24
 _END_OF_GROUPS_BYTE = _FIRST_GROUP_BYTE + 16
 """Multicast addresses are 224.0.0.0/4."""
+
+
+@compiled(_PURPOSE)
+def _choose(
+    bases: Places,
+    lengths: Places,
+    addresses: Places,
+    places: Places,
+    names: Places,
+    rows: Numbers,
+    sizes: Numbers,
+    head: int,
+) -> None:
+    """What `_Messages.choose` says."""
+    for message in range(rows.size):
+        row = rows[message]
+        bases[message], addresses[message] = places[row], names[row]
+        lengths[message] = sizes[row] - head
 
 
 @compiled(_PURPOSE)
@@ -248,14 +272,15 @@ def _put_names(frames: Bytes, rows: Numbers, names: Bytes) -> Numbers:
     for row in rows:
         frame, name = frames[row], names[row]
         prefix = np.int64(frame[0]) << 8 | np.int64(frame[1])
+        is_host = frame[2] < _FIRST_GROUP_BYTE and (frame[2] | frame[3] | frame[4] | frame[5]) != 0
         is_group = _FIRST_GROUP_BYTE <= frame[2] < _END_OF_GROUPS_BYTE
         is_everybody = frame[2] & frame[3] & frame[4] & frame[5] == 0xFF
         port = np.int64(PORT)
         if prefix & 0xFF00 == PROGRAM_PREFIX:
             port = np.int64(_FIRST_PORT + (prefix & 0xFF))
-            is_found = frame[2] < _FIRST_GROUP_BYTE and port != PORT
+            is_found = is_host and port != PORT
         elif prefix == HOST_PREFIX:
-            is_found = not is_group and not is_everybody
+            is_found = is_host
         else:
             is_found = (prefix == GROUP_PREFIX and is_group) or (prefix == BROADCAST >> 32 and is_everybody)
         if is_found:

@@ -19,7 +19,7 @@ from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.batch import BatchAggregator
+from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, BatchAggregator
 from p4sgd.sim.rpc import RefusedError
 
 __all__ = ["Requests", "SoftwareAggregatorServer", "warm_up"]
@@ -183,8 +183,8 @@ class SoftwareAggregatorServer:
     ) -> None:
         most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
-        self._came, self._answers = FrameBatch(_BATCH), FrameBatch(_BATCH)
-        self._ports = np.zeros(_BATCH, np.int64)
+        self._came, self._answers, self._copies = FrameBatch(_BATCH), FrameBatch(_BATCH), FrameBatch(_BATCH)
+        self._ports, self._all_rows = np.zeros(_BATCH, np.int64), np.arange(_BATCH)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
@@ -236,26 +236,26 @@ class SoftwareAggregatorServer:
         """Send the first answers, each through the ports of its bitmap."""
         for port, link in enumerate(self._links):
             (rows,) = (ports >> port & 1).nonzero()
-            for job in self.aggregator.jobs.values():
+            for place, job in self.aggregator.jobs.items():
                 if rows.size and not link.reaches(job.group_mac):
-                    rows = self._send_to_each(port, job, rows)
+                    rows = self._send_to_each(port, place, job, rows)
             if rows.size:
                 link.send_batch(self._answers, rows)
 
-    def _send_to_each(self, port: int, job: Job, rows: Numbers) -> Numbers:
+    def _send_to_each(self, port: int, place: int, job: Job, rows: Numbers) -> Numbers:
         """Send what is for all of a job without a multicast address in UDP to each of its workers behind a port.
 
         Returns the other rows.
         """
-        frames = self._answers.frames
-        divided: tuple[Numbers, Numbers] = _divide(frames, rows, job.number)
+        answers, copies = self._answers, self._copies
+        divided: tuple[Numbers, Numbers] = _divide(answers.frames, rows, job.number)
         to_all, others = divided
-        if to_all.size:
-            for shard, member in enumerate(job.members):
-                if member.port == port:
-                    _address(frames, to_all, member.mac, shard)
-                    self._links[port].send_batch(self._answers, to_all)
-            _address(frames, to_all, job.group_mac, 0)  # as they were, for other ports
+        members = self.aggregator.members[place, : len(job.members)]
+        step = copies.rows // len(members)
+        for first in range(0, to_all.size, step):
+            some = to_all[first : first + step]
+            count = _copy(answers.frames, answers.sizes, some, members, port, copies.frames, copies.sizes)
+            self._links[port].send_batch(copies, self._all_rows[:count])
         return others
 
 
@@ -265,7 +265,7 @@ def warm_up() -> None:
     batch.warm_up()
     BatchAggregator(1).receive_batch(batch.frames, batch.sizes, 0, 0, batch.frames, batch.sizes, nothing)
     _divide(batch.frames, nothing, 0)
-    _address(batch.frames, nothing, 0, 0)
+    _copy(batch.frames, batch.sizes, nothing, np.zeros((0, 2), np.int64), 0, batch.frames, batch.sizes)
 
 
 _PURPOSE = "the aggregator's loop"
@@ -288,9 +288,20 @@ def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
 
 
 @compiled(_PURPOSE)
-def _address(frames: Bytes, rows: Numbers, mac: int, shard: int) -> None:
-    """Set to whom answers go."""
+def _copy(
+    frames: Bytes, sizes: Numbers, rows: Numbers, members: Numbers, port: int, copies: Bytes, copy_sizes: Numbers
+) -> int:
+    """Copy rows for each member of a job behind a port, with its address and shard; returns the number of copies."""
+    count = 0
     for row in rows:
-        for byte in range(6):
-            frames[row, byte] = mac >> 8 * (5 - byte) & 0xFF
-        frames[row, _SHARD] = shard
+        for shard in range(len(members)):
+            if members[shard, MEMBER_PORT] != port:
+                continue
+            size, copy = sizes[row], copies[count]
+            copy[:size] = frames[row, :size]
+            for byte in range(6):
+                copy[byte] = members[shard, MEMBER_MAC] >> 8 * (5 - byte) & 0xFF
+            copy[_SHARD] = shard
+            copy_sizes[count] = size
+            count += 1
+    return count

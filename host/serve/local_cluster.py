@@ -90,8 +90,8 @@ def find_local_cluster() -> dict[str, Any] | None:
 
     Returns
     -------
-    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``control``, ``pid``
-    and ``ended``, how it has ended or None.
+    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``control``, the
+    ``command`` that starts it, ``pid`` and ``ended``, how it has ended or None.
     """
     client = _connect()
     if client is None:

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import select
+import shlex
 import signal
 import socket
 import struct
@@ -250,6 +251,7 @@ class _Supervisor:
         return {
             "name": member.name,
             "control": member.control,
+            "command": shlex.join(["p4sgd", *member.words]),
             "pid": successor or started,
             "ended": None if successor else member.ended,
         }

@@ -13,7 +13,8 @@ multicast, 224.0.0.0 to 239.255.255.255     03:00:a:b:c:d, with the group bit
 a.b.c.d at UDP port 51200 + p               06:p:a:b:c:d
 ==========================================  ===================================
 
-The last is for programs, of which several may have the same IPv4 address; all others are at `PORT`.
+The last is for programs, of which several may have the same IPv4 address; all others are at `PORT`. Nobody has 0.0.0.0
+or another address from 240.0.0.0 on (RFC 1122, section 3.2.1.3; RFC 1112, section 4).
 """
 
 import contextlib
@@ -154,12 +155,13 @@ def socket_address_of(address: int) -> tuple[IPv4Address, int]:
     Raises
     ------
     ValueError
-        If it stands for none.
+        If it stands for none, or for one that nobody can have.
     """
     ipv4, prefix = IPv4Address(address & 0xFFFFFFFF), address >> 32
     port = PROGRAM_PORTS[prefix & 0xFF] if prefix & 0xFF00 == PROGRAM_PREFIX else PORT
     with contextlib.suppress(ValueError):
-        if address_of(ipv4, port) == address:
+        is_somebodys = not ipv4.is_unspecified and (not ipv4.is_reserved or address == BROADCAST)
+        if is_somebodys and address_of(ipv4, port) == address:
             return ipv4, port
     raise ValueError(f"{address:#014x} stands for no IPv4 address")
 

@@ -32,7 +32,7 @@ from p4sgd.hw.spec.packet import (
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["BatchAggregator"]
+__all__ = ["MEMBER_MAC", "MEMBER_PORT", "BatchAggregator"]
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -47,8 +47,8 @@ _KEYED_VALUES, _PLAIN_VALUES = frame_bytes(0), FRAME_BYTES - 4 * VALUES
 _NUMBER_OF, _EVERYONE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW = range(7)
 """Columns of what is known of a job; the key is two halves of 32 bits."""
 
-_MAC, _PORT = range(2)
-"""Columns of what is known of a worker."""
+MEMBER_MAC, MEMBER_PORT = range(2)
+"""Columns of `BatchAggregator.members`."""
 
 _PARTIAL, _FULL, _ACK, _CLEAR, _PROBE, _ECHO = (int(kind) for kind in PacketType)
 _RUNT, _LONG, _WRONG_ETHERTYPE = int(DropReason.RUNT), int(DropReason.LONG), int(DropReason.ETHERTYPE)
@@ -79,6 +79,8 @@ class BatchAggregator:
         Own MAC address; packets to other addresses are dropped.
     jobs : dict of int to Job
         Jobs served, by place.
+    members : ndarray
+        Addresses and ports of the workers of the current or last job in each place, int64 (jobs, `MAX_WORKERS`, 2).
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0, most: int = 0) -> None:
@@ -88,7 +90,7 @@ class BatchAggregator:
         self._places = jobs
         self._place_of = np.full(JOB_NUMBERS, -1, np.int64)
         self._known = np.zeros((jobs, 7), np.int64)
-        self._members = np.zeros((jobs, MAX_WORKERS, 2), np.int64)
+        self.members = np.zeros((jobs, MAX_WORKERS, 2), np.int64)
         self._sizes = np.zeros(jobs, np.int64)
         self._rounds, self._aggregated, self._acknowledged, self._lengths = np.zeros((4, jobs, slots), np.int64)
         self._sums = np.zeros((jobs, slots, VALUES * max(1, most)), np.int32)
@@ -110,8 +112,8 @@ class BatchAggregator:
         key = job.key or 0
         halves = key >> 32, key & 0xFFFF_FFFF
         self._known[index] = (job.number, job.everyone, job.group_mac, job.ports, job.key is not None, *halves)
-        self._members[index] = 0
-        self._members[index, : len(job.members)] = [(member.mac, member.port) for member in job.members]
+        self.members[index] = 0
+        self.members[index, : len(job.members)] = [(member.mac, member.port) for member in job.members]
         self._sizes[index] = len(job.members)
         self.jobs[index] = job
         self._place_of[job.number] = index
@@ -183,7 +185,7 @@ class BatchAggregator:
                 self.most,
                 self._place_of,
                 self._known,
-                self._members,
+                self.members,
                 self._sizes,
                 self._rounds,
                 self._aggregated,
@@ -253,7 +255,7 @@ def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Num
     shard = np.int64(frame[_SHARD])
     if shard >= sizes[place] or _load(frame, _BITMAP, 4) != np.int64(1) << shard:
         failed |= _BAD_SHARD
-    elif _load(frame, _SOURCE, 6) != members[place, shard, _MAC] or port != members[place, shard, _PORT]:
+    elif _load(frame, _SOURCE, 6) != members[place, shard, MEMBER_MAC] or port != members[place, shard, MEMBER_PORT]:
         failed |= _BAD_SOURCE
     if _load(frame, _SLOT, 2) >= slots:
         failed |= _BAD_SLOT
@@ -314,7 +316,7 @@ def _reply(
     """Write FULL or CLEAR to all or to one; returns its size and the ports to send it through."""
     answer[:FRAME_BYTES] = frame[:FRAME_BYTES]  # job, slot, round, workers, version and key stay
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
-    _store(answer, _DESTINATION, 6, known[_GROUP] if to_all else member[_MAC])
+    _store(answer, _DESTINATION, 6, known[_GROUP] if to_all else member[MEMBER_MAC])
     _store(answer, _SOURCE, 6, mac)
     answer[_TYPE] = np.uint8(np.int64(frame[_TYPE]) & 0xF0 | kind)
     if to_all:
@@ -327,7 +329,7 @@ def _reply(
     if kind == _FULL:
         _put_values(answer, first, sums, length)
         size = first + 4 * length
-    return size, known[_PORTS] if to_all else np.int64(1) << member[_PORT]
+    return size, known[_PORTS] if to_all else np.int64(1) << member[MEMBER_PORT]
 
 
 @compiled(_PURPOSE)
@@ -356,7 +358,7 @@ def _echo(
     _store(answer, _BITMAP, 4, aggregated)
     _store(answer, _COUNT, 2, most if is_keyed else 0)
     has_shard = place >= 0 and not failed & _BAD_SHARD
-    expected = members[place, np.int64(frame[_SHARD]), _MAC] if has_shard else np.int64(0)
+    expected = members[place, np.int64(frame[_SHARD]), MEMBER_MAC] if has_shard else np.int64(0)
     values = (
         np.int64(failed),
         np.int64(port),

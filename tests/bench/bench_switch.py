@@ -1,13 +1,16 @@
 """Packets and values per second of the software aggregator, over virtual Ethernet interfaces or UDP.
 
     python tests/bench/bench_switch.py [--udp] [--workers 1 2 4 8] [--slots 64] [--rounds 200]
-        [--micro-batches 0 1 8 45]
+        [--micro-batches 0 1 8 45] [--queued]
 
 Another process plays all workers: it keeps the slots in flight, PARTIAL to FULL and ACK to CLEAR, with frames that were
 made before, of version 1 (0 micro-batches) or 2. Beside what was reached, which depends on what else the machine does,
 stands the processor time that a packet costs the aggregator, and so what one core has time for; the kernel's work for
 its system calls is in it. Values are those of the sums that each worker gets. In UDP the aggregator has one port, and
 sends what is for all to each worker by itself, as it does in a cluster without a multicast address.
+
+One process that plays all workers is slower than the aggregator, which so finds few packets at a time. With
+``--queued`` it is stopped while they are sent and then finds all, as it does where it is the bottleneck.
 
 The peer is MPI_Allreduce of as many int32 as a packet has, between as many processes of this machine, in shared memory:
 one after the other, or as many at a time as there are slots (MPI_Iallreduce), whichever is faster.
@@ -17,6 +20,7 @@ import argparse
 import math
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,13 +71,20 @@ def frames_of_round(
     ]
 
 
-def play(links, phases: list[list[list[bytes]]]) -> int:
-    """Send each phase's frames, and wait for an answer to every slot at every worker; how many answers came."""
+def play(links, phases: list[list[list[bytes]]], stopped: int | None) -> int:
+    """Send each phase's frames, and wait for an answer to every slot at every worker; how many answers came.
+
+    Meanwhile a process may be ``stopped``.
+    """
     received = 0
     for phase in phases:
+        if stopped:
+            os.kill(stopped, signal.SIGSTOP)
         for frames in zip(*phase, strict=True):
             for link, frame in zip(links, frames, strict=True):
                 link.send(frame)
+        if stopped:
+            os.kill(stopped, signal.SIGCONT)
         for link, frames in zip(links, phase, strict=True):
             left = len(frames)
             while left:
@@ -85,7 +96,9 @@ def play(links, phases: list[list[list[bytes]]]) -> int:
     return received
 
 
-def measure(workers: int, slots: int, rounds: int, merged: int, *, udp: bool) -> tuple[float, float, float]:
+def measure(
+    workers: int, slots: int, rounds: int, merged: int, *, udp: bool, queued: bool
+) -> tuple[float, float, float]:
     """Packets in per second; microseconds of a packet in the aggregator, and the share of the kernel."""
     mac, macs, ports = MAC, [worker_mac(shard) for shard in range(workers)], list(range(workers))
     texts, interfaces = [f"w{port}" for port in ports], [f"s{port}" for port in ports]
@@ -108,7 +121,7 @@ def measure(workers: int, slots: int, rounds: int, merged: int, *, udp: bool) ->
             for kind in (PacketType.PARTIAL, PacketType.ACK)
         ]
         before, begin = processor_time(server.pid), time.perf_counter()
-        packets = play(links, phases)
+        packets = play(links, phases, server.pid if queued else None)
         seconds = time.perf_counter() - begin
         used, kernel = (after - then for after, then in zip(processor_time(server.pid), before, strict=True))
         assert control.counters()["FRAMES"] == packets == 2 * workers * slots * rounds, "none is lost"
@@ -155,6 +168,7 @@ def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--udp", action="store_true")
+    parser.add_argument("--queued", action="store_true")
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=200)
@@ -167,7 +181,7 @@ def main() -> None:
         table.add_column(column, justify="right")
     for workers in options.workers:
         for merged in options.micro_batches:
-            rate, each, kernel = measure(workers, slots, rounds, merged, udp=options.udp)
+            rate, each, kernel = measure(workers, slots, rounds, merged, udp=options.udp, queued=options.queued)
             values = 8 * max(1, merged)
             summed = rate / (2 * workers) * values  # a PARTIAL and an ACK of each worker
             peer = values / measure_peer(workers, values, slots, rounds)

@@ -51,7 +51,7 @@ def random_address(rng: random.Random, *, host: bool = False) -> int:
     """The number of an IPv4 address: any host's, or a group's or everybody's."""
     kind = 0.0 if host else rng.random()
     if kind < 0.6:
-        return address_of(IPv4Address(rng.randrange(224 << 24)))
+        return address_of(IPv4Address(rng.randrange(1, 224 << 24)))
     return address_of(IPv4Address(rng.randrange(224 << 24, 240 << 24) if kind < 0.9 else "255.255.255.255"))
 
 

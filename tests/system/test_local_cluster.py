@@ -4,13 +4,13 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -118,7 +118,7 @@ def test_the_doctor_finds_nothing(owner):
     document = owner.document("doctor", *CLUSTER)
     assert document["healthy"]
     settings = [finding["evidence"] for finding in document["findings"] if finding["check"] == "settings"]
-    assert all(re.fullmatch(r"127(\.\d+){3}:51[234]\d\d", evidence["local_mac"]) for evidence in settings), settings
+    assert all(re.fullmatch(r"127(\.\d+){3}:51[234]\d\d", evidence["address"]) for evidence in settings), settings
 
 
 def test_its_switch_is_that_of_the_commands(owner):
@@ -191,12 +191,12 @@ def test_a_start_that_is_broken_off_leaves_nothing(user, number):
 def test_a_worker_that_is_started_again_is_one_of_the_cluster(user, emulated):
     user.run("cluster", "up", "--workers", "2", "--config", "tiny")
     before = user.document("cluster", "status")
-    name, control, pid, _ = before["members"][2].values()
+    name, _, command, pid, _ = before["members"][2].values()
     os.kill(pid, signal.SIGKILL)
     user.await_processes(lambda count: count == 3)
     assert f"{name} was killed" in user.run("cluster", "up", status=2)
-    udp = tomllib.loads(Path(before["file"]).read_text())["workers"][1]["udp"]
-    again = user.start("worker", "--interface", f"udp:{udp}", "--control", control, "--config", "tiny")
+    assert f"start {name} again: {command}" in user.run("cluster", "status", status=1)
+    again = user.start(*shlex.split(command)[1:])
     assert "a worker of configuration tiny" in again.stderr.readline()
     before["members"][2]["pid"] = again.pid
     assert user.document("cluster", "status") == before

@@ -64,7 +64,7 @@ def test_a_healthy_cluster(device):
         (finding.check, finding.worker) for finding in examination.findings if finding is not packets
     ) == sorted(itertools.product(["worker", "link", "settings", "allreduce", "weights"], range(2)))
     assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
-    assert evidence(examination, 1, "settings")["local_mac"] == "02:50:34:53:47:01"
+    assert evidence(examination, 1, "settings")["address"] == "02:50:34:53:47:01"
     assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
 
 
@@ -174,7 +174,7 @@ def test_two_workers_of_the_same_shard(device):
     examination = examine(device)
     assert_only(examination, (1, "settings", "failed", "it is shard 0, and so is worker 0"))
     assert not examination.complete
-    assert evidence(examination, 1, "settings") == {"shard": 0, "local_mac": "02:50:34:53:47:01"}
+    assert evidence(examination, 1, "settings") == {"shard": 0, "address": "02:50:34:53:47:01"}
 
 
 def test_two_workers_of_the_same_address(device):

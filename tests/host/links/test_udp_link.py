@@ -279,6 +279,7 @@ def test_nobody_there_is_no_error(opened):
         ("udp:127.0.0.1,group=10.0.0.1", "10.0.0.1 is not a multicast address"),
         ("udp:239.0.0.1", "239.0.0.1 is not the address of a single host"),
         ("udp:0.0.0.0", "0.0.0.0 is not the address of a single host"),
+        ("udp:240.0.0.1", "240.0.0.1 is not the address of a single host"),
         ("udp:255.255.255.255", "255.255.255.255 is not the address of a single host"),
         ("udp:192.0.2.1", "192.0.2.1 is not an address of this machine"),
     ],
