@@ -440,15 +440,11 @@ class Session:
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
-            address = _model_address(image)
-            engines = [
-                np.ascontiguousarray(worker.read_memory(config.model_memory(engine), address, layout.model_bytes)).view(
-                    "<i4"
-                )
-                for engine in range(config.engines)
-            ]
-            stacked = engines[0][np.newaxis] if len(engines) == 1 else np.stack(engines)
-            weights.append(layout.unpad(layout.gather(stacked)))
+            address, padded = _model_address(image), np.empty(layout.padded_features, np.int32)
+            for engine, own in enumerate(layout.by_engine(padded)):
+                content = worker.read_memory(config.model_memory(engine), address, layout.model_bytes)
+                own[:] = np.ascontiguousarray(content).view("<i4").reshape(own.shape)
+            weights.append(layout.unpad(padded))
         return of_job(weights, self._ranks)
 
     # -- details -------------------------------------------------------------------------------------------------

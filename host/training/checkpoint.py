@@ -7,7 +7,7 @@ one, whatever happens to the program. It has everything that data and options do
 import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "CheckpointFile",
     "Run",
     "State",
+    "Weights",
     "epochs_done",
     "has_ended",
     "is_checkpoint_file",
@@ -50,6 +51,29 @@ _KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name w
 _ANEW = "or train anew without the checkpoint"
 
 
+class Weights:
+    """Weights of all features in the order of the data, made when somebody first asks for them.
+
+    Columns of sparse data are dealt by heat. To put the weights of a million back in order takes as long as a loss, and
+    the weights of most epochs are neither kept nor trained from anew.
+
+    Parameters
+    ----------
+    values
+        The weights, or a function that returns them.
+    """
+
+    def __init__(self, values: WeightArray | Callable[[], WeightArray]) -> None:
+        self._values = values
+
+    @property
+    def values(self) -> WeightArray:
+        """int32 `WEIGHT` integers, the bias last."""
+        if callable(self._values):
+            self._values = self._values()
+        return self._values
+
+
 @dataclass(frozen=True, eq=False)
 class Best:
     """The best model so far.
@@ -61,12 +85,12 @@ class Best:
     score
         The monitored metric after that epoch.
     weights
-        int32 `WEIGHT` integers of all features, the bias last.
+        Its weights.
     """
 
     epoch: int
     score: float
-    weights: WeightArray
+    weights: Weights
 
 
 @dataclass(eq=False)
@@ -76,8 +100,7 @@ class State:
     Parameters
     ----------
     weights
-        int32 `WEIGHT` integers of all features, the bias last, from which the next epoch starts; ``None`` before the
-        first.
+        Those from which the next epoch starts; ``None`` before the first.
     history
         The completed epochs.
     remarks
@@ -93,7 +116,7 @@ class State:
         The best model so far, to which the schedule ``adaptive`` goes back, and training that diverges.
     """
 
-    weights: WeightArray | None = None
+    weights: Weights | None = None
     history: list[EpochRecord] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     first_rate: float | None = None
@@ -315,12 +338,12 @@ class CheckpointFile:
                 continue
             # Each epoch is converted to text only once: a history may become long.
             epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
-            tensors[f"weights{suffix}"] = state.weights
+            tensors[f"weights{suffix}"] = state.weights.values
             # A tensor, because the size of the metadata is limited.
             tensors[f"history{suffix}"] = np.frombuffer(b"\n".join(epochs), np.uint8)
             scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
             if state.best is not None:
-                tensors[f"best_weights{suffix}"] = state.best.weights
+                tensors[f"best_weights{suffix}"] = state.best.weights.values
                 scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
             # A float comes back from JSON exactly as it was.
             metadata[f"state{suffix}"] = json.dumps(scalars)
@@ -377,10 +400,10 @@ def _state(tensors: Mapping[str, Any], metadata: Mapping[str, str], suffix: str)
         return State(remarks=[str(remark) for remark in remarks])
     best = None
     if f"best_weights{suffix}" in tensors:
-        weights = tensors[f"best_weights{suffix}"].astype(np.int32, copy=False)
+        weights = Weights(tensors[f"best_weights{suffix}"].astype(np.int32, copy=False))
         best = Best(int(scalars["best_epoch"]), float(scalars["best_score"]), weights)
     return State(
-        weights=tensors[f"weights{suffix}"].astype(np.int32, copy=False),
+        weights=Weights(tensors[f"weights{suffix}"].astype(np.int32, copy=False)),
         history=[_record(json.loads(line)) for line in tensors[f"history{suffix}"].tobytes().splitlines()],
         remarks=[str(remark) for remark in remarks],
         first_rate=float(scalars["first_rate"]),
@@ -403,10 +426,10 @@ def _check(run: Run, states: Sequence[State]) -> None:
     for state in states:
         if state.weights is None:
             continue
-        if state.weights.shape != (weights,):
+        if state.weights.values.shape != (weights,):
             raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
         if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
             raise ValueError("the epochs are not in order")
         best = state.best
-        if best is not None and (best.weights.size != weights or not 1 <= best.epoch <= state.epoch):
-            raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.size} weights")
+        if best is not None and (best.weights.values.size != weights or not 1 <= best.epoch <= state.epoch):
+            raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.values.size} weights")

@@ -12,6 +12,7 @@ to the activations of the quantised samples.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,9 +106,9 @@ def quantised_activations(
     own = [image.layout.pad(weights[image.shard.worker]) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
-    total = communicator.all_sum(np.sum(sums, axis=0))
-    result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
-    return result
+    z: FloatArray = communicator.all_sum(functools.reduce(operator.add, sums)).astype(np.float64)
+    z *= 2.0 ** -(WEIGHT.fraction + features.fraction)  # a fraction of the time of np.ldexp
+    return z
 
 
 _STEPS = 1 << 16

@@ -47,6 +47,7 @@ __all__ = [
     "grid_planes",
     "hardware_means",
     "hardware_values",
+    "join",
     "mean_square",
     "missing_error",
     "prepare",
@@ -195,13 +196,6 @@ class Prepared:
         """Deal the job's weights to its workers: int32 (features,) to one array a worker."""
         return [shard.take(weights) for shard in self.shards]
 
-    def join(self, weights: Sequence[WeightArray]) -> WeightArray:
-        """Undo `split`."""
-        joined = np.empty(self.shards[0].total, np.int32)
-        for shard, values in zip(self.shards, weights, strict=True):
-            shard.put(values, joined)
-        return joined
-
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
         """For one row of the model: with its labels alone, also in the images, for a run of these options."""
         if len(self.coding.rows) == 1:
@@ -313,6 +307,14 @@ class PreparedData(Protocol):
             If it was prepared for other options.
         """
         ...
+
+
+def join(shards: Sequence[Shard], weights: Sequence[WeightArray]) -> WeightArray:
+    """Undo `Prepared.split` between these shards."""
+    joined = np.empty(shards[0].total, np.int32)
+    for shard, values in zip(shards, weights, strict=True):
+        shard.put(values, joined)
+    return joined
 
 
 def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:

@@ -23,7 +23,7 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared
+from p4sgd.host.training.preparation import Prepared, join
 from p4sgd.host.training.rate import (
     automatic_rate,
     choose_penalties,
@@ -299,7 +299,7 @@ class _Trials:
             intercept = fit_intercept(self._loss, z, self._y, self._weights) if options.bias else 0.0
             scores[trial] = average(self._loss.value(z + intercept, self._y), self._weights)
             if any(options.penalties):
-                weights = self._prepared.join(of_job(self._own(trial), self._ranks))
+                weights = join(self._prepared.shards, of_job(self._own(trial), self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores
 

@@ -30,7 +30,7 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import first_values, redeal_images
 from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
+from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State, Weights
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.heat import Split, choose_hot
 from p4sgd.host.training.metrics import (
@@ -43,7 +43,7 @@ from p4sgd.host.training.metrics import (
 )
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
+from p4sgd.host.training.preparation import Prepared, PreparedData, join, prepare
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
@@ -187,7 +187,14 @@ def train(
     coding = prepared.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
     if resume is None:
-        states = [State(weights=each.weights, history=list(each.history), first_rate=each.rate) for each in starts]
+        states = [
+            State(
+                weights=None if each.weights is None else Weights(each.weights),
+                history=list(each.history),
+                first_rate=each.rate,
+            )
+            for each in starts
+        ]
     else:
         states = copy.deepcopy(resume.states)
     keep = None if checkpoint is None else partial(checkpoint.keep, run, states, ranks)
@@ -494,10 +501,12 @@ class _Training:
         prepared, state = self._prepared, self._state
         if prepared.fitted is None:
             return None
+        weights = state.weights if best.epoch == state.epoch else best.weights
+        assert weights is not None
         return Start(
             coding=self._coding,
             scaling=prepared.fitted,
-            weights=state.weights if best.epoch == state.epoch else best.weights,
+            weights=weights.values,
             rate=self._schedule.first / self._schedule.divisor,
             history=tuple(state.history),
             options=self._options,
@@ -521,7 +530,7 @@ class _Training:
         session.load_table(broadcast(self._ranks, self._loss.table()))
         if self._state.weights is None:
             return session, ModelSource.ZERO
-        session.write_weights(self._prepared.split(self._state.weights))
+        session.write_weights(self._prepared.split(self._state.weights.values))
         return session, ModelSource.MEMORY
 
     def _adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
@@ -619,7 +628,7 @@ class _Training:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
         parts = session.read_weights()
-        weights = self._prepared.join(parts)
+        weights = Weights(partial(join, self._prepared.shards, parts))
         metrics = self._measure_epoch(weights, parts)
         record = EpochRecord(
             epoch=epoch,
@@ -639,7 +648,7 @@ class _Training:
         self._tell_epoch(record)
         if following is weights:
             return ModelSource.KEEP
-        session.write_weights(self._prepared.split(following))
+        session.write_weights(self._prepared.split(following.values))
         return ModelSource.MEMORY
 
     def _settings(self, rate: Rate) -> RunSettings:
@@ -666,20 +675,20 @@ class _Training:
             weighted=self._prepared.weighted,
         )
 
-    def _measure_epoch(self, weights: WeightArray, parts: Sequence[WeightArray]) -> dict[str, float]:
+    def _measure_epoch(self, weights: Weights, parts: Sequence[WeightArray]) -> dict[str, float]:
         """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
         if self._held_out:
             return self._measure(weights, parts)[1]
         z, _ = self._fit(weights, parts)
         return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
-    def _measure(self, weights: WeightArray, parts: Sequence[WeightArray]) -> _Measured:
+    def _measure(self, weights: Weights, parts: Sequence[WeightArray]) -> _Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
         z, intercept = self._fit(weights, parts)
-        model = self._prepared.fold(weights, self._loss)
+        model = self._prepared.fold(weights.values, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
 
-    def _fit(self, weights: WeightArray, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
+    def _fit(self, weights: Weights, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
         """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
 
         The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
@@ -690,7 +699,7 @@ class _Training:
         intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
-            intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
+            intercept += float(z.mean()) - float((WEIGHT.to_real(weights.values) * prepared.means).sum())
         return fitted, intercept
 
     def _complete(self, model: Model, z: FloatArray) -> _Measured:
@@ -698,38 +707,38 @@ class _Training:
         activations = {"train": (z, self._prepared.train_labels)}
         for name, (data, held_out) in self._held_out.items():
             activations[name] = model.decision_function(data), held_out
-        metrics = self._metrics(activations, model.weights)
+        metrics = self._metrics(activations, Weights(model.weights))
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics, activations
 
-    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: WeightArray) -> dict[str, float]:
+    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: Weights) -> dict[str, float]:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
             measured = measure(self._loss, self._coding, values, labels, self._weights[name])
             metrics |= _named(name, measured)
         if self._penalised:
-            penalties = penalty(weights[: self._prepared.space.count], self._l2, self._l1)
+            penalties = penalty(weights.values[: self._prepared.space.count], self._l2, self._l1)
             metrics["objective"] = metrics["train_loss"] + penalties
         return metrics
 
-    def _finish(self, weights: WeightArray) -> _Measured:
+    def _finish(self, weights: Weights) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
         train = self._prepared.train
         if train is None:
-            return self._measure(weights, self._prepared.split(weights))
+            return self._measure(weights, self._prepared.split(weights.values))
         if self._refit:
-            model = self._prepared.fold(weights, self._loss)
+            model = self._prepared.fold(weights.values, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
-            model, _, _ = self._measure(weights, self._prepared.split(weights))
+            model, _, _ = self._measure(weights, self._prepared.split(weights.values))
             z = model.decision_function(train)
         return self._complete(model, z)
 
-    def _score(self, record: EpochRecord, weights: WeightArray) -> WeightArray:
+    def _score(self, record: EpochRecord, weights: Weights) -> Weights:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
         state, best = self._state, self._state.best
         score = record.metrics[self._monitored]
@@ -742,7 +751,8 @@ class _Training:
             state.idle = 0
             weights = best.weights
             if self._convergence.diverged(state.history[best.epoch - 1]):
-                weights = np.zeros_like(weights) if self._start.weights is None else self._start.weights
+                first = self._start.weights
+                weights = Weights(np.zeros(self._prepared.shards[0].total, np.int32) if first is None else first)
         elif self._schedule.adapt(state.idle, record.epoch - best.epoch):
             weights = best.weights
         state.first_rate, state.divisor = self._schedule.first, self._schedule.divisor

@@ -275,11 +275,15 @@ class ImageLayout:
         """Byte offset of a port's part of a line."""
         return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
 
+    def by_engine(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
+        """A view of the last axis by engine: (..., padded_features) → (engines, ..., units, lanes of a unit)."""
+        split = values.reshape(*values.shape[:-1], -1, self.config.engines, self.unit_lanes)
+        return np.moveaxis(split, -2, 0)
+
     def scatter(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Distribute the last axis (padded features): (..., padded_features) → (engines, ..., C · lanes)."""
-        split = values.reshape(*values.shape[:-1], -1, self.config.engines, self.unit_lanes)
-        scattered = np.moveaxis(split, -2, 0)
-        return scattered.reshape(self.config.engines, *values.shape[:-1], self.chunks * self.config.lanes)
+        by_engine = self.by_engine(values)
+        return by_engine.reshape(self.config.engines, *values.shape[:-1], self.chunks * self.config.lanes)
 
     def gather(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Undo `scatter`: (engines, ..., C · lanes) → (..., padded_features)."""

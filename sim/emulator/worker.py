@@ -183,14 +183,16 @@ class EmulatedWorker:
         self._memory[bank].write(address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """A copy of bytes of a bank.
+        """Bytes of a bank, not to be changed: they may be those that were written, not a copy.
 
         Raises
         ------
         EmulatorError
             If they were never written.
         """
-        return self._memory[bank].read(address, size).copy()
+        content = self._memory[bank].read(address, size)
+        content.flags.writeable = False
+        return content
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
         """Release bytes of a bank, as if they had never been written."""

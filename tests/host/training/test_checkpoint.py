@@ -17,7 +17,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.checkpoint import epochs_done, is_checkpoint_file
+from p4sgd.host.training.checkpoint import Weights, epochs_done, is_checkpoint_file
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
@@ -241,15 +241,28 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert np.isnan(saved.states[0].history[0].metrics["train_r2"])
     assert repr(saved.states[0].history) == repr(list(result.history))
     assert saved.states[0].first_rate == 0.1 + 0.2
-    state = dataclasses.replace(
-        saved.states[0], weights=np.resize(np.int32([-(1 << 31), (1 << 31) - 1]), 21), divisor=5.0**30
-    )
+    weights = Weights(np.resize(np.int32([-(1 << 31), (1 << 31) - 1]), 21))
+    state = dataclasses.replace(saved.states[0], weights=weights, divisor=5.0**30)
     state.best = dataclasses.replace(state.best, score=-5e-324)
     CheckpointFile(tmp_path / "d").save(saved.run, [state])
     (again,) = load_checkpoint(tmp_path / "d").states
-    assert again.weights.tolist() == state.weights.tolist()
-    assert again.weights.dtype == np.int32
+    assert again.weights.values.tolist() == state.weights.values.tolist()
+    assert again.weights.values.dtype == np.int32
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
+
+
+def test_weights_are_made_when_somebody_asks_and_once():
+    made = []
+
+    def make():
+        made.append(np.int32([1, 2]))
+        return made[-1]
+
+    weights = Weights(make)
+    assert made == []
+    assert weights.values is weights.values
+    assert weights.values is made[0]
+    assert len(made) == 1
 
 
 # -- several rows ----------------------------------------------------------------------------------------------------
@@ -349,9 +362,9 @@ def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_on_request_by_the_sa
     assert path.read_bytes() == before
     again = run(case, checkpoint=CheckpointFile(path, overwrite=True))
     assert outcome(again) == outcome(first)
-    weights = [state.weights.tolist() for state in load_checkpoint(path).states]
+    weights = [state.weights.values.tolist() for state in load_checkpoint(path).states]
     path.write_bytes(before)
-    assert [state.weights.tolist() for state in load_checkpoint(path).states] == weights
+    assert [state.weights.values.tolist() for state in load_checkpoint(path).states] == weights
     with pytest.raises(UserError, match=f"^{path}: has epoch 5 of this run: --resume {path} .*another file.*delete"):
         run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path, overwrite=True))
     assert path.read_bytes() == before
