@@ -55,7 +55,7 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, to the end; of uses within each other, to that of the innermost.
+    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, until the block ends; of nested blocks, the innermost.
 
     LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
     become another error.
