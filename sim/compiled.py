@@ -18,8 +18,6 @@ from typing import Any
 import numba
 from numba.core import caching, event
 
-from p4sgd.hw import spec
-
 __all__ = ["compiled"]
 
 _remark = functools.cache(logging.getLogger(__name__).info)
@@ -82,7 +80,7 @@ _arrived: list[int] = []
 """Signals that wait."""
 
 
-_SPEC = Path(spec.__path__[0])
+_SPEC = Path(__file__).parents[1] / "hw" / "spec"
 
 
 class _Cache(caching.FunctionCache):

@@ -27,13 +27,7 @@ from p4sgd.host.training.heat import ENTRY_NS, heat_order
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, kept_planes
-from p4sgd.hw.spec.timing import (
-    BOARDS_NETWORK,
-    UPDATE_SPACING,
-    chaining_cycles,
-    mini_batch_cycles,
-    round_trip_cycles,
-)
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, UPDATE_SPACING, mini_batch_cycles
 
 
 @dataclass(frozen=True)
@@ -153,7 +147,9 @@ class Estimate:
         absent = hot - np.cumsum(np.bincount(self._numbers, minlength=self.chunks)[: self._most]) / count
         cycles = np.maximum(work / count / self._engines, UPDATE_SPACING) * (options.batch // BANKS)
         cycles += absent / self._engines
-        cycles += round_trip_cycles(self._config, options.network) + chaining_cycles(options.precision)
+        apart = UPDATE_SPACING * options.precision  # of lines, for micro-batches that do not wait
+        cycles += mini_batch_cycles(self._config, options.batch, UPDATE_SPACING, options.precision, options.network)
+        cycles -= options.batch // BANKS * apart
         return self._best(cycles * CLOCK_NS / options.batch)
 
     def _best(self, board_ns: npt.NDArray[np.float64]) -> int:
