@@ -20,8 +20,6 @@ import numba
 from numba.core import caching, event
 from numba.core.runtime.nrt import rtsys
 
-from p4sgd.hw import spec
-
 __all__ = ["compiled"]
 
 _remark = functools.cache(logging.getLogger(__name__).info)
@@ -57,7 +55,7 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, to the end; of uses within each other, to that of the innermost.
+    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, until the block ends; of nested blocks, the innermost.
 
     LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
     become another error.
@@ -84,7 +82,7 @@ _arrived: list[int] = []
 """Signals that wait."""
 
 
-_SPEC = Path(spec.__path__[0])
+_SPEC = Path(__file__).parents[1] / "hw" / "spec"
 
 
 class _Cache(caching.FunctionCache):

@@ -87,14 +87,22 @@ class Directories:
             for engine, own in enumerate(lines):
                 edges = starts[engine, which.start : which.stop + 1]
                 done = _decode(own, edges, engine, size, self.form.stored, found, done)
-            blocks.append(split_words(sort_words(entry_words(*found)), edges.size - 1))
+            blocks.append(split_words(sort_words(entry_words(*found)), which.stop - which.start))
         counts, keys, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
         entries = np.append(0, np.cumsum(counts)), keys, values
         return Entries(*entries, self.form, self.unit, (engines, self.chunks * lanes))
 
 
 def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
-    """Consecutive micro-batches, of which each has so many entries: blocks of at most ``most`` entries, or of one."""
+    """Blocks of consecutive micro-batches with at most so many entries, or of a single one that has more.
+
+    Parameters
+    ----------
+    counts
+        int64 (T,): entries of each micro-batch.
+    most
+        Most entries of a block.
+    """
     ends, first = np.cumsum(counts), 0
     while first < ends.size:
         before = int(ends[first - 1]) if first else 0

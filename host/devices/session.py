@@ -548,7 +548,7 @@ class Session:
                         f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: "
                         f"store no more planes than are read, or leave --skip-zeros always out"
                     )
-                # The FIFO keeps no directories: so these are too many, but never more than all lines of all chunks.
+                # This counts directories, too, which the FIFO does not keep: it keeps no more than all planes.
                 longest = min(int(np.diff(image.starts).max()), layout.chunks * form.stored)
             try:
                 replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)

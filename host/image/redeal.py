@@ -104,9 +104,14 @@ def _count_values(images: Sequence[Image]) -> IntArray:
     known = images[0]
     counts = np.zeros(known.shard.total, np.int64)
     for image in images:
-        for which in blocks_of(_most_values(image), _BLOCK_VALUES):
+        for which in _blocks(_most_values(image)):
             counts += np.bincount(_values(image, which).columns, minlength=counts.size)
     return counts
+
+
+def _blocks(most: IntArray) -> Iterator[slice]:
+    """All micro-batches in blocks; micro-batch t has at most ``most[t]`` values."""
+    return blocks_of(most, _BLOCK_VALUES)
 
 
 def _most_values(image: Image) -> IntArray:
@@ -134,11 +139,11 @@ class _Redealt:
             new = [image.shard.features for image in self.own if not image.shard.lists_values]
             most = np.maximum(sum(map(_most_values, self.images)), BANKS * max(new, default=1))
             places = [entry_places(image) for image in self.own]
-            for which in blocks_of(most, _BLOCK_VALUES):
+            for which in _blocks(most):
                 values = Values.join([_values(image, which) for image in self.images])
                 yield [_pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
             return
-        for which in blocks_of(np.full(known.layout.micro_batches, BANKS * total), _BLOCK_VALUES):
+        for which in _blocks(np.full(known.layout.micro_batches, BANKS * total)):
             q = np.empty(((which.stop - which.start) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)

@@ -156,7 +156,7 @@ class Gradient(wiring.Component):
         with m.If(load):
             m.d.sync += here.eq(self.lines.payload)
 
-        final = Signal(reset_less=True)
+        final = Signal(reset_less=True)  # the micro-batch is the last of its mini-batch
         count_micro_batches(m, self.micro_batches, self.start, micro_batch_done, final)
 
         # Deltas wait here for their lines. The FIFO has room for all micro-batches in flight.

@@ -9,7 +9,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["Line", "engine_config", "line_sequence", "make_sparse", "pack_kept"]
+__all__ = ["Line", "engine_config", "line_sequence", "make_sparse", "pack_kept", "pack_place"]
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,13 @@ def line_sequence(layout: ImageLayout, q: IntArray) -> list[Line]:
     return found
 
 
+def pack_place(config: WorkerConfig, line: Line) -> int:
+    """The place of a line as a word of `place_layout`."""
+    assert line.place is not None
+    chunk, *flags = line.place.values()
+    return chunk | sum(flag << config.chunk_bits + bit for bit, flag in enumerate(flags))
+
+
 def pack_kept(config: WorkerConfig, line: Line) -> int:
     """A kept line and its place as a word of `kept_layout`."""
-    assert line.place is not None
-    word, at = line.word, config.line_bits
-    for name, value in line.place.items():
-        word |= value << at
-        at += config.chunk_bits if name == "chunk" else 1
-    return word
+    return line.word | pack_place(config, line) << config.line_bits

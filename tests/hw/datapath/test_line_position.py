@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.line_sequences import engine_config, line_sequence, make_sparse
+from support.line_sequences import engine_config, line_sequence, make_sparse, pack_place
 
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.spec.config import WorkerConfig
@@ -74,11 +74,7 @@ async def follows_the_image(dut):
                     await wait()
                     await ReadOnly()
                 assert not dut.absent.value
-            at = 0
-            for name, value in line.place.items():
-                bits = config.chunk_bits if name == "chunk" else 1
-                assert int(dut.place.value) >> at & (1 << bits) - 1 == value, name
-                at += bits
+            assert int(dut.place.value) == pack_place(config, line), line.place
             number = line.micro_batch % of_mini_batch
             assert dut.first_micro_batch.value == (number == 0)
             assert dut.last_micro_batch.value == (number == of_mini_batch - 1)
