@@ -57,7 +57,7 @@ class Directories:
     def identity(self) -> tuple[object, ...]:
         """Equal if these are the same arrays, which nobody changes: then they have the same entries."""
         arrays = ((part.ctypes.data, part.shape) for part in self.parts)
-        return (*arrays, self.micro_batches, self.chunks, self.form, self.unit)
+        return (*arrays, self.micro_batches, self.chunks, self.form, self.unit, self.room)
 
     def entries(self) -> Entries:
         """The features that are not 0.

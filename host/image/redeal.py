@@ -1,6 +1,7 @@
 """Dealing the units in finished images to other workers: more or fewer, or of another configuration."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ __all__ = ["first_values", "redeal_images", "same_lines"]
 
 _BLOCK_VALUES = 1 << 20
 """Values that are dealt at once, at most, unless a single micro-batch has more."""
+
+_COUNTED = 1 << 12
+"""Micro-batches whose ones are counted at once."""
 
 
 def redeal_images(
@@ -104,24 +108,26 @@ def _count_values(images: Sequence[Image]) -> IntArray:
     known = images[0]
     counts = np.zeros(known.shard.total, np.int64)
     for image in images:
-        for which in _blocks(_most_values(image)):
+        for which in blocks_of(_most_values(image), _BLOCK_VALUES):
             counts += np.bincount(_values(image, which).columns, minlength=counts.size)
     return counts
 
 
-def _blocks(most: IntArray) -> Iterator[slice]:
-    """All micro-batches in blocks; micro-batch t has at most ``most[t]`` values."""
-    return blocks_of(most, _BLOCK_VALUES)
-
-
-def _most_values(image: Image) -> IntArray:
-    """How many values each micro-batch of a worker has at most: int64 (T,)."""
+def _most_values(image: Image, micro_batches: int | None = None) -> IntArray:
+    """How many values each of the first micro-batches of a worker has at most, by default of all: int64 (T,)."""
     layout = image.layout
+    count = layout.micro_batches if micro_batches is None else micro_batches
     if layout.config.sparse:
-        return np.diff(image.lines(0).view("<i8"))
-    most = np.full(layout.micro_batches, BANKS * layout.features)
-    if image.starts is not None:  # every value has a 1 in some line
-        np.minimum(most, np.diff(image.starts).sum(axis=0) * layout.config.line_bits, out=most)
+        return np.diff(image.lines(0).view("<i8")[: count + 1])
+    if image.starts is None:
+        return np.full(count, BANKS * layout.features)
+    most = np.zeros(count, np.int64)  # every value has a 1 in some line
+    for number, part in enumerate(image.port_lines):
+        starts = image.starts[number // layout.config.ports, : count + 1]
+        for first in range(0, count, _COUNTED):
+            edges = starts[first : first + _COUNTED + 1]
+            ones = np.bitwise_count(part[edges[0] : edges[-1]]).sum(axis=(1, 2), dtype=np.int64)
+            most[first : first + _COUNTED] += np.add.reduceat(ones, edges[:-1] - edges[0])
     return most
 
 
@@ -136,18 +142,23 @@ class _Redealt:
         known = self.images[0]
         total = known.shard.total
         if any(image.shard.lists_values for image in (*self.images, *self.own)):
-            new = [image.shard.features for image in self.own if not image.shard.lists_values]
-            most = np.maximum(sum(map(_most_values, self.images)), BANKS * max(new, default=1))
             places = [entry_places(image) for image in self.own]
-            for which in _blocks(most):
+            for which in blocks_of(self._most, _BLOCK_VALUES):
                 values = Values.join([_values(image, which) for image in self.images])
                 yield [_pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
             return
-        for which in _blocks(np.full(known.layout.micro_batches, BANKS * total)):
+        for which in blocks_of(np.full(known.layout.micro_batches, BANKS * total), _BLOCK_VALUES):
             q = np.empty(((which.stop - which.start) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)
             yield [pack_lines(image.layout.pad(q[:, image.shard.columns]), image.layout) for image in self.own]
+
+    @functools.cached_property
+    def _most(self) -> IntArray:
+        """How many values the images have of each micro-batch at most, or the new lines of a worker have places for."""
+        new = [image.shard.features for image in self.own if not image.shard.lists_values]
+        most: IntArray = np.maximum(sum(map(_most_values, self.images)), BANKS * max(new, default=1))
+        return most
 
 
 def first_values(images: Sequence[Image], samples: int) -> Values:
@@ -155,13 +166,15 @@ def first_values(images: Sequence[Image], samples: int) -> Values:
 
     Raises
     ------
-    ValueError
-        If an image has no proper directories.
+    ValueError, IndexError
+        If an image is damaged.
     """
     parts = [
         dataclasses.replace(values, rows=values.rows + BANKS * which.start)
         for image in images
-        for which in blocks_of(_most_values(image)[: -(-samples // BANKS)], _BLOCK_VALUES)
+        for which in blocks_of(
+            _most_values(image, min(-(-samples // BANKS), image.layout.micro_batches)), _BLOCK_VALUES
+        )
         for values in [_values(image, which)]
     ]
     return Values.join(parts)

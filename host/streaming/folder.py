@@ -276,8 +276,9 @@ class PreparedFolder:
     def _first_values(self, samples: int) -> Values:
         try:
             return first_values(self._images, samples)
-        except ValueError as error:  # only directories can be seen to be wrong
-            raise UserError(f"{self.name}: an image is damaged: {error}: prepare the data again") from error
+        except (ValueError, IndexError) as error:
+            self.verify()  # says which file
+            raise UserError(f"{self.name}: an image is damaged ({error}): prepare the data again") from error
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

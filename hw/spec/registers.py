@@ -83,7 +83,7 @@ STATUS = Register(
         Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
         Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
         Field("not_joined", 6, 1, _W1C, "a run was started outside of a job and did nothing: write JOIN first"),
-        Field("refused", 7, 1, _W1C, "a run was started with settings out of range: see FORMAT, CHUNKS, MICRO_BATCHES"),
+        Field("refused", 7, 1, _W1C, "a run was started with bad settings: see FORMAT, CHUNKS to MINI_BATCHES, LINES"),
     ),
 )
 FORMAT = Register(

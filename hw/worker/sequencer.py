@@ -37,14 +37,14 @@ class RunSizes(wiring.Component):
         Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
     precision, stored, stale
         Planes to read, planes in the image; whether the model memory holds two versions.
-    unit_chunks, directory
-        log2 of the chunks of a unit; whether the image has directories.
+    unit_chunks, directory, no_lines
+        log2 of the chunks of a unit; whether the image has directories; whether there then is an engine without lines.
     total_micro_batches, total_chunks
         Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
     impossible
         The run has no micro-batch, chunk or plane; or more planes than there are, or fewer, with directories; or units
         of more than 64 features; or its model, or the lines of a micro-batch, exceed what the worker holds. With
-        directories only the host knows how many lines these are.
+        directories only the host knows how many lines these are, but there must be some.
     done
         Pulse: the results are valid.
     """
@@ -61,6 +61,7 @@ class RunSizes(wiring.Component):
                 "stored": In(_PLANE_BITS),
                 "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "directory": In(1),
+                "no_lines": In(1),
                 "stale": In(1),
                 "total_micro_batches": Out(COUNT_BITS),
                 "total_chunks": Out(COUNT_BITS),
@@ -77,6 +78,7 @@ class RunSizes(wiring.Component):
     stored: Signal
     unit_chunks: Signal
     directory: Signal
+    no_lines: Signal
     stale: Signal
     total_micro_batches: Signal
     total_chunks: Signal
@@ -89,7 +91,7 @@ class RunSizes(wiring.Component):
         exhausted = Signal()  # factor is 0; computed while it is shifted, so that no comparison precedes the FSM
         addend = Signal(COUNT_BITS, reset_less=True)
         lines = Signal(_CHUNK_BITS + _PLANE_BITS, reset_less=True)  # of a micro-batch
-        checks = Signal(8, reset_less=True)
+        checks = Signal(9, reset_less=True)
         m.d.sync += [self.done.eq(0), exhausted.eq(factor[1:] == 0)]
         with m.FSM():
             with m.State("IDLE"):
@@ -139,6 +141,7 @@ class RunSizes(wiring.Component):
                         (lines > self._config.line_fifo_depth) & ~self.directory,
                         self.precision > self.stored,
                         (self.precision != self.stored) & self.directory,
+                        self.no_lines & self.directory,
                         self.stored > MAX_PRECISION,
                         (self._config.lanes << self.unit_chunks) > MAX_UNIT,
                         (self.chunks << self.stale) > self._config.chunks,

@@ -263,6 +263,9 @@ class Worker(wiring.Component):
 
     def _connect_control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes) -> None:
         """Connect the control block of the registers, the sequencer and the run sizes."""
+        without_lines = Signal(self._config.engines, reset_less=True)  # of numbers of 40 bits, so compared in time
+        for index in range(self._config.engines):
+            m.d.sync += without_lines[index].eq(registers.wide(f"lines{index}") == 0)
         m.d.comb += [
             sequencer.start.eq(registers.ctrl_start),
             registers.ctrl_start_clear.eq(sequencer.started),
@@ -280,6 +283,7 @@ class Worker(wiring.Component):
             run_sizes.stored.eq(registers.format_stored),
             run_sizes.unit_chunks.eq(registers.format_unit_chunks),
             run_sizes.directory.eq(registers.format_directory),
+            run_sizes.no_lines.eq(without_lines.any()),
             run_sizes.stale.eq(registers.run_stale),
             sequencer.counted.eq(run_sizes.done),
             sequencer.impossible.eq(run_sizes.impossible),

@@ -181,8 +181,7 @@ class Inputs:
         settings, config, worker = self.settings, self.worker.config, self.worker
         parts = []
         for engine in range(config.engines):
-            low, high = (worker.registers.get(register) for register in spec.lines_count(engine))
-            shape = low | high << 32, BANKS // config.ports, config.lanes // 8
+            shape = _lines_of(worker, engine), BANKS // config.ports, config.lanes // 8
             for port in range(config.ports):
                 content = worker.memory(
                     engine * config.ports + port, spec.lines_address(engine, port), shape[0] * config.port_bytes
@@ -245,11 +244,19 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
         directory = get(spec.FORMAT, "directory")
         if directory and form.precision != form.stored:
             raise ValueError("a run of an image with directories reads all planes")
+        if directory and not all(_lines_of(worker, engine) for engine in range(worker.config.engines)):
+            raise ValueError("every engine of a run with directories has lines")
         # Directories themselves tell how many lines there are.
         settings.check_fits(worker.config, 0 if directory else None)
     except ValueError as error:
         raise EmulatorError(f"worker {worker.index}: {error}") from error
     return settings, get(spec.PARTIAL_LIMIT)
+
+
+def _lines_of(worker: EmulatedWorker, engine: int) -> int:
+    """Lines of an engine in a run with directories."""
+    low, high = (worker.registers.get(register) for register in spec.lines_count(engine))
+    return int(low | high << 32)
 
 
 def _exempt(worker: EmulatedWorker, chunks: int) -> int | None:

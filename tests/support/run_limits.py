@@ -15,6 +15,7 @@ ORDINARY = {
     "unit_chunks": 0,
     "stale": 0,
     "directory": 0,
+    "lines": 1,
 }
 
 
@@ -33,6 +34,8 @@ def cases(lanes: int) -> list[tuple[bool, dict[str, int]]]:
         (True, {"precision": 8, "stored": 9}),
         (False, {"chunks": 16, "precision": 8, "stored": 8, "directory": 1}),  # how many lines, the host knows
         (True, {"precision": 2, "stored": 3, "directory": 1}),
+        (True, {"directory": 1, "lines": 0}),
+        (False, {"lines": 0}),
         (True, {"chunks": 17, "directory": 1}),
         (True, {"chunks": 17}),
         (True, {"chunks": 9, "stale": 1}),

@@ -137,16 +137,21 @@ def test_a_run_that_cannot_be_is_refused():
     job = random_job(TINY, 2, seed=seed)
     try:
         clients = configure(device.workers, job)
-        for register, value in ((registers.MINI_BATCHES, 0), (registers.CHUNKS, TINY.chunks + 1)):
-            good = [client.read(register)["value"] for client in clients]
-            for client in clients:
-                client.write(register, value=value)
+        planes = job.settings.features.precision
+        for register, changes in (
+            (registers.MINI_BATCHES, {"value": 0}),
+            (registers.CHUNKS, {"value": TINY.chunks + 1}),
+            (registers.FORMAT, {"directory": 1, "stored": planes}),  # of which an engine has no lines
+        ):
+            good = [client.read(register) for client in clients]
+            for client, known in zip(clients, good, strict=True):
+                client.write(register, **known | changes)
             start(clients, job)
             device.wait(0.0002)
             for client, known in zip(clients, good, strict=True):
                 assert client.read(registers.STATUS)["refused"]
                 client.write(registers.STATUS, refused=1)
-                client.write(register, value=known)
+                client.write(register, **known)
         assert_right(device, job)
     finally:
         device.close()

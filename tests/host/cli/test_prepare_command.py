@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.bench import default_seed
 from support.data_files import make_samples, write_data
 from support.disk import small_disk
 
@@ -185,6 +186,30 @@ def test_zeros_that_are_skipped(tmp_path, prepared):
     args = ["train", made, "--images", tmp_path / "images", "--epochs", 1]
     assert "has its images already" in run(*args, status=2).stderr
     run(*args, "--skip-zeros", "always" if prepared == "never" else "never")
+
+
+@pytest.mark.parametrize("config", ["tiny", "sparse"])
+def test_damage_is_told_wherever_it_is(tmp_path, config):
+    """Also by what reads images before all of them are compared with their checksums."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = np.random.default_rng(seed)
+    features = rng.integers(1, 4, (120, 200)) * (rng.random((120, 200)) < 0.02)
+    source, made = write_data(tmp_path, "data.libsvm", features, rng.choice([-1, 1], 120)), tmp_path / "made"
+    skipping = ["--skip-zeros", "always"] if config == "tiny" else []
+    run("data", "prepare", source, "--out", made, "--workers", 2, "--config", config, "--precision", 4, *skipping)
+    for _ in range(20):
+        path = made / f"worker{rng.integers(2)}.p4sgd"
+        good = path.read_bytes()
+        place, size = rng.integers(4096, len(good)), rng.choice([1, 64, 4096])
+        bad = bytearray(good)
+        bad[place : place + size] = (each ^ rng.integers(1, 256) for each in good[place : place + size])
+        path.write_bytes(bad)
+        words = ("train", made, "--config", "tiny", "--workers", rng.integers(2, 4), "--epochs", 1)
+        *progress, told = run(*words, status=2).stderr.splitlines()
+        assert progress in ([], ["checking files"])
+        assert re.fullmatch(f"p4sgd train: {path}: .*is damaged: prepare the data again", told)
+        path.write_bytes(good)
 
 
 def measured(document):

@@ -17,7 +17,8 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import partition, prepare_images
 from p4sgd.host.precondition import stage
-from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, preparation, train
+from p4sgd.host.training import skipping as skipping_module
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.sim.data_parallel import SampleRanks
@@ -197,6 +198,32 @@ def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse
         return train(spread(data, ranks), options, device(ranks, configs), directory=tmp_path)
 
     for result in run_ranks(size, run):
+        assert history(result) == history(one)
+        assert np.array_equal(result.model.weights, one.model.weights)
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+@pytest.mark.parametrize("skipping", [(0,), (1,), (0, 1)])
+def test_images_with_and_without_zeros_train_together(monkeypatch, ranks, skipping):
+    """Of three workers, one or two pass over zeros, perhaps one reads all lines, and one is sparse."""
+
+    def deal_columns(shards, *args, **more):
+        dealt = skipping_module.deal_columns(shards, *args, **more)
+        own = [dataclasses.replace(shard, directory=shard.worker in skipping) for shard in dealt.shards]
+        return dealt._replace(shards=own)
+
+    data, configs = make(101, 90, sparse=False, seed=5), (CONFIG, CONFIG, LISTING)
+    data.features[np.random.default_rng(5).random(data.features.shape) < 0.97] = 0
+    options = TrainingOptions(epochs=3, workers=3, scaling="maxabs", l1=1e-4, staleness=1, precision=5)
+    one = train(data, options, EmulatedDevice(CONFIG, 3))
+    monkeypatch.setattr(preparation, "deal_columns", deal_columns)
+    options = dataclasses.replace(options, skip_zeros="never")
+    if ranks:
+        found = run_ranks(3, lambda ranks: train(spread(data, ranks), options, device(ranks, configs)))
+    else:
+        found = [train(data, options, EmulatedDevice(CONFIG, 3, configs=configs))]
+    for result in found:
+        assert result.summary["skips_zeros"]
         assert history(result) == history(one)
         assert np.array_equal(result.model.weights, one.model.weights)
 

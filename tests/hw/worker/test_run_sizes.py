@@ -44,9 +44,10 @@ async def multiplies(dut):
         assert int(dut.total_chunks.value) == micro * mini * chunks
 
 
-def set_format(dut, precision: int = 1, stored: int = 1, unit_chunks: int = 0, stale: int = 0, directory: int = 0):
+def set_format(dut, precision=1, stored=1, unit_chunks=0, stale=0, directory=0, lines=1):
     dut.precision.value, dut.stored.value = precision, stored
     dut.unit_chunks.value, dut.stale.value, dut.directory.value = unit_chunks, stale, directory
+    dut.no_lines.value = lines == 0
 
 
 @cocotb.test()

@@ -354,7 +354,11 @@ def test_a_run_may_read_the_first_mini_batches_of_an_image_with_directories():
 
 
 def test_what_is_no_directory_is_refused():
-    for lines, says in ((0, "the lines end in the middle"), (1 << 39, "bytes .* were not written")):
+    for lines, says in (
+        (0, "every engine of a run with directories has lines"),
+        (1, "the lines end in the middle"),
+        (1 << 39, "bytes .* were not written"),
+    ):
         device, clients, job = directory_worker()
         clients[0].write_pair(registers.lines_count(0), lines)
         start(clients, job)
@@ -408,7 +412,7 @@ def test_a_unit_of_more_than_64_features_is_refused():
 def test_refuses_the_runs_that_the_rtl_refuses(room):
     job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
     for impossible, case in cases(room.lanes):
-        micro, mini, chunks, precision, stored, unit_chunks, stale, directory = (ORDINARY | case).values()
+        micro, mini, chunks, precision, stored, unit_chunks, stale, directory, lines = (ORDINARY | case).values()
         device = EmulatedDevice(room, 1)
         (client,) = configure(device.workers, job)
         client.write(registers.MICRO_BATCHES, value=micro)
@@ -418,6 +422,8 @@ def test_refuses_the_runs_that_the_rtl_refuses(room):
         client.write(registers.FORMAT, precision=precision, stored=stored, signed=0, **form)
         client.write(registers.RATE, mantissa=1, gradient_shift=10)
         client.write(registers.RUN, stale=stale)
+        for engine in range(room.engines):
+            client.write_pair(registers.lines_count(engine), lines)
         with pytest.raises(EmulatorError) if impossible else nullcontext():
             read_settings(device.workers[0])
 
