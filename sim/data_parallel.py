@@ -305,7 +305,7 @@ def _read(columns: Any, mini_batch: int, penalty: Any, state: Any, values: Any) 
     stale = changed.size > 0
     large = False
     if done.size > 0:
-        bring_up(columns, 0, 0, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
+        bring_up(columns, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
     for place in range(columns.size):
         column = columns[place]
         weight: Any = np.int64(weights[column])
@@ -327,7 +327,7 @@ def _take_steps(columns: Any, steps: Any, mini_batch: int, penalty: Any, state: 
     stale = changed.size > 0
     saturated = False
     if stale and done.size > 0:
-        bring_up(columns, 0, 0, mini_batch, penalty, weights, done)
+        bring_up(columns, mini_batch, penalty, weights, done)
     for place in range(columns.size):
         column = columns[place]
         if stale and changed[column] != mini_batch:

@@ -7,8 +7,8 @@ only its beginning and its end touch all weights. Weights are int32 here, and al
 overflows (`p4sgd.sim.golden`).
 
 L2 and L1 change all weights after every mini-batch. Those of the first, hot columns of each worker are changed then,
-side by side. The others catch up when they are needed next: `_steps` does many steps at once, and exactly, because most
-of them subtract the same. How many columns are hot decides about the time only.
+side by side. The others catch up when they are needed next: `_catch_up` does many steps at once, and exactly, because
+most of them subtract the same. How many columns are hot decides about the time only.
 """
 
 import functools
@@ -38,13 +38,14 @@ _PART = 1 << 22
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 _SHRINK_FRACTION = SHRINK.fraction
+_SHRINK_ONE, _SHRINK_HALF = 2.0**SHRINK.fraction, 2.0 ** (SHRINK.fraction - 1)
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE, _TWO = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1), np.uint64(2)
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
-_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.15, 5.0, 15.0
+_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.08, 7.0, 5.0
 """Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
 change of what a penalty subtracts in between; measured on one core."""
 
@@ -53,6 +54,12 @@ _SPEAKER = 8
 
 _ALL = np.iinfo(np.int32).max
 """More mini-batches than a run has."""
+
+_PENDING = 1 << 9
+"""Most weights that `_finish` does at the same time: they stay in the first-level cache."""
+
+_COLUMN_BITS = np.uint64(32)
+"""Bits of its words for the column."""
 
 _FIRST_CHOICE = 16
 """Mini-batch after which weights that begin at 0 first tell which columns are hot; then after 32, 64, …"""
@@ -312,8 +319,9 @@ class SparseFeatures(Features):
             # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
             self._visits[batch] = np.minimum(1.0, counts * (batch / self.samples)).reshape(-1, unit).mean(axis=1)
         # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
-        sizes = np.abs(weights[::_SPEAKER].astype(np.float64)).reshape(-1, unit // _SPEAKER)
-        changes = np.minimum(1.0, sizes * (shrink / SHRINK.one) ** 2).mean(axis=1)
+        speakers = unit // _SPEAKER
+        sizes = np.abs(weights[::_SPEAKER].astype(np.float64)).reshape(-1, speakers)
+        changes = np.minimum(1.0, sizes * (shrink / SHRINK.one) ** 2) @ np.full(speakers, 1 / speakers)
         times = _STEP_TIME - _CATCH_UP_TIME * self._visits[batch] - _CHANGE_TIME * changes
         begins = self.begins_of(workers)
         parts = np.split(times, begins[1:-1] // unit)
@@ -388,8 +396,8 @@ class SparseModel(Model):
             for begin, each, place in zip(features.begins[:-1], features.sources, exempt, strict=True)
         ]
         self._done = np.zeros(columns if penalised else 0, np.int32)
-        """Mini-batches whose penalty each weight has; the largest number for hot columns, which always have all, and
-        for exempt ones, which have none."""
+        """Mini-batches whose penalty each weight has that catches up and is not 0; the largest number for exempt ones,
+        which have none."""
         self._before = np.zeros(columns if stale else 0, np.int32)
         """Weights before the last mini-batch that changed them."""
         self._changed = np.full(columns if stale else 0, _NEVER, np.int32)
@@ -411,9 +419,8 @@ class SparseModel(Model):
         self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
         """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
         if self._done.size:
-            self._done[:] = self._mini_batch
-            for begin, end in self._hot:
-                self._done[begin:end] = _ALL
+            if self._mini_batch > 0:  # else they are 0, and most of this memory is never touched
+                self._done[:] = self._mini_batch
             self._done[[column for column in self._exempted if column < features.count]] = _ALL
 
     def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
@@ -465,7 +472,8 @@ class SparseModel(Model):
         where = spans[0], first // BANKS, totals.shape[1] // BANKS
         mini_batch = self._mini_batch + self._under_way - 1
         if self._done.size:
-            _catch_up(features.lists[0], where, self._cold, mini_batch, self._penalty, self._state)
+            seen, own = _penalties_seen(mini_batch, self._settings.stale), slice(where[1], where[1] + where[2])
+            _catch_up(features.lists[0], BANK_BITS, spans[0][own], self._cold, seen, self._penalty, *self._state[:2])
         _totals(features.lists, *where[:2], (shift, _rounding(shift)), mini_batch, self._state, totals)
 
     def _regularize(self) -> None:
@@ -520,7 +528,8 @@ class SparseModel(Model):
         weights, done = self._weights, self._done
         if self._settings.stale:  # the last mini-batch reads weights without their last penalty
             weights, done = weights.copy(), done.copy()
-        _regularize_all(self._mini_batch, self._penalty, weights, done)
+        ends = self._features.begins_of(self._limits.size)[1:]
+        _catch_up_all(np.stack((self._cold, ends), 1), self._mini_batch, self._penalty, weights, done)
         return weights
 
 
@@ -547,70 +556,113 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
 
 
-@_compiled(nogil=True, error_model="numpy")
-def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
-    """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
-    weight, left = np.int64(given), np.int64(count)
-    size: Any = abs(weight)
+@_compiled(error_model="numpy")
+def _same_steps(weight: float, steps: float, shrink: float, threshold: float) -> Any:
+    """Steps of `p4sgd.sim.golden.regularize` while they subtract the same: the weight then, and how many are left.
+
+    All are integers. Products are exact, unless they exceed all weights, and then only that matters; quotients of such
+    small integers are never rounded up to the next one.
+    """
+    size = abs(weight)
     # A half is rounded up, so towards 0 if the weight is negative.
-    half = (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
-    if shrink == 0:
-        size = max(size - left * threshold, np.int64(0))
-    else:
-        product = size * shrink + half
-        while left > 0:
-            loss = (product >> _SHRINK_FRACTION) + threshold
-            # While only the fraction of the product falls, each step loses the same. Products that int64 might not hold
-            # are compared as float64: rounding does not change on which side of such small integers they are.
-            fraction, fall = product & ((1 << _SHRINK_FRACTION) - 1), loss * shrink
-            enough = not threshold or float(left) * float(loss) <= float(size)
-            if enough and float(left - 1) * float(fall) <= float(fraction):
-                size -= left * loss
-                break
-            if size <= loss:
-                size = np.int64(0)
-                break
-            # Quotients of such small integers are never rounded up to the next one, and integer divisions would take
-            # longer.
-            same = min(left, np.int64(fraction / fall) + 1)
-            if threshold:
-                same = min(same, np.int64(size / loss))
-            size -= same * loss
-            product -= same * fall
-            left -= same
-    return -size if weight < 0 else size
+    product = size * shrink + (_SHRINK_HALF - 1.0 if weight < 0.0 else _SHRINK_HALF)
+    whole = np.floor(product * kernels.SHRINK_SCALE)
+    loss = whole + threshold
+    # A step subtracts the same as the one before while only the fraction of the product falls.
+    same = np.floor((product - whole * _SHRINK_ONE) / (loss * shrink)) + 1.0
+    same = same if same < steps else steps
+    size -= same * loss
+    left = steps - same if size > 0.0 else 0.0
+    size = size if size > 0.0 else 0.0
+    return (-size if weight < 0.0 else size), left
 
 
 @_compiled(nogil=True)
-def bring_up(keys: Any, bits: int, cold: int, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+def _finish(words: Any, count: Any, penalty: Any, weights: Any) -> None:
+    """Do steps of ``count`` weights side by side. Words have the column, and the number of steps above it."""
+    shrink, threshold = np.float64(penalty[0]), np.float64(penalty[1])
+    values, left = np.empty(count), np.empty(count)
+    mask = (_ONE << _COLUMN_BITS) - _ONE
+    for place in range(count):
+        values[place], left[place] = weights[words[place] & mask], words[place] >> _COLUMN_BITS
+    while count > 0:
+        for place in range(count):  # with vectors
+            values[place], left[place] = _same_steps(values[place], left[place], shrink, threshold)
+        rest = np.uint64(0)
+        for place in range(count):
+            word, value, steps = words[place], values[place], left[place]
+            weights[word & mask] = np.int64(value)
+            words[rest], values[rest], left[rest] = word, value, steps
+            rest += np.uint64(steps > 0.0)
+        count = rest
+
+
+@_compiled(nogil=True)
+def _catch_up(keys: Any, bits: int, spans: Any, cold: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
     """Give weights the penalties of the first ``steps`` mini-batches.
 
-    ``keys`` have the columns above their lowest ``bits``. Those below ``cold`` come first, and are left alone.
+    ``keys`` have the columns above their lowest ``bits`` and ascend within each of the ``spans``, (n, workers, 2).
+    Columns below ``cold``, (workers,), are left alone.
     """
-    shrink, threshold = penalty
-    # A function for a single weight would take ten times as long, because Numba counts references to its arrays.
-    for place in range(keys.size):
-        column = np.uint64(keys[keys.size - 1 - place]) >> np.uint64(bits)
-        if column < np.uint64(cold):
-            break
-        missing = steps - np.int64(done[column])
-        if missing > 0:
-            done[column] = steps
-            if weights[column]:
-                weights[column] = _steps(weights[column], shrink, threshold, missing)
+    shrink, threshold = np.int64(np.int32(penalty[0])), np.int64(np.int32(penalty[1]))
+    words, count = np.empty(_PENDING, np.uint64), np.uint64(0)
+    # No slices of the keys: Numba counts references to them, which takes as long as two weights.
+    for number in range(spans.shape[0]):
+        for worker in range(cold.size):
+            begin, end = np.uint64(spans[number, worker, 0]), np.uint64(spans[number, worker, 1])
+            for place in range(end - begin):
+                column = np.uint64(keys[end - _ONE - place]) >> np.uint64(bits)
+                if column < np.uint64(cold[worker]):
+                    break
+                missing = steps - np.int64(done[column])
+                if missing <= 0:
+                    continue
+                done[column] = steps
+                weight = np.int64(weights[column])
+                size, half = abs(weight), (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
+                whole = (size * shrink + half) >> _SHRINK_FRACTION
+                # If a step after all these would subtract the same as the first, all do; the others are left to
+                # `_finish`. There is no branch, because no processor could predict it.
+                size = max(size - missing * (whole + threshold), np.int64(0))
+                same = (size * shrink + half) >> _SHRINK_FRACTION == whole
+                words[count] = column | np.uint64(missing) << _COLUMN_BITS
+                count += np.uint64(not same)
+                size = -size if weight < 0 else size
+                weights[column] = size if same else weight
+                if count == np.uint64(_PENDING):
+                    _finish(words, count, penalty, weights)
+                    count = np.uint64(0)
+    if count > 0:
+        _finish(words, count, penalty, weights)
 
 
 @_compiled(nogil=True)
-def _catch_up(keys: Any, where: Any, cold: Any, mini_batch: int, penalty: Any, state: Any) -> None:
-    """Give the cold weights that some micro-batches need the penalties up to what these read in ``mini_batch``."""
-    spans, first, micro_batches = where
-    weights, done, _, changed = state
+def bring_up(columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give the weights of some columns the penalties of the first ``steps`` mini-batches."""
+    spans = np.array([[[0, columns.size]]])
+    _catch_up(columns, 0, spans, np.zeros(1, np.int64), steps, penalty, weights, done)
+
+
+@_compiled(nogil=True)
+def _catch_up_all(ranges: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give all weights of ranges of columns the penalties of the first ``steps`` mini-batches; most are 0."""
+    columns = np.empty(_PENDING, np.uint32)
+    for number in range(ranges.shape[0]):
+        count = np.uint64(0)
+        for column in range(np.uint64(ranges[number, 0]), np.uint64(ranges[number, 1])):
+            columns[count] = column
+            count += np.uint64(weights[column] != 0)
+            if count == np.uint64(_PENDING):
+                bring_up(columns, steps, penalty, weights, done)
+                count = np.uint64(0)
+        bring_up(columns[:count], steps, penalty, weights, done)
+
+
+@_compiled()
+def _penalties_seen(mini_batch: int, stale: bool) -> int:
+    """Number of mini-batches whose penalties the weights have that a mini-batch reads."""
     # With staleness weights are read as they were before the last update.
-    steps = max(0, mini_batch - 1) if changed.size > 0 else mini_batch
-    for micro_batch in range(first, first + micro_batches):
-        for worker in range(cold.size):
-            own = keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]
-            bring_up(own, BANK_BITS, cold[worker], steps, penalty, weights, done)
+    return max(0, mini_batch - 1) if stale else mini_batch
 
 
 @_compiled(nogil=True)
@@ -706,12 +758,12 @@ def _descend(
 def _remember(keys: Any, spans: Any, first: int, micro_batches: int, mini_batch: int, penalty: Any, state: Any) -> None:
     """Keep the weights that a mini-batch is going to change, with all penalties."""
     weights, done, before, changed = state
+    if done.size > 0:
+        own, all_catch_up = spans[first : first + micro_batches], np.zeros(spans.shape[1], np.int64)
+        _catch_up(keys, BANK_BITS, own, all_catch_up, mini_batch, penalty, weights, done)
     for micro_batch in range(first, first + micro_batches):
         for worker in range(spans.shape[1]):
-            own = keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]
-            if done.size > 0:
-                bring_up(own, BANK_BITS, 0, mini_batch, penalty, weights, done)
-            for key in own:
+            for key in keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]:
                 column = key >> _BANK_BITS
                 if changed[column] != mini_batch:
                     before[column], changed[column] = weights[column], mini_batch
@@ -780,7 +832,8 @@ def _train(
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[number % 2]
         if state[1].size > 0:
-            _catch_up(lists[0], (spans, micro_batch, micro_batches), cold, now, penalty, state)
+            own, seen = spans[micro_batch : micro_batch + micro_batches], _penalties_seen(now, state[3].size > 0)
+            _catch_up(lists[0], BANK_BITS, own, cold, seen, penalty, state[0], state[1])
         _totals(lists, spans, micro_batch, rounding, now, state, parts[thread])
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)
@@ -815,16 +868,6 @@ def _room(weights: Any) -> Any:
     for weight in weights:
         lowest, highest = min(lowest, weight), max(highest, weight)
     return min(_WEIGHT_HIGH - np.int64(highest), np.int64(lowest) - _WEIGHT_LOW)
-
-
-@_compiled(nogil=True)
-def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) -> None:
-    """Give all weights the penalties of the first ``mini_batches``."""
-    for column in range(weights.size):
-        if done[column] < mini_batches:
-            if weights[column]:  # most are 0
-                weights[column] = _steps(weights[column], penalty[0], penalty[1], mini_batches - done[column])
-            done[column] = mini_batches
 
 
 @_compiled(nogil=True)

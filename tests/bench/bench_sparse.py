@@ -21,13 +21,16 @@ medians over the turns.
   order of columns, their heat, and what device, host and evaluation have of the weights take 4 each.
 - On one core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch with
   losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 6.0, 3.5; ``real-sim`` 8.3, 13.8, 9.4; ``wide`` 6.0, 15.1, 10.4.
-  With L2 ``rcv1`` 5.7, 8.2, 3.6; ``real-sim`` 11.7, 17.1, 10.1; ``wide`` 17.7, 27.5, 10.2. With L1 ``rcv1``
-  takes 5.7, 8.2, 15.0. Other programs kept the processors busy, with a load of 4 to 11, which costs some per cent of
+  With L2 ``rcv1`` 5.2, 7.9, 3.6; ``real-sim`` 11.1, 17.1, 10.3; ``wide`` 14.4, 27.0, 11.2. With L1 ``rcv1``
+  takes 5.2, 7.9, 15.7. Other programs kept the processors busy, with a load of 4 to 11, which costs some per cent of
   CPU time.
 - With B = 64 a mini-batch has too few entries for a second thread.
-- With L2 at high rates penalties take as long if weights that catch up do so side by side, because what a step
-  subtracts changes too often; then most time goes to the columns that have all penalties at once, 0.12 ns for each and
-  a step.
+- With L2 a weight that has all penalties at once takes 0.08 ns a step, for seven instructions on 16 weights. One that
+  catches up takes 4 ns in the cache and 8 in ``wide``, and each change of what it loses on the way 3 to 5. So at the
+  high rates of the first epochs most weights have all penalties at once, in ``wide`` 130,000, which takes 16 of the 25
+  ms of such a run; at the low rates of the last ones a run takes 12. Branches for weights that lose the same take 40 %
+  more of the catching up at medium rates and 14 % less at low ones. It takes as long to prefetch these weights, or to
+  look up in tables where the loss changes.
 - A run takes 2.0 ns an entry, 0.9 of it forward and 0.9 backward, for 14 and 16 instructions; in ``wide`` waits for
   weights count, too, and 4 ns a sample for its residual. It takes as long to make products in vectors first and add
   them up afterwards, to read entries that are alone in their units apart from the others, or to update columns with a

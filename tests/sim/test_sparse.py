@@ -22,18 +22,23 @@ WEIGHTS = st.one_of(
 
 @settings(max_examples=300)
 @given(
-    weight=WEIGHTS,
+    weights=st.lists(st.tuples(WEIGHTS, st.integers(0, 200)), max_size=20),
+    repeat=st.sampled_from([1, 40]),
     shrink=st.one_of(st.integers(0, SHRINK.maximum), st.integers(0, 1 << 10), st.sampled_from([1, 2, SHRINK.maximum])),
-    threshold=st.one_of(st.integers(0, 20), st.integers(0, 1 << 20)),
-    steps=st.integers(0, 200),
+    threshold=st.one_of(st.integers(0, 20), st.integers(0, 1 << 20), st.just(WEIGHT.maximum)),
 )
-def test_many_steps_of_a_penalty_at_once(weight, shrink, threshold, steps):
-    form = FeatureFormat(8, 8, False)
+def test_many_steps_of_a_penalty_at_once(weights, repeat, shrink, threshold):
+    """Each weight misses other steps; with repetitions there are more than those that catch up at the same time."""
+    form, most = FeatureFormat(8, 8, False), 200
     run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, shrink=shrink, threshold=threshold)
-    wanted = np.array([weight])
-    for _ in range(steps):
-        wanted = golden.regularize(wanted, run)
-    assert sparse._steps(np.int64(weight), shrink, threshold, steps) == wanted[0]
+    given_weights, missing = (np.array([pair[number] for pair in weights] * repeat, np.int64) for number in (0, 1))
+    wanted = given_weights.copy()
+    for step in range(most):
+        wanted = np.where(missing > step, golden.regularize(wanted, run), wanted)
+    found, done = given_weights.astype(np.int32), (most - missing).astype(np.int32)
+    sparse.bring_up(np.arange(found.size, dtype=np.uint32), most, (shrink, threshold), found, done)
+    assert found.tolist() == wanted.tolist()
+    assert (done == most).all()
 
 
 @settings(max_examples=300)
@@ -58,13 +63,15 @@ def test_penalties_of_many_weights_side_by_side(weights, shrink, threshold, firs
     weight=WEIGHTS,
     shrink=st.integers(0, SHRINK.maximum),
     threshold=st.one_of(st.just(0), st.integers(0, 20), st.integers(0, 1 << 20)),
-    first=st.integers(1, 1 << 31),
-    more=st.integers(1, 1 << 31),
+    steps=st.lists(st.integers(0, (1 << 31) - 1), min_size=2, max_size=2),
 )
-def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, threshold, first, more):
-    part = sparse._steps(np.int64(weight), shrink, threshold, first)
-    wanted = sparse._steps(part, shrink, threshold, more)
-    assert sparse._steps(np.int64(weight), shrink, threshold, first + more) == wanted
+def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, threshold, steps):
+    columns, penalty, first, last = np.zeros(1, np.uint32), (shrink, threshold), min(steps), max(steps)
+    whole, parts, done = np.array([weight], np.int32), np.array([weight], np.int32), np.zeros(1, np.int32)
+    sparse.bring_up(columns, last, penalty, whole, done.copy())
+    sparse.bring_up(columns, first, penalty, parts, done)
+    sparse.bring_up(columns, last, penalty, parts, done)
+    assert whole == parts
 
 
 @pytest.mark.parametrize(("second", "saturated"), [(1 << 30, False), (0, True)])
