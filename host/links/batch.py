@@ -198,7 +198,7 @@ class _Messages:
         return count
 
     def choose(self, rows: Numbers, sizes: Numbers, head: int) -> None:
-        """Let the first messages be those of rows: of ``sizes`` bytes, among them ``head`` that are not in the room."""
+        """Let the first messages be those of rows, whose ``sizes`` count ``head`` bytes before the room, too."""
         _choose(*self._chosen, self._places, self._names, rows, sizes, head)
 
     def send(self, descriptor: int, rows: Numbers, sizes: Numbers, head: int) -> int:
