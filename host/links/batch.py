@@ -24,11 +24,10 @@ from p4sgd.hw.spec.udp import (
     PROGRAM_PREFIX,
 )
 from p4sgd.sim.compiled import compiled
+from p4sgd.sim.network.batch import PURPOSE, Bytes, Numbers
 
 __all__ = ["FrameBatch"]
 
-Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
 Places = npt.NDArray[np.uint64]
 """Pointers, and sizes beside them."""
 
@@ -199,7 +198,7 @@ class _Messages:
         return count
 
     def choose(self, rows: Numbers, sizes: Numbers, head: int) -> None:
-        """Let the first messages be those of rows: of ``sizes`` bytes, among them ``head`` that are not in the room."""
+        """Let the first messages be those of rows, whose ``sizes`` count ``head`` bytes before the room, too."""
         _choose(*self._chosen, self._places, self._names, rows, sizes, head)
 
     def send(self, descriptor: int, rows: Numbers, sizes: Numbers, head: int) -> int:
@@ -217,16 +216,13 @@ def _places(rows: npt.NDArray[Any]) -> Places:
     return rows.ctypes.data + rows.strides[0] * np.arange(len(rows), dtype=np.uint64)
 
 
-_PURPOSE = "the aggregator's loop"
-"""As in `p4sgd.sim.network.batch`, so that it is told once."""
-
 _IS_PACKET = np.isin(np.arange(ROOM + 1), list(PACKET_BYTES))
 _FIRST_PORT, _END_OF_PORTS, _FIRST_GROUP_BYTE = PROGRAM_PORTS.start, PROGRAM_PORTS.stop, FIRST_GROUP >> 24
 _END_OF_GROUPS_BYTE = _FIRST_GROUP_BYTE + 16
 """Multicast addresses are 224.0.0.0/4."""
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _choose(
     bases: Places,
     lengths: Places,
@@ -244,7 +240,7 @@ def _choose(
         lengths[message] = sizes[row] - head
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _put_heads(frames: Bytes, sizes: Numbers, names: Bytes, count: int, destination: int) -> None:
     """What `FrameBatch.put_heads` says."""
     for row in range(count):
@@ -264,7 +260,7 @@ def _put_heads(frames: Bytes, sizes: Numbers, names: Bytes, count: int, destinat
         frame[12], frame[13] = ETHERTYPE >> 8, ETHERTYPE & 0xFF
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _put_names(frames: Bytes, rows: Numbers, names: Bytes) -> Numbers:
     """What `FrameBatch.put_names` says."""
     found = np.empty_like(rows)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
 from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
@@ -19,13 +18,10 @@ from p4sgd.host.rpc.server import ControlServer, Methods, whole
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, BatchAggregator
+from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, PURPOSE, BatchAggregator, Bytes, Numbers
 from p4sgd.sim.rpc import RefusedError
 
 __all__ = ["Requests", "SoftwareAggregatorServer", "warm_up"]
-
-Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
 
 
 class Requests:
@@ -268,11 +264,7 @@ def warm_up() -> None:
     _copy(batch.frames, batch.sizes, nothing, np.zeros((0, 2), np.int64), 0, batch.frames, batch.sizes)
 
 
-_PURPOSE = "the aggregator's loop"
-"""As in `p4sgd.sim.network.batch`, so that it is told once."""
-
-
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
     """Rows with what is for all of a job, and the others."""
     to_all, others = np.empty_like(rows), np.empty_like(rows)
@@ -287,7 +279,7 @@ def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
     return to_all[:to_all_count], others[:other_count]
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _copy(
     frames: Bytes, sizes: Numbers, rows: Numbers, members: Numbers, port: int, copies: Bytes, copy_sizes: Numbers
 ) -> int:

@@ -32,7 +32,7 @@ from p4sgd.hw.spec.packet import (
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["MEMBER_MAC", "MEMBER_PORT", "BatchAggregator"]
+__all__ = ["MEMBER_MAC", "MEMBER_PORT", "PURPOSE", "BatchAggregator", "Bytes", "Numbers"]
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -200,10 +200,11 @@ class BatchAggregator:
         )
 
 
-_PURPOSE = "the aggregator's loop"
+PURPOSE = "the aggregator's loop"
+"""What all compiled loops of an aggregator are for `compiled`, which so tells of them once."""
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _load(frame: Bytes, at: int, size: int) -> Any:
     """A big-endian number of a frame, below 2^48."""
     value = np.int64(0)
@@ -212,14 +213,14 @@ def _load(frame: Bytes, at: int, size: int) -> Any:
     return value
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _store(frame: Bytes, at: int, size: int, value: Any) -> None:
     """Write a number into a frame, modulo its size."""
     for byte in range(size):
         frame[at + byte] = np.uint8(value >> 8 * (size - 1 - byte) & 0xFF)
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _why_malformed(frame: Bytes, size: int, most: int) -> int:
     """The first check of its format that a frame fails, a DropReason; -1 if none."""
     if size < FRAME_BYTES:
@@ -244,7 +245,7 @@ def _why_malformed(frame: Bytes, size: int, most: int) -> int:
     return -1
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Numbers, sizes: Numbers) -> int:
     """Bitmap of the checks of `VERDICT` that a packet fails."""
     if place < 0:
@@ -262,7 +263,7 @@ def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Num
     return failed
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _has_key(frame: Bytes, known: Numbers) -> bool:
     """Whether a packet has the key of a job; one of version 1 has none."""
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
@@ -272,7 +273,7 @@ def _has_key(frame: Bytes, known: Numbers) -> bool:
     return right or not is_keyed
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _swapped(word: Any) -> Any:
     """A word of 32 bits with its bytes in the other order, as int32: loops over many words become vector code.
 
@@ -282,7 +283,7 @@ def _swapped(word: Any) -> Any:
     return np.int32(high | word >> 8 & 0xFF00 | word >> 24 & 0xFF)
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _take_values(frame: Bytes, first: int, sums: Sums, count: int, begins: bool) -> None:
     """Set sums to the values of a frame, or add these, modulo 2^32."""
     words = frame[first : first + 4 * count].view(np.int32)
@@ -294,14 +295,14 @@ def _take_values(frame: Bytes, first: int, sums: Sums, count: int, begins: bool)
             sums[index] += _swapped(words[index])
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _put_values(frame: Bytes, first: int, sums: Sums, count: int) -> None:
     words = frame[first : first + 4 * count].view(np.int32)
     for index in range(count):
         words[index] = _swapped(sums[index])
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _reply(
     frame: Bytes,
     answer: Bytes,
@@ -332,7 +333,7 @@ def _reply(
     return size, known[_PORTS] if to_all else np.int64(1) << member[MEMBER_PORT]
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _echo(
     frame: Bytes,
     answer: Bytes,
@@ -372,7 +373,7 @@ def _echo(
         _store(answer, _PLAIN_VALUES + 4 * (1 + index), 4, values[index])
 
 
-@compiled(_PURPOSE)
+@compiled(PURPOSE)
 def _receive(
     frames: Bytes,
     sizes_of_frames: Numbers,

@@ -5,7 +5,9 @@ import os
 import pwd
 import random
 import signal
+import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -16,7 +18,9 @@ from support.namespace import Namespace
 from support.switch import MAC, PROGRAM, Workers, connect, from_worker, job_of, serving, worker_mac
 
 from p4sgd.host.links import open_link
-from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet, PacketType
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
+from p4sgd.hw.spec.packet import BROADCAST, GROUP_BIT, DropReason, EchoValue, Packet, PacketType
 
 PORTS = 4
 
@@ -402,3 +406,60 @@ def test_control_over_tcp(namespace, tmp_path):
         ended.callback(process.terminate)
         control = namespace.call(connect, "tcp:127.0.0.1:7000", process)
         assert (control.jobs, control.slots) == (2, 4096)
+
+
+class GrouplessLink:
+    """A link that brings frames and keeps what is sent, and reaches no group, as UDP without a multicast address."""
+
+    most_bytes, address, lost = 1514, None, 0
+
+    def __init__(self, frames):
+        self._readable, other = socket.socketpair()
+        other.close()
+        self._frames, self.sent = frames, []
+
+    def fileno(self):
+        return self._readable.fileno()
+
+    def reaches(self, address):
+        return not address >> GROUP_BIT & 1
+
+    def receive_batch(self, batch):
+        came, self._frames = self._frames[: batch.rows], self._frames[batch.rows :]
+        for row, frame in enumerate(came):
+            batch.put(row, frame)
+        return len(came)
+
+    def send_batch(self, batch, rows):
+        self.sent += [batch.frame(row) for row in rows]
+
+
+def test_what_is_for_all_goes_to_each_where_there_is_no_group(tmp_path):
+    """Also if these are more packets than a batch has room for: 144 answers at once to two workers behind a port."""
+    slots, ports = 200, [0, 1, 0]
+
+    def frames(shard):
+        values = range(100 * shard, 100 * shard + 8)
+        return [from_worker(PacketType.PARTIAL, slot, 1, shard, 3, values).to_bytes() for slot in range(slots)]
+
+    links = [GrouplessLink(frames(0) + frames(2)), GrouplessLink(frames(1))]
+    control = ControlAddress.parse(f"unix:{tmp_path}/control")
+    server = SoftwareAggregatorServer({"one": links[0], "two": links[1]}, control, slots=slots, jobs=1)
+    with contextlib.closing(server):
+        server.aggregator.mac = MAC
+        server.aggregator.begin(0, job_of(3, ports=ports))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        end = time.monotonic() + 60
+        while sum(len(link.sent) for link in links) < 3 * slots and time.monotonic() < end:
+            time.sleep(0.01)
+        server.stop()
+        thread.join()
+    sums = tuple(300 + 3 * each for each in range(8))
+    for port, link in enumerate(links):
+        assert sorted(link.sent) == sorted(
+            Packet(PacketType.FULL, 1, slot, 1, shard, 3, 7, sums, worker_mac(shard), MAC).to_bytes()
+            for shard in range(3)
+            if ports[shard] == port
+            for slot in range(slots)
+        )
