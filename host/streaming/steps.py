@@ -481,9 +481,7 @@ class Steps:
         stored[0] = widest.stored  # of which columns does not matter to the sum
         images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards, stored)
         needed = rows + held_out
-        if (
-            self._options.skip_zeros != "always"
-        ):  # else the images are smaller than with all lines, nobody knows how much
+        if self._options.skip_zeros != "always":  # if zeros are skipped, nobody knows how much smaller they are
             needed += sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free
         if needed > free:

@@ -174,6 +174,7 @@ def deal_by_heat(
     *,
     network: bool = False,
     lines: ListedLines | None = None,
+    order: ColumnArray | None = None,
 ) -> tuple[list[Shard], Split | None]:
     """Deal the units of sparse data to the workers that have shards, in the order of heat.
 
@@ -195,6 +196,8 @@ def deal_by_heat(
     lines
         What directories list, in the order of heat, if dense workers are to have them, see `deal_in_turn`; ``None`` if
         they read all lines.
+    order
+        `heat_order`, if it is known, which takes seconds for tens of millions of features.
 
     Returns
     -------
@@ -206,7 +209,7 @@ def deal_by_heat(
         If the workers cannot hold the columns that way.
     """
     total, unit = shards[0].total, shards[0].unit
-    order = heat_order(heat, total)
+    order = heat_order(heat, total) if order is None else order
     if not any(shard.config.sparse for shard in shards):
         dealt = list(shards) if lines is None else deal_in_turn(shards)
         return [shard.in_order(order) for shard in dealt], None

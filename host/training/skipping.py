@@ -17,11 +17,15 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.board_times import ListedLines, all_lines_ns
 from p4sgd.host.training.heat import Split, deal_by_heat, deal_in_turn, heat_order, microseconds
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.hw.spec.config import BANKS
 
 __all__ = ["Dealt", "deal_columns", "sample_values", "skipping_problem"]
 
 _SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
+
+_SAMPLED_VALUES = 1 << 22
+"""Fewer if they have more values."""
 
 _ENOUGH = 0.9
 """Zeros are skipped for so much of the time or less: the prediction is not exact, and packing takes longer."""
@@ -75,30 +79,29 @@ def deal_columns(
     problem = skipping_problem(shards, scaling, options, prepared=prepared)
     if always and problem is not None:
         raise problem
-    before = Dealt(list(shards), None)
+    total, unit = shards[0].total, shards[0].unit
+    before, order = Dealt(list(shards), None), None
     if heat is not None:
-        before = Dealt(*deal_by_heat(shards, heat, samples, options, network=network))
+        order = heat_order(heat, total)
+        before = Dealt(*deal_by_heat(shards, heat, samples, options, network=network, order=order))
     if options.skip_zeros == "never" or problem is not None or (heat is None and not always):
         return before
-    total, unit = shards[0].total, shards[0].unit
-    order = None if heat is None else heat_order(heat, total)
-    lines = ListedLines(values(min(samples, _SAMPLED)), order, unit, total, options)
+    width = total if heat is None else int(heat.sum()) // samples + 1
+    sampled = min(samples, _SAMPLED, max(BANKS, _SAMPLED_VALUES // width))
+    lines = ListedLines(values(sampled), order, unit, total, options)
     after = Dealt(deal_in_turn(shards), None)
     if heat is not None:
-        after = Dealt(*deal_by_heat(shards, heat, samples, options, network=network, lines=lines))
-    if before.split is None or after.split is None:
-        where = "on boards"
-        times = (
-            max(all_lines_ns(shard, options) for shard in before.shards),
-            max(map(lines.sample_ns, after.shards)),
-        )
+        after = Dealt(*deal_by_heat(shards, heat, samples, options, network=network, lines=lines, order=order))
+    if before.split is not None and after.split is not None:
+        where, times = "with sparse workers", (before.split.sample_ns, after.split.sample_ns)
     else:
-        where = "with sparse workers"
-        times = before.split.sample_ns, after.split.sample_ns
+        dense = [shard.worker for shard in shards if not shard.config.sparse]
+        all_lines = max(all_lines_ns(before.shards[worker], options) for worker in dense)
+        where, times = "on boards", (all_lines, max(lines.sample_ns(after.shards[worker]) for worker in dense))
     if times[1] > _ENOUGH * times[0] and not always:
         return before
-    all_lines, skipping = map(microseconds, times)
-    told = f"dense workers pass over zeros: predicted {skipping} instead of {all_lines} µs a sample {where}"
+    now, instead = microseconds(times[1]), microseconds(times[0])
+    told = f"dense workers pass over zeros: predicted {now} instead of {instead} µs a sample {where}"
     return after._replace(remark=told)
 
 

@@ -94,7 +94,12 @@ def test_dense_data_are_skipped_only_if_asked():
     data = sparse_data(density=0.1)
     data = Dataset(data.features.toarray(), data.labels, "made")
     assert skips(skip(data)) == [False, False]
-    assert skips(skip(data, scaling="maxabs", skip_zeros="always")) == [True, True]
+    alone = skip(data, scaling="maxabs", skip_zeros="always")
+    assert skips(alone) == [True, True]
+    mixed = skip(data, (CONFIG, CONFIG, SPARSE), scaling="maxabs", skip_zeros="always")
+    assert skips(mixed) == [True, True, False]
+    predicted = [float(found.remark.split("predicted ")[1].split()[0]) for found in (alone, mixed)]
+    assert predicted[1] < predicted[0]
 
 
 @pytest.mark.parametrize(
