@@ -70,7 +70,7 @@ class User:
 
     def close(self):
         self.run("cluster", "down")
-        assert self.processes() == []
+        self.await_processes(lambda count: count == 0)  # the supervisor has left its socket, and is about to end
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     assert re.search(r"/switch is not there .*: start it: p4sgd switch serve --interface udp:127\.", said)
     said = user.run("cluster", "down")
     assert "worker 1 was killed (SIGKILL) before" in said
-    assert user.processes() == []
+    user.await_processes(lambda count: count == 0)
     assert owner.weights(*TRAIN, *CLUSTER) == emulated
 
 
@@ -203,7 +203,7 @@ def test_a_worker_that_is_started_again_is_one_of_the_cluster(user, emulated):
     assert user.weights(*TRAIN, *CLUSTER) == emulated
     user.run("cluster", "down")
     assert again.wait(_LIMIT_S) == 0
-    assert user.processes() == []
+    user.await_processes(lambda count: count == 0)
 
 
 def test_members_end_with_a_supervisor_that_is_killed(user, emulated):

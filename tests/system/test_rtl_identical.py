@@ -36,7 +36,8 @@ CASES = [
 @pytest.mark.parametrize(
     ("config", "workers", "often"),
     [
-        pytest.param(TINY, 2, True, id="E1-2"),
+        pytest.param(TINY, 2, False, id="E1-2"),
+        pytest.param(TINY, 2, True, id="E1-2-often", marks=pytest.mark.slow),
         pytest.param(TINY, 4, False, id="E1-4", marks=pytest.mark.slow),
         pytest.param(SMALL, 2, False, id="E2-2", marks=pytest.mark.slow),
     ],

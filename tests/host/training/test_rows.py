@@ -78,7 +78,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12)
 @given(options=OPTIONS, seed=st.integers(0, 99), tested=st.booleans(), sparse=st.booleans(), weighted=st.booleans())
 def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested, sparse, weighted):
     data = dataset(seed=seed, classes=3, sparse=sparse)

@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 
-def explore(folder, defines, *options, optimization="-O1"):
+def explore(folder, defines, *options, optimization="-O0"):
     """What spin's search says of a configuration.
 
-    A search that soon ends takes less time than the compiler would to optimize it.
+    Most searches end before a compiler would have optimized them.
     """
 
     def call(*command):
@@ -83,7 +83,7 @@ def test_the_table_has_these_states():
 
 @pytest.mark.parametrize(("defines", "count"), STATES.items())
 def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
-    said = explore(tmp_path, defines.split(), "-a")
+    said = explore(tmp_path, defines.split(), "-a", optimization="-O1" if count > 50_000 else "-O0")
     assert_all_is_well(said)
     assert "acceptance   cycles \t+" in said
     assert "invalid end states\t+" in said
@@ -97,7 +97,7 @@ def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, workers, ope
     spec = importlib.util.spec_from_file_location("every_order", path)
     every_order = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(every_order)
-    said = explore(tmp_path, [f"WORKERS={workers}", f"OPERATIONS={operations}", "NO_END"], optimization="-O0")
+    said = explore(tmp_path, [f"WORKERS={workers}", f"OPERATIONS={operations}", "NO_END"])
     assert_all_is_well(said)
     assert states(said) == every_order.search(workers, operations)
 
@@ -128,7 +128,7 @@ FAULTS = {
 @pytest.mark.parametrize(("fault", "options"), FAULTS.items(), ids=[fault.split()[0] for fault in FAULTS])
 def test_a_fault_is_found(tmp_path, workers, fault, options):
     """A test of the model: one rule less, and spin finds an order that it fails in."""
-    said = explore(tmp_path, [f"WORKERS={workers}", *fault.split()], *options, optimization="-O0")
+    said = explore(tmp_path, [f"WORKERS={workers}", *fault.split()], *options)
     assert errors(said) >= 1, said
     expected = "assertion violated" if options is WRONG_SUM else "accept(ance cycle| stutter)"
     assert re.search(f"pan:1: {expected}", said), said
