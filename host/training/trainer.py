@@ -6,6 +6,7 @@ the end the intercept of the best model is fitted to the unrounded samples, and 
 """
 
 import copy
+import ctypes
 import dataclasses
 import importlib.metadata
 import time
@@ -181,6 +182,7 @@ def train(
         prepared = prepare(data, options, shards, test=test is not None, start=start, **how)
     else:
         prepared = data.load(options, shards, **how)
+    _give_back()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
@@ -240,6 +242,13 @@ def train(
         if on_remark is not None and remark not in told:
             on_remark(remark)
     return result
+
+
+def _give_back() -> None:
+    """Give freed memory back to the system: arrays of millions of columns may not fit into the gaps between others."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
+    if trim is not None:
+        trim(0)
 
 
 def _joined(
@@ -352,7 +361,7 @@ class _Training:
         self._tell_split(show=session is None)
         if sample_ranks is not None:
             # Dense data have no heat: every sample may have every feature.
-            heat = np.full(prepared.space.count, prepared.samples) if prepared.heat is None else prepared.heat
+            heat = prepared.count_heat() if prepared.count_heat else np.full(prepared.space.count, prepared.samples)
             total, size = prepared.shards[0].total, sample_ranks.size
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
@@ -431,6 +440,7 @@ class _Training:
         assert state.best is not None
         best = state.best
         summary = self._summary()
+        _give_back()
         try:
             model, metrics, activations = self._finish(best.weights)
         except KeyboardInterrupt:
@@ -564,12 +574,13 @@ class _Training:
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
         split = None
-        if prepared.heat is not None:
+        heat = prepared.count_heat() if prepared.count_heat else None
+        if heat is not None:
             network = has_network(self._device)
-            shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
+            shards, split = deal_by_heat(shards, heat, prepared.samples, self._options, network=network)
         if any(shard.directory for shard in prepared.shards) and not all(shard.config.sparse for shard in shards):
-            shards = deal_in_turn(shards, prepared.heat)
-            split = restate(split, shards, prepared.heat, prepared.samples)
+            shards = deal_in_turn(shards, heat)
+            split = restate(split, shards, heat, prepared.samples)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards, heat_split=split)
         self._session = None
