@@ -317,7 +317,9 @@ class SparseFeatures(Features):
             counts = np.zeros(self.count, np.int64)
             _count(self._keys, BANK_BITS, counts)
             # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
-            self._visits[batch] = np.minimum(1.0, counts * (batch / self.samples)).reshape(-1, unit).mean(axis=1)
+            visits = counts * (batch / self.samples)
+            del counts  # there may be millions
+            self._visits[batch] = np.minimum(1.0, visits, out=visits).reshape(-1, unit).mean(axis=1)
         # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
         speakers = unit // _SPEAKER
         sizes = np.abs(weights[::_SPEAKER].astype(np.float64)).reshape(-1, speakers)

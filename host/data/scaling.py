@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,10 @@ from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
     Extremes,
+    HeatArray,
     Statistics,
+    column_blocks,
+    heat_type,
     is_sparse,
     negligible,
     order_statistics,
@@ -22,7 +25,6 @@ from p4sgd.host.data.statistics import (
 )
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
-from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
     "CENTRED",
@@ -122,14 +124,8 @@ _KEPT_LEVELS = 8
 _KEPT_PART = 0.95
 """Part of the values that are not 0 whose columns must keep that many levels, for `auto` to choose raw values."""
 
-_BLOCK_COLUMNS = 1 << 16
-"""Columns that are looked at at once, where there may be millions."""
-
 _NAMED = 5
 """Most columns that a remark names."""
-
-HeatArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-"""Numbers of samples by column; millions of columns, so of 32 bits where these hold them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +253,9 @@ class Scaling:
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
         sparse = is_sparse(int(statistics.nonzero.sum()), statistics.samples * statistics.low.size)
-        heat = _narrow(statistics.nonzero, statistics.samples) if sparse and kind in ("maxabs", "none") else None
+        heat = None
+        if sparse and kind in ("maxabs", "none"):
+            heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
         return cls(kind, offset, scale, signed, reason, crowded, heat)
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
@@ -268,11 +266,15 @@ class Scaling:
         UserError
             If a value is NaN or infinite.
         """
-        _, _, nonzero = _finite_range(features)
+        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
+        extremes = _finite_range(features, samples)
+        return self if self.heat is None else replace(self, heat=extremes.heat(communicator))
+
+    def without_heat(self) -> Self:
+        """The same for other samples: it still tells that zeros of sparse data stay zeros, but no counts."""
         if self.heat is None:
             return self
-        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
-        return replace(self, heat=_narrow(communicator.all_sum(nonzero), samples))
+        return replace(self, heat=np.broadcast_to(np.int32(0), self.scale.shape))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.
@@ -322,35 +324,30 @@ class Scaling:
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
-def _narrow(counts: IntArray, samples: int) -> HeatArray:
-    """Counts of up to so many samples, in 32 bits if these hold them."""
-    return counts.astype(np.int32) if samples <= np.iinfo(np.int32).max else counts
-
-
 def _statistics(features: Features, communicator: Communicator, *, whitened: bool) -> Statistics:
     """Statistics of a training set of which only the ranges are known so far."""
-    low, high, nonzero = _finite_range(features)
+    stored = features.size if isinstance(features, np.ndarray) else features.nnz
+    samples, stored = map(int, communicator.all_sum(np.array((features.shape[0], stored), np.int64)))
+    extremes = _finite_range(features, samples)
     # One after the other, because there may be millions of columns.
-    low = communicator.all_min(low)
+    low, high = communicator.all_min(extremes.low), extremes.high
     np.negative(high, out=high)
     high = communicator.all_min(high)
     np.negative(high, out=high)
-    stored = features.size if isinstance(features, np.ndarray) else features.nnz
-    samples, stored = map(int, communicator.all_sum(np.array((features.shape[0], stored), np.int64)))
-    nonzero = communicator.all_sum(nonzero)
+    nonzero = extremes.heat(communicator)
     centrable = not is_sparse(stored, samples * low.size)
     return Statistics.of_range(low, high, nonzero, samples, centrable=centrable, whitened=whitened)
 
 
-def _finite_range(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], IntArray]:
-    """Smallest and largest values of features in this process, and how many of each are not 0.
+def _finite_range(features: Features, samples: int) -> Extremes:
+    """Smallest and largest values of features in this process; ``samples`` are those of all ranks.
 
     Raises
     ------
     UserError
         If a value is NaN or infinite.
     """
-    extremes = Extremes(features.shape[1])
+    extremes = Extremes(features.shape[1], samples)
     extremes.add(features)
     low, high = extremes.range()
     if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -361,7 +358,7 @@ def _finite_range(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDAr
             f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
             f"features must be finite numbers; fill it in or leave the sample out"
         )
-    return low, high, extremes.nonzero
+    return extremes
 
 
 _Map = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]
@@ -373,9 +370,11 @@ def _minmax(statistics: Statistics, planes: int) -> _Map:
 
 
 def _maxabs(statistics: Statistics, planes: int) -> _Map:
-    magnitude = statistics.magnitude
-    half = magnitude / 2
-    scale = reciprocal(half, negligible(half, magnitude))
+    scale = np.empty_like(statistics.low)
+    for block in column_blocks(scale.size):
+        magnitude = statistics.magnitude(block)
+        half = magnitude / 2
+        scale[block] = reciprocal(half, negligible(half, magnitude))
     return np.broadcast_to(0.0, scale.shape), scale, bool((statistics.low < 0).any())
 
 
@@ -459,10 +458,8 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
         kept = 0
-        for first in range(0, scale.size, _BLOCK_COLUMNS):
-            block = slice(first, first + _BLOCK_COLUMNS)
-            magnitude = np.maximum(-statistics.low[block], statistics.high[block])
-            enough = magnitude * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
+        for block in column_blocks(scale.size):
+            enough = statistics.magnitude(block) * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
             kept += int(statistics.nonzero[block].sum(where=enough))
         if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
             return "none", "the data are sparse, with values of comparable size"

@@ -4,8 +4,9 @@ They can be collected block by block and rank by rank: smallest and largest valu
 a sample. So every division of the samples gives the same bits.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,10 @@ __all__ = [
     "COMPILED_VALUES",
     "SMALLEST_SPAN",
     "Extremes",
+    "HeatArray",
     "Statistics",
+    "column_blocks",
+    "heat_type",
     "is_sparse",
     "negligible",
     "order_statistics",
@@ -29,6 +33,15 @@ __all__ = [
 ]
 
 
+HeatArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Numbers of samples by column; millions of columns, so of 32 bits where these hold them."""
+
+
+def heat_type(samples: int) -> np.dtype[Any]:
+    """The type of a `HeatArray` of so many samples."""
+    return np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
+
+
 class Extremes:
     """Ranges of the columns of a data set.
 
@@ -36,6 +49,8 @@ class Extremes:
     ----------
     features
         Number of columns.
+    samples
+        Number of samples, if it is known; for a training set of several ranks those of all.
 
     Attributes
     ----------
@@ -43,15 +58,15 @@ class Extremes:
         float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored. A sparse matrix
         need not store zeros.
     nonzero
-        int64 (features,): number of values that are not 0.
+        int (features,): number of values that are not 0.
     samples
         Number of samples seen.
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, samples: int | None = None) -> None:
         self.low: npt.NDArray[np.float64] = np.full(features, np.inf)
         self.high: npt.NDArray[np.float64] = np.full(features, -np.inf)
-        self.nonzero: npt.NDArray[np.int64] = np.zeros(features, np.int64)
+        self.nonzero: HeatArray = np.zeros(features, np.dtype(np.int64) if samples is None else heat_type(samples))
         self.samples = 0
 
     def add(self, features: Features) -> None:
@@ -80,6 +95,13 @@ class Extremes:
         np.maximum(self.high, 0.0, out=self.high, where=holes)
         return self.low, self.high
 
+    def heat(self, ranks: Communicator = SINGLE_PROCESS) -> HeatArray:
+        """Values of all ranks that are not 0: int (features,), of a single process no copy."""
+        if ranks.size == 1:
+            return self.nonzero
+        counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
+        return counts if self.nonzero.dtype == np.int64 else counts.astype(np.int32)
+
 
 _SPARSE = 0.05
 """Data of which less than this fraction of the values are not 0 count as sparse, in whatever format they are."""
@@ -99,6 +121,9 @@ squares do."""
 
 _BLOCK_VALUES = 1 << 18
 """Number of values that are summed at once."""
+
+_BLOCK_COLUMNS = 1 << 16
+"""Columns of a block."""
 
 COMPILED_VALUES = 1 << 23
 """Number of dense values from which `p4sgd.host.data.kernels` is used. To load it takes 20 ms beside the
@@ -124,7 +149,7 @@ class Statistics:
     low, high
         float64 (features,): smallest and largest value, finite.
     nonzero
-        int64 (features,): number of values that are not 0.
+        int (features,): number of values that are not 0.
     samples
         Number of samples.
     centrable
@@ -140,7 +165,7 @@ class Statistics:
 
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
-    nonzero: npt.NDArray[np.int64]
+    nonzero: HeatArray
     samples: int
     centrable: bool
     whitened: bool
@@ -152,7 +177,7 @@ class Statistics:
         cls,
         low: npt.NDArray[np.float64],
         high: npt.NDArray[np.float64],
-        nonzero: npt.NDArray[np.int64],
+        nonzero: HeatArray,
         samples: int,
         *,
         centrable: bool,
@@ -191,11 +216,10 @@ class Statistics:
             u &= (1 << _UNIT) - 1
             self.sums[2] += u.sum(axis=0)
 
-    @property
-    def magnitude(self) -> npt.NDArray[np.float64]:
-        """float64 (features,): largest magnitude."""
-        negative = -self.low
-        return np.maximum(negative, self.high, out=negative)
+    def magnitude(self, columns: slice = slice(None)) -> npt.NDArray[np.float64]:
+        """float64 (features,): largest magnitude, of some columns or of all."""
+        negative = -self.low[columns]
+        return np.maximum(negative, self.high[columns], out=negative)
 
     @property
     def half_span(self) -> npt.NDArray[np.float64]:
@@ -205,7 +229,7 @@ class Statistics:
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
         """Whether a column counts as constant, (features,)."""
-        return negligible(self.half_span, self.magnitude)
+        return negligible(self.half_span, self.magnitude())
 
     def moments(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,).
@@ -240,6 +264,12 @@ class Statistics:
             noise = negligible(apart, np.maximum(np.abs(below), np.abs(above)))
             width = np.maximum(width, np.where(noise | self.constant, 0.0, apart / half / normal))
         return width
+
+
+def column_blocks(size: int) -> Iterator[slice]:
+    """Columns in blocks, where there may be millions: temporary arrays of all would take more memory than the data."""
+    for first in range(0, size, _BLOCK_COLUMNS):
+        yield slice(first, first + _BLOCK_COLUMNS)
 
 
 def is_sparse(nonzero: int, values: int) -> bool:

@@ -26,7 +26,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -34,6 +34,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.statistics import column_blocks
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import begins_with
 from p4sgd.hw.spec.config import WorkerConfig
@@ -70,20 +71,11 @@ PAGE = 4096
 _START = struct.Struct("<8sIII")
 _NO_CHECKSUM = "0" * 8
 
-_BLOCK_COLUMNS = 1 << 16
-"""Columns that are put in order at once."""
-
 
 ColumnArray: TypeAlias = npt.NDArray[np.int32]
 """Numbers of columns, which may be millions."""
 
 _Value = TypeVar("_Value", bound=np.generic)
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    """Blocks of columns: NumPy converts an index to 64 bits first, which takes memory if it is of all of them."""
-    for first in range(0, size, _BLOCK_COLUMNS):
-        yield slice(first, first + _BLOCK_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +138,7 @@ class Shard:
         if values.strides == (0,):  # one number for all
             return values[: known.size]
         own = np.empty(known.size, values.dtype)
-        for block in _blocks(known.size):
+        for block in column_blocks(known.size):  # NumPy converts an index to 64 bits first
             own[block] = values[known[block]]
         return own
 
@@ -156,7 +148,7 @@ class Shard:
         if isinstance(columns, slice):
             values[columns] = own
             return
-        for block in _blocks(own.size):
+        for block in column_blocks(own.size):
             values[columns[: own.size][block]] = own[block]
 
     def in_order(self, order: ColumnArray | None) -> "Shard":

@@ -33,6 +33,7 @@ __all__ = [
     "append_blocks",
     "available_memory",
     "count_lines",
+    "count_values",
     "pack_lines",
     "pad_samples",
     "plan_images",
@@ -168,7 +169,7 @@ def prepare_images(
     counts = None
     if any(shard.lists_values for shard in shards):
         counts = scaling.heat if isinstance(scaling, Scaling) else None
-        counts = _count_values(data) if counts is None else counts
+        counts = count_values(data) if counts is None else counts
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
     own = planned[data.communicator.rank :: data.communicator.size]
     if sample_ranks is not None:
@@ -250,11 +251,11 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
     return padded
 
 
-def _count_values(data: Dataset) -> IntArray:
-    """How many values of each column are not 0: int64 (features,)."""
-    extremes = Extremes(data.feature_count)
+def count_values(data: Dataset) -> HeatArray:
+    """How many values of each column are not 0, in all ranks: int (features,)."""
+    extremes = Extremes(data.feature_count, data.samples)
     extremes.add(data.features)
-    return data.communicator.all_sum(extremes.nonzero)
+    return extremes.heat(data.communicator)
 
 
 def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:

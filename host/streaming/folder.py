@@ -204,7 +204,7 @@ class PreparedFolder:
         else:  # each rank takes its samples from the image of the worker
             (image,) = redeal_images(images, shards, name=self.name)
             own = [own_samples(image, options.batch // BANKS, sample_ranks)]
-        scaling = self._scaling(images)
+        scaling, heat = self._scaling(images), self._heat
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(
             name=self.name,
@@ -221,7 +221,8 @@ class PreparedFolder:
             offset=offset,
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
-            heat=self._heat,
+            nonzeros=None if heat is None else int(heat.sum()),
+            count_heat=None if heat is None else lambda: heat,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,

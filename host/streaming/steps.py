@@ -17,7 +17,7 @@ from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.formats.source import TableSource
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import CENTRED, needs_sums
-from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
+from p4sgd.host.data.statistics import Extremes, HeatArray, Statistics, is_sparse, order_statistics, quantile_rows
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.entries import Values
@@ -60,7 +60,6 @@ from p4sgd.host.training.shares import deal
 from p4sgd.host.training.skipping import deal_columns, skipping_problem
 from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["COUNTED", "ROWS", "SOURCE_LABELS", "SOURCE_WEIGHTS", "Steps", "sync_folder"]
 
@@ -491,7 +490,7 @@ class Steps:
             )
 
     def _images(
-        self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard], counts: IntArray
+        self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard], counts: HeatArray
     ) -> list[Image]:
         options, coding = self._options, plan.coding.rows[0]
         labels, name = plan.coding.of_row(plan.train_labels, 0), self._source.name

@@ -49,7 +49,7 @@ def scaling_of(tensors: Mapping[str, npt.NDArray[Any]], facts: Any, features: in
     )
     if not (np.isfinite(offset).all() and np.isfinite(scale).all()):
         raise ValueError("the scaling must be finite")
-    heat = np.zeros(features, np.int32) if keeps_zeros else None
+    heat = np.broadcast_to(np.int32(0), features) if keeps_zeros else None
     if "whitening_matrix" not in tensors:
         return Scaling(kind, offset, scale, signed, heat=heat)
     matrix, exponent, centre = (tensors[f"whitening_{name}"] for name in _WHITENING)

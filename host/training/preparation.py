@@ -3,8 +3,10 @@
 A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
 """
 
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, Shard, pad_samples, prepare_images
+from p4sgd.host.image.packing import count_values
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
@@ -116,8 +119,11 @@ class Prepared:
         The processes that train together.
     whitening_times
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
-    heat
-        See `p4sgd.host.data.Scaling`.
+    nonzeros
+        Number of values that are not 0, if the data are sparse; else ``None``.
+    count_heat
+        If the data are sparse: counts the training samples that have each feature (`p4sgd.host.data.Scaling.heat`).
+        They may be millions, and few runs need them again.
     fitted
         Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
     train_weights, validation_weights
@@ -148,7 +154,8 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
-    heat: HeatArray | None = None
+    nonzeros: int | None = None
+    count_heat: Callable[[], HeatArray] | None = None
     fitted: Scaling | Whitening | None = None
     train_weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
@@ -173,7 +180,7 @@ class Prepared:
     @property
     def width(self) -> int:
         """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
-        return self.space.count if self.heat is None else max(1, -(-int(self.heat.sum()) // self.samples))
+        return self.space.count if self.nonzeros is None else max(1, -(-self.nonzeros // self.samples))
 
     @property
     def unit(self) -> int:
@@ -436,6 +443,7 @@ def prepare(
         own, others = _weights_of(parts, coding, options, row)
         return own, others, mean_square(squares, bias=options.bias, weights=own)
 
+    heat = scaling.heat if isinstance(scaling, Scaling) else None
     return Prepared(
         name=data.name,
         samples=data.samples,
@@ -457,8 +465,9 @@ def prepare(
         remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
         communicator=data.communicator,
         whitening_times=whitening_times,
-        heat=scaling.heat if isinstance(scaling, Scaling) else None,
-        fitted=scaling,
+        nonzeros=None if heat is None else int(heat.sum()),
+        count_heat=None if heat is None else partial(count_values, data),
+        fitted=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
         train_weights=weights,
         validation_weights=held_out,
         weigh_row=weigh_row if own_weights(coding, options.class_weight) else None,
@@ -543,7 +552,9 @@ def hardware_values(
         mixing = scaling.mixing
         mixing[:, -1] *= one
     if options.bias:
-        extended = np.zeros(offset.size + 1)  # which takes memory only where others are written
+        # Zeros that take memory only where others are written; `numpy.zeros` may write those of millions of columns.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        extended = np.frombuffer(mmap.mmap(-1, (offset.size + 1) * offset.itemsize, flags=private))
         if offset.any():
             extended[:-1] = offset
         extended[-1] = _bias_value(options.stored, scaling.signed)
@@ -603,7 +614,7 @@ def _scaled(features: Features, scaling: Scaling | Whitening, step: int) -> Iter
     def clip(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.clip(values, -float(scaling.signed), 1.0, out=values)
 
-    parts = (features[first : first + step] for first in range(0, features.shape[0], step))
+    parts: Iterator[Any] = (features[first : first + step] for first in range(0, features.shape[0], step))
     if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
         for part in parts:  # the order of a sum depends on that of the values in memory
             yield clip(np.ascontiguousarray(scaling.apply(part)))

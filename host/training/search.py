@@ -237,7 +237,7 @@ class _Trials:
     def begin(self, settings: Sequence[RunSettings]) -> None:
         """Begin trials; those before are over."""
         self._settings, self._models = settings, []
-        zeros = [np.zeros(image.layout.padded_features, np.int32) for image in self._prepared.images]
+        zeros = [np.broadcast_to(np.int32(0), image.layout.padded_features) for image in self._prepared.images]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
         limit = self._first.partial_limit if self._alone else None
         exempt = [_exempt_place(image) for image in self._prepared.images]

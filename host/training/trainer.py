@@ -6,6 +6,7 @@ the end the intercept of the best model is fitted to the unrounded samples, and 
 """
 
 import copy
+import ctypes
 import dataclasses
 import importlib.metadata
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.data.weights import average, relative
@@ -181,6 +182,7 @@ def train(
         prepared = prepare(data, options, shards, test=test is not None, start=start, **how)
     else:
         prepared = data.load(options, shards, **how)
+    _give_back()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
@@ -247,6 +249,13 @@ def train(
         if on_remark is not None and remark not in told:
             on_remark(remark)
     return result
+
+
+def _give_back() -> None:
+    """Give freed memory back to the system: arrays of millions of columns may not fit into the gaps between others."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
+    if trim is not None:
+        trim(0)
 
 
 def _joined(
@@ -360,7 +369,7 @@ class _Training:
         self._tell_dealt(show=session is None)
         if sample_ranks is not None:
             # Dense data have no heat: every sample may have every feature.
-            heat = np.full(prepared.space.count, prepared.samples) if prepared.heat is None else prepared.heat
+            heat = prepared.count_heat() if prepared.count_heat else np.full(prepared.space.count, prepared.samples)
             total, size = prepared.shards[0].total, sample_ranks.size
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
@@ -439,6 +448,7 @@ class _Training:
         assert state.best is not None
         best = state.best
         summary = self._summary()
+        _give_back()
         try:
             model, metrics, activations = self._finish(best.weights)
         except KeyboardInterrupt:
@@ -573,13 +583,16 @@ class _Training:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        assert prepared.fitted is not None
-        options = self._options
+        fitted, options = prepared.fitted, self._options
+        assert fitted is not None
+        if prepared.count_heat is not None:
+            assert isinstance(fitted, Scaling)
+            fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
         if all(shard.config.sparse for shard in shards):  # those that are left, which is no mistake of the user
             options = dataclasses.replace(options, skip_zeros="never")
         dealt = deal_columns(
             shards,
-            prepared.fitted,
+            fitted,
             options,
             samples=prepared.samples,
             values=partial(first_values, prepared.images),

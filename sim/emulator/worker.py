@@ -228,7 +228,7 @@ class EmulatedWorker:
             ]
             return np.stack([part.view("<i4") for part in stored])
         if source == ModelSource.ZERO.value:
-            return np.zeros((self._config.engines, size), np.int32)
+            return np.broadcast_to(np.int32(0), (self._config.engines, size))
         if chunks > self._chunks:
             raise EmulatorError(
                 f"worker {self.index}: the weights to keep are those of {self._chunks} chunks, the run has {chunks}"

@@ -488,3 +488,22 @@ def test_of_zeros_neither_sign_is_the_smallest():
     """So a scaling does not depend on the order of the samples."""
     for column in ([0.0, -0.0, 1.0], [-0.0, 0.0, 1.0]):
         assert not np.signbit(Scaling.fit(np.array(column).reshape(-1, 1), "minmax").offset)
+
+
+@pytest.mark.parametrize(("stored", "signed"), [(1, False), (4, True), (8, True)])
+def test_one_number_for_all_columns_stays_one(stored, signed):
+    value, columns = 0.3, 1000
+    found = quantize(np.broadcast_to(np.float64(value), columns), stored, signed)
+    assert found.strides == (0,)
+    assert found.tolist() == quantize(np.full(columns, value), stored, signed).tolist()
+
+
+def test_a_scaling_without_heat_still_keeps_zeros():
+    """And takes the heat of other samples."""
+    features = scipy.sparse.csr_array(np.eye(40))
+    fitted = Scaling.fit(features, "none")
+    bare = fitted.without_heat()
+    assert bare.heat.strides == (0,)
+    assert fitted.heat.tolist() == [1] * 40
+    assert bare.for_samples(features[:10]).heat.tolist() == [1] * 10 + [0] * 30
+    assert Scaling.fit(np.eye(4), "minmax").without_heat().heat is None

@@ -1,6 +1,7 @@
 """Training on sparse workers: the same as on dense ones, whatever the data and the options."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -89,3 +90,28 @@ def test_the_same_as_on_dense_workers(
         *found, ends = outcome(data, dataclasses.replace(chosen, skip_zeros="always"), dense)
         assert found == list(expected[:-1])
         assert any("dense workers pass over zeros" in remark for remark in ends[2])
+
+
+@pytest.mark.parametrize(
+    ("scaling", "l2", "bytes_a_column"), [("none", 0.0, 28), ("none", 1e-4, 32), ("maxabs", 0.0, 52)]
+)
+def test_arrays_of_a_million_columns(scaling, l2, bytes_a_column):
+    """To fit `none` takes smallest and largest values (16) and counts (4). A run has the order of columns, the worker's
+    weights, the host's before it, and up to three copies of the new ones while these are read and measured (24); L2
+    has counts of penalties or of visits besides (8), and `maxabs` the scales, those of the image, and the slopes of the
+    model (24). That leaves no room for another array of 4 bytes a column.
+    """
+    columns, samples = 1 << 20, 64
+    places = np.random.default_rng(3).permutation(columns)[:samples]
+    x = scipy.sparse.csr_array((np.linspace(0.5, 1, samples), (np.arange(samples), places)), shape=(samples, columns))
+    data = Dataset(x, np.arange(samples) % 2.0, "made")
+    options = TrainingOptions(epochs=3, batch=8, scaling=scaling, l2=l2)
+    device = open_device("emulator", WorkerConfig.sparse_worker(), 1)
+    train(data, options, device)  # loads and compiles everything
+    tracemalloc.start()
+    try:
+        train(data, options, device)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < bytes_a_column * columns
