@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from collections import Counter
 from itertools import pairwise
 
 import cocotb
