@@ -3,11 +3,11 @@
     python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000] [--batch 64]
 
 All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch,
-and the time of the sums for each mini-batch, with 592 ns of network (`p4sgd.hw.spec.timing`). A sparse worker takes
-`ENTRY_NS` for a nonzero, on one core, and if it is a process of its own `PACKETS_NS` for the packets of a sample.
-Boards read all lines; bench_zeros.py has splits with boards that pass over zeros. Heat, the number of samples that have
-a column, is that of the made data of these shapes, of up to so many samples; the last column has the split that the
-heat of 8 % of them suggests.
+and the time of the sums for each mini-batch, with 592 ns of network (`p4sgd.hw.spec.timing`): boards read all lines,
+bench_zeros.py has splits with those that pass over zeros. A sparse worker takes `ENTRY_NS` for a nonzero, on one core,
+and if it is a process of its own `PACKETS_NS` for the packets of a sample. Heat, the number of samples that have a
+column, is that of the made data of these shapes, of up to so many samples; the last column has the split that the heat
+of 8 % of them suggests.
 """
 
 import argparse
