@@ -42,8 +42,8 @@ _VERILATOR = (
 """Options of Verilator for all models. `_options` adds those of one model.
 
 Files of C++ are larger than by default, as only models of one file use the precompiled header of all models
-(`_include_prelude`): with it an aggregator compiles in 2 s of processor time instead of 7. A cluster is still split: in
-one file it would take twice as long."""
+(`_include_prelude`): with it an aggregator compiles in 2 s of processor time instead of 7. A cluster is still split, so
+that its files are compiled side by side."""
 
 _OPTIMIZE = ("-O3", "--x-assign", "fast", "--x-initial", "fast")
 

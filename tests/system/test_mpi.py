@@ -56,18 +56,19 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_weights_do_not_depend_on_messages(data, ranks):
     """How many micro-batches travel in one is planned or given; what it takes is predicted and measured."""
-    for staleness, merge, messages in ((0, "auto", None), (0, "3", [3, 3, 2]), (1, "5", [5, 3])):
+    for staleness, cases in ((0, {"auto": None, "3": [3, 3, 2]}), (1, {"5": [5, 3]})):
         words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
         status, one, _, _ = train(*words)
         assert status == 0
         assert json.loads(one)["message_times"] is None
-        status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
-        assert (status, err) == (0, [])
-        document = json.loads(several)
-        assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
-        times = document["message_times"]
-        assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
-        assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
+        for merge, messages in cases.items():
+            status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
+            assert (status, err) == (0, [])
+            document = json.loads(several)
+            assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
+            times = document["message_times"]
+            assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
+            assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -176,14 +177,26 @@ def test_what_does_not_go_together_is_refused(data):
         (["--device", "rtl"], 2, "the device rtl is for one process"),
         (["--launcher", "mpi"], None, "the launcher mpi is for processes that mpiexec starts"),
         (["--parallel", "data", "--workers", 3], 2, "leave --workers out"),
-        (["--parallel", "data", "--config", "small"], None, "a single sparse worker, of which every process has some"),
-        (["--parallel", "data", "--device", "rtl"], None, "leave that or --device rtl out"),
-        (["--parallel", "data", "--images", "images"], None, "leave --images out"),
     ):
         status, _, err, _ = train(data, *words, ranks=ranks)
         assert status == 2
         assert len(err) == 1
         assert message in err[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config", "small"], "a single sparse worker, of which every process has some"),
+        (["--device", "rtl"], "leave that or --device rtl out"),
+        (["--images", "images"], "leave --images out"),
+    ],
+)
+def test_what_does_not_go_with_data_parallel_ranks_is_refused(data, words, message):
+    done = CliRunner().invoke(main, ["train", str(data), "--parallel", "data", *words])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
 
 
 def test_ranks_train_on_a_prepared_folder(data, tmp_path):

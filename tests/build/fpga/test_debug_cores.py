@@ -43,7 +43,9 @@ def test_ports_are_watched_on_the_board_only(folder):
 
 
 def test_of_many_memory_ports_two_are_recorded_and_all_checked():
-    xclbin = link.worker_xclbin(WorkerConfig(engines=3, ports=2, chunks=4, line_fifo_depth=32), "u280", debug=True)
+    xclbin = link.worker_xclbin(
+        WorkerConfig(engines=3, ports=2, lanes=8, chunks=4, line_fifo_depth=32), "u280", debug=True
+    )
     text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
     assert re.findall(r"chipscope=\S+m_axi_gmem(\d)", text) == ["0", "6"]
     assert re.findall(r"protocol=\S+m_axi_gmem(\d)", text) == list("0123456")
