@@ -42,7 +42,7 @@ class ProbingWorker:
         self.write_memory = emulated.write_memory
 
     def read_memory(self, bank, address, size):
-        return self.spoil(self._emulated.read_memory(bank, address, size))
+        return self.spoil(self._emulated.read_memory(bank, address, size).copy())
 
     def read_register(self, offset):
         return self.words.get(offset, self._emulated.read_register(offset))

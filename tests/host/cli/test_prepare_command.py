@@ -90,7 +90,7 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
     results = []
     for source, words in ((data, [*OPTIONS, *more]), (folder, more)):
         document = train(source, *words, "--epochs", 3, "--checkpoint", tmp_path / f"of-{source.name}")
-        weights = load_checkpoint(tmp_path / f"of-{source.name}").states[0].weights
+        weights = load_checkpoint(tmp_path / f"of-{source.name}").states[0].weights.values
         results.append((weights.tolist(), document["weights_sha256"], measured(document)))
     assert results[0] == results[1]
 
