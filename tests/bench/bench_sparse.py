@@ -15,11 +15,11 @@ medians over the turns.
 - Memory is the peak of a process of its own that reads the data from an NPZ file and trains, beyond what it had after
   the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. What the
   few samples left in the allocator is given back first, or it would hide what columns take. In P4SGD an entry takes 18
-  bytes, 12 of them in the CSR matrix, a column some 26, and a sample some 80. So with B = 64, in MiB and times the CSR
+  bytes, 12 of them in the CSR matrix, a column some 22, and a sample some 80. So with B = 64, in MiB and times the CSR
   matrix, with or without L2, and for scikit-learn: ``real-sim`` 71 (1.66) and 48 (1.13), ``rcv1`` 29 (1.70) and 19
-  (1.13), and ``wide``, whose million columns take as much as all else, 58 (3.3), with L2 60 (3.4), and 28 (1.62). Of
-  the 26 bytes the order of columns, the device's weights, those of the best epoch and what evaluation has of the new
-  ones take 4 each or more. The matrix stays, because in the end the model is measured on unrounded samples.
+  (1.13), and ``wide``, whose million columns take as much as all else, 53 (3.0) and 28 (1.62). Of the 22 bytes the
+  order of columns, the device's weights, those of the best epoch and what evaluation has of the new ones take 4 each or
+  more. The matrix stays, because in the end the model is measured on unrounded samples.
 - On one core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch with
   losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.5; ``real-sim`` 8.2, 13.6, 9.4; ``wide`` 6.3, 12.1, 10.4.
   With L2 ``rcv1`` 5.2, 7.9, 3.6; ``real-sim`` 11.1, 17.1, 10.3; ``wide`` 14.4, 27.0, 11.2. With L1 ``rcv1``

@@ -93,11 +93,11 @@ def test_the_same_as_on_dense_workers(
 
 
 @pytest.mark.parametrize(
-    ("scaling", "l2", "bytes_a_column"), [("none", 0.0, 28), ("none", 1e-4, 32), ("maxabs", 0.0, 52)]
+    ("scaling", "l2", "bytes_a_column"), [("none", 0.0, 24), ("none", 1e-4, 32), ("maxabs", 0.0, 48)]
 )
 def test_arrays_of_a_million_columns(scaling, l2, bytes_a_column):
     """To fit `none` takes smallest and largest values (16) and counts (4). A run has the order of columns, the worker's
-    weights, the host's before it, and up to three copies of the new ones while these are read and measured (24); L2
+    weights, the host's before it, and up to two copies of the new ones while these are read and measured (20); L2
     has counts of penalties or of visits besides (8), and `maxabs` the scales, those of the image, and the slopes of the
     model (24). That leaves no room for another array of 4 bytes a column.
     """
