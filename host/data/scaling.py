@@ -30,7 +30,6 @@ __all__ = [
     "CENTRED",
     "KINDS",
     "REACH",
-    "HeatArray",
     "Scaling",
     "bias_integer",
     "centring_error",

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantization import quantize
-from p4sgd.host.data.scaling import HeatArray, Scaling, bias_integer
-from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes
+from p4sgd.host.data.scaling import Scaling, bias_integer
+from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error

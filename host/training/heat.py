@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data.scaling import HeatArray
+from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.file import ColumnArray

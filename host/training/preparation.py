@@ -20,8 +20,8 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.quantization import feature_values, full_value
-from p4sgd.host.data.scaling import CENTRED, HeatArray, bias_integer, deviation
-from p4sgd.host.data.statistics import quantile_rows
+from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
+from p4sgd.host.data.statistics import HeatArray, quantile_rows
 from p4sgd.host.data.weights import average
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast

@@ -119,7 +119,7 @@ def train(
         File for the state after every epoch; rank 0 writes it.
     resume
         Checkpoint to resume. The result is that of a run that never stopped, bit for bit, except times and counters.
-        Its remarks are not repeated.
+        Its remarks are not repeated, but for how columns are dealt.
     sample_ranks
         What the device was opened with, if the ranks divide the samples of its only worker among themselves.
     start
@@ -367,7 +367,7 @@ class _Training:
             self.remark(remark)
         self._about_dealing: list[str] = []
         self._tell_dealt(show=session is None)
-        if sample_ranks is not None:
+        if sample_ranks is not None and session is None:
             # Dense data have no heat: every sample may have every feature.
             heat = prepared.count_heat() if prepared.count_heat else np.full(prepared.space.count, prepared.samples)
             total, size = prepared.shards[0].total, sample_ranks.size

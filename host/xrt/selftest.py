@@ -114,17 +114,17 @@ class SelfTestClient:
         registers = {port: selftest.port_results(port) for port in ports}
         self._client.write_pair(selftest.PORTS, sum(1 << port for port in ports))
         self._client.write(selftest.RUN, **command)
-        done = self._wait(
+        self._wait(
             lambda: not self._client.read_pair(selftest.BUSY),
             lambda: [self._value(known["beats"]) for known in registers.values()],
         )
-        if not done:
-            busy = self._client.read_pair(selftest.BUSY)
-            stuck = [
-                f"memory port {port} has had {self._value(registers[port]['beats']):,}"
-                for port in ports
-                if busy >> port & 1
-            ]
+        busy = self._client.read_pair(selftest.BUSY)
+        stuck = [
+            f"memory port {port} has had {self._value(registers[port]['beats']):,}"
+            for port in ports
+            if busy >> port & 1
+        ]
+        if stuck:
             raise P4sgdError(
                 f"{self._name} does not end its run: of {beats:,} beats {', '.join(stuck)}, and none in the last "
                 f"{_STILL_CYCLES:,} cycles: the memory does not answer. Reset the board (xbutil reset), and check the "
@@ -152,12 +152,13 @@ class SelfTestClient:
         def totals(*names: str) -> list[int]:
             return [sum(self._value(known[name]) for name in names) for known in registers.values()]
 
-        if not self._wait(lambda: not any(totals("sending")), lambda: totals("sent")):
-            stuck = [
-                f"the MAC of cage {cage} has taken {self._value(known['sent']):,}"
-                for cage, known in registers.items()
-                if self._value(known["sending"])
-            ]
+        self._wait(lambda: not any(totals("sending")), lambda: totals("sent"))
+        stuck = [
+            f"the MAC of cage {cage} has taken {self._value(known['sent']):,}"
+            for cage, known in registers.items()
+            if self._value(known["sending"])
+        ]
+        if stuck:
             raise P4sgdError(
                 f"{self._name}: of {frames:,} frames {', '.join(stuck)}, and none in the last {_STILL_CYCLES:,} cycles"
             )
@@ -192,19 +193,18 @@ class SelfTestClient:
         _, began, clock = min(readings)
         return began, clock
 
-    def _wait(self, is_done: Callable[[], bool], count: Callable[[], object]) -> bool:
-        """Wait until something is done, or until nothing has been counted for a while; returns whether it is done."""
+    def _wait(self, is_done: Callable[[], bool], count: Callable[[], object]) -> None:
+        """Wait until something is done, or until nothing has been counted for a while."""
         counted, since, end = count(), self._value(selftest.CLOCK), time.monotonic() + self.still_s
         while not is_done():
             time.sleep(_POLL_S)
             clock = self._value(selftest.CLOCK)
             if (clock - since) % (1 << selftest.WORD_BITS) >= _STILL_CYCLES:
                 if (latest := count()) == counted:
-                    return is_done()
+                    return
                 counted, since, end = latest, clock, time.monotonic() + self.still_s
             elif time.monotonic() > end:
                 raise self._standing_still()
-        return True
 
     def _standing_still(self) -> P4sgdError:
         return P4sgdError(f"{self._name}: the kernel's clock stands still: reset the board (xbutil reset)")
