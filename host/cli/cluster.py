@@ -63,7 +63,8 @@ def up(
     output.document(state)
     count = len(state["members"]) - 1
     output.say(f"a cluster of {count} worker{'s' if count > 1 else ''} is running; next:")
-    output.say("  p4sgd train breast_cancer --device cluster")
+    kept = " --scaling maxabs" if sparse else ""  # zeros stay zeros
+    output.say(f"  p4sgd train breast_cancer --device cluster{kept}")
     output.say("  p4sgd cluster down")
 
 

@@ -135,6 +135,8 @@ def plain_value(name: str, value: Any, expected: Any) -> Any:
     allowed = tuple(get_origin(each) or each for each in allowed)
     if float in allowed and type(plain) is int:
         plain = float(plain)
+    if allowed == (str,) and type(plain) is int:  # of --split and --merge, and of no others
+        plain = str(plain)
     if type(plain) not in allowed:
         names = " or ".join("None" if each is types.NoneType else each.__name__ for each in allowed)
         raise ValueError(f"{name} must be {names}, not {value!r}")

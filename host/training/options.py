@@ -329,11 +329,11 @@ class TrainingOptions:
         for name in ("split", "merge"):  # a number may be given as one
             object.__setattr__(self, name, str(getattr(self, name)))
         if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
-            raise UserError(f"split must be auto, none or a number of columns, not {self.split!r}")
+            raise UserError(f"split must be auto, none or a number of columns, at least 1, not {self.split!r}")
         _one_of("skip-zeros", self.skip_zeros, SKIP_ZEROS)
         _one_of("on-loss", self.on_loss, ON_LOSS)
         if self.merge != "auto" and not (self.merge.isdecimal() and int(self.merge)):
-            raise UserError(f"merge must be auto or a number of micro-batches, not {self.merge!r}")
+            raise UserError(f"merge must be auto or a number of micro-batches, at least 1, not {self.merge!r}")
         _whole("epochs", self.epochs, 1)
         _whole("batch", self.batch, BANKS, _MAX_BATCH)
         if self.batch % BANKS:

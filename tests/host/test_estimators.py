@@ -92,7 +92,7 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"epochs": "5"}, "epochs must be int, not '5'"),
         ({"epochs": 5.0}, "epochs must be int, not 5.0"),
         ({"bias": 1}, "bias must be bool, not 1"),
-        ({"split": 8}, "split must be str, not 8"),
+        ({"split": 8.5}, "split must be str, not 8.5"),
         ({"planes": 2.0}, "planes must be int or None, not 2.0"),
         ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
         ({"loss": "squared"}, "the loss squared is not for classification: choose one of logistic, hinge"),
@@ -134,6 +134,13 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     same = GLMRegressor(epochs=2, l2=0.125, learning_rate=0.0625, random_state=3).fit(X, y)
     assert load_model(tmp_path / "model").get_params() == same.get_params()
     assert (ours.coef_ == same.coef_).all()
+
+
+def test_merge_may_be_a_number():
+    X, y = load_diabetes(return_X_y=True)
+    fitted = [GLMRegressor(epochs=1, merge=merge).fit(X, y) for merge in (4, "4")]
+    assert fitted[0].coef_.tolist() == fitted[1].coef_.tolist()
+    assert [each.get_params()["merge"] for each in fitted] == [4, "4"]
 
 
 def test_weights_minimise_the_weighted_loss():
