@@ -299,10 +299,12 @@ class DenseModel(Model):
         settings, features = self._settings, rows[row : row + labels.size]
 
         def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
+            batch, units = settings.batch, self._layout[0].size - 1
             saturated: bool = kernels.train(
                 thread,
                 arrivals,
                 totals,
+                (np.empty(batch, np.int64), np.empty(batch), np.empty(units, np.int64), np.empty(self._exempt.size)),
                 features,
                 labels,
                 importances,

@@ -249,10 +249,10 @@ def _decode(lines: Any, starts: Any, engine: int, size: Any, stored: int, found:
 def _add(own: Any, first: int, line: int, kept: int, lanes: int, begin: Any, found: Any, done: int) -> int:
     """Add the entries of a chunk that are in a port's part of its lines, bytes from ``first`` on."""
     rows, places, values = found
-    planes, count = np.empty(8, np.int64), 0
+    planes, count = 0, 0  # a digit of 4 bits for each
     for bit in range(7, -1, -1):
         if kept >> bit & 1:
-            planes[count] = bit
+            planes |= bit << 4 * count
             count += 1
     for byte in range(own.shape[1]):
         seen = 0
@@ -263,9 +263,9 @@ def _add(own: Any, first: int, line: int, kept: int, lanes: int, begin: Any, fou
         place = 8 * (first + byte)
         for bit in range(8):
             if seen >> bit & 1:
-                value = 0
+                value: Any = 0
                 for each in range(count):
-                    value |= (np.int64(own[line + each, byte]) >> bit & 1) << planes[each]
+                    value |= (np.int64(own[line + each, byte]) >> bit & 1) << (planes >> 4 * each & 7)
                 rows[done] = begin[0] + place // lanes
                 places[done] = begin[1] + place % lanes + bit
                 values[done] = value

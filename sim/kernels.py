@@ -105,23 +105,25 @@ _compiled = functools.partial(compiled, "the emulator's loops")
 
 
 @_compiled(nogil=True)
-def _decode(lines: Any, first: int, count: int, bank: int, precision: int, flip: Any, words: Any) -> None:
+def _decode(
+    lines: Any, first: int, count: int, bank: int, precision: int, flip: Any, matrices: Any, words: Any
+) -> None:
     """Decode one port's lines of some micro-batches, to words of 8 features; ``flip`` is XORed.
 
-    ``words`` is (8 · count, C · lanes / 8), and the port has the samples from ``bank`` on of each micro-batch.
+    ``lines`` are (T, C, S, bytes), and ``words`` (8 · count, C · lanes / 8). The port has the samples from ``bank`` on
+    of each micro-batch. ``matrices`` is scratch space, uint64 (bytes,).
 
     The bytes of 8 lanes in all planes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per lane (H.
     S. Warren, Hacker's Delight, §7–3).
     """
-    chunks, planes, banks, lane_bytes = lines.shape[1:]
-    matrices = np.empty(banks * lane_bytes, np.uint64)
+    chunks = lines.shape[1]
+    lane_bytes = words.shape[1] // chunks
     for index in range(count):
-        bits = lines[first + index].reshape(chunks, planes, matrices.size)
         for chunk in range(chunks):
             # Loops over neighbours, so that the compiler uses vectors.
             matrices[:] = np.uint64(0)
             for plane in range(precision):
-                line = bits[chunk, plane]
+                line = lines[first + index, chunk, plane]
                 for place in range(matrices.size):
                     matrices[place] = (matrices[place] << np.uint64(8)) | np.uint64(line[place])
             for place in range(matrices.size):
@@ -130,7 +132,7 @@ def _decode(lines: Any, first: int, count: int, bank: int, precision: int, flip:
                     swapped = (word ^ (word >> shift)) & mask
                     word ^= swapped ^ (swapped << shift)
                 matrices[place] = word ^ flip
-            for own in range(banks):
+            for own in range(matrices.size // lane_bytes):
                 row = BANKS * index + bank + own
                 for byte in range(lane_bytes):
                     words[row, chunk * lane_bytes + byte] = matrices[own * lane_bytes + byte]
@@ -165,12 +167,12 @@ def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFo
     ports = BANKS // banks
     features = np.empty((len(parts) // ports, BANKS * count, chunks * lane_bytes * 8), np.uint8)
     flip = np.uint64(offset(form) * 0x0101010101010101)
-    words = features.view(np.uint64)
+    words, matrices = features.view(np.uint64), np.empty(banks * lane_bytes, np.uint64)
     for number, part in enumerate(parts):
         bank = number % ports * part.shape[3]
-        lines = part.view()
+        lines = part.reshape(*part.shape[:3], matrices.size)
         lines.flags.writeable = False  # as images in files are, so that the kernel is compiled for one type only
-        _decode(lines, first, count, bank, form.precision, flip, words[number // ports])
+        _decode(lines, first, count, bank, form.precision, flip, matrices, words[number // ports])
     return features
 
 
@@ -231,11 +233,22 @@ def _write(typing: Any, array: Any, index: Any, value: Any) -> Any:
 
 @_compiled(nogil=True)
 def _totals(
-    features: Any, first: int, units: Any, workers: Any, own: Any, offset: int, shift: int, weights: Any, totals: Any
+    features: Any,
+    first: int,
+    units: Any,
+    workers: Any,
+    own: Any,
+    offset: int,
+    shift: int,
+    weights: Any,
+    addends: Any,
+    totals: Any,
 ) -> None:
-    """Forward pass of the units from ``own[0]`` to ``own[1]``: their part of each worker's sum, (workers, samples)."""
-    half = np.int64((1 << shift) >> 1)
-    addends = np.empty(units.size - 1, np.int64)  # of each unit: half a step, less what the offset adds
+    """Forward pass of the units from ``own[0]`` to ``own[1]``: their part of each worker's sum, (workers, samples).
+
+    ``addends`` is scratch space, int64 (units,).
+    """
+    half = np.int64((1 << shift) >> 1)  # an addend is half a step, less what the offset adds to its unit
     for unit in range(own[0], own[1]):
         addends[unit] = half
         if offset:
@@ -424,6 +437,7 @@ def train(
     thread: int,
     arrivals: Any,
     totals: Any,
+    scratch: Any,
     features: Any,
     labels: Any,
     importances: Any,
@@ -440,23 +454,27 @@ def train(
     clamped: Any,
     saturated: Any,
 ) -> bool:
-    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
+    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do.
+
+    ``scratch`` is space of this thread: sums, int64, and δ, float64, of a mini-batch, int64 (units,), and the weights
+    of ``exempt`` columns.
+    """
+    sums, deltas, addends, kept = scratch
     units, workers = layout
     offset, shift = form
     table, mode = loss
     mantissa, scale = rate
     factor, shrink_scale, threshold, exempt = regularization
-    kept = np.empty(exempt.size)
     threads, batch = totals.shape[1], totals.shape[3]
     count = units.size - 1
     own = count * thread // threads, count * (thread + 1) // threads
     left, right = units[own[0]], units[own[1]]
-    sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch), False
+    residual_saturated = False
     for mini_batch in range(labels.size // batch):
         first = mini_batch * batch
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[mini_batch % 2]
-        _totals(features, first, units, workers, own, offset, shift, read, parts[thread])
+        _totals(features, first, units, workers, own, offset, shift, read, addends, parts[thread])
         if threads > 1:
             meet(arrivals, thread, mini_batch + 1)
         add(parts, limits, clamped, sums)
@@ -578,8 +596,9 @@ def totals(
     sums
         int64 (workers, samples), which get the sums.
     """
-    units, workers = layout
-    _totals(features, first, units, workers, (0, units.size - 1), offset(form), shift, weights, sums)
+    (units, workers), count = layout, layout[0].size - 1
+    addends = np.empty(count, np.int64)
+    _totals(features, first, units, workers, (0, count), offset(form), shift, weights, addends, sums)
 
 
 def backward(

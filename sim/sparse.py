@@ -28,7 +28,7 @@ from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.model import Features, Model
 
-__all__ = ["Entries", "SparseFeatures", "SparseModel", "bring_up"]
+__all__ = ["Entries", "SparseFeatures", "SparseModel", "bring_up", "penalties"]
 
 _THREAD_ENTRIES = 1 << 12
 """Fewest entries of a mini-batch for a thread: less would not make up for the waiting."""
@@ -406,7 +406,7 @@ class SparseModel(Model):
         """That mini-batch."""
         self._mini_batch = 0
         self._state = self._weights, self._done, self._before, self._changed
-        self._penalty = settings.shrink, settings.threshold
+        self._penalty = penalties(settings.shrink, settings.threshold)
         self._choose()
         self._next_choice = _FIRST_CHOICE if settings.shrink and not stale and not self._weights.any() else 0
         """Mini-batch after which to choose again, as weights that are all 0 tell nothing; 0 for never."""
@@ -449,11 +449,12 @@ class SparseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, (spans, _) = self._features, self._features.spans(1, self._limits.size)
-        where, shift = (spans[0], first // BANKS), self._settings.gradient_shift
-        _descend(
-            features.lists, *where, deltas, shift, self._mini_batch, self._penalty, self._state, True, self.saturated
-        )
+        settings, lists, (spans, _) = self._settings, self._features.lists, self._features.spans(1, self._limits.size)
+        where = spans[0], first // BANKS
+        if settings.stale:
+            micro_batches = deltas.size // BANKS
+            _remember(lists[0], *where, micro_batches, self._cold, self._mini_batch, self._penalty, self._state)
+        _descend(lists, *where, deltas, settings.gradient_shift, self._weights, True, self.saturated)
 
     @property
     def mini_batches_at_once(self) -> int:
@@ -514,7 +515,7 @@ class SparseModel(Model):
                 self._limits,
                 loss,
                 (rounding, settings.rate_mantissa, settings.gradient_shift),
-                self._penalty,
+                penalties(settings.shrink, settings.threshold),
                 self._state,
                 self.clamped,
                 self.saturated,
@@ -530,9 +531,18 @@ class SparseModel(Model):
         weights, done = self._weights, self._done
         if self._settings.stale:  # the last mini-batch reads weights without their last penalty
             weights, done = weights.copy(), done.copy()
-        ends = self._features.begins_of(self._limits.size)[1:]
-        _catch_up_all(np.stack((self._cold, ends), 1), self._mini_batch, self._penalty, weights, done)
+        ranges = np.stack((self._cold, self._features.begins_of(self._limits.size)[1:]), 1)
+        columns = np.empty(_PENDING, np.uint32)
+        _catch_up_all(ranges, columns, self._mini_batch, self._penalty, weights, done)
         return weights
+
+
+def penalties(shrink: int, threshold: int) -> tuple[Any, ...]:
+    """L2 and L1 penalties for compiled loops: `RunSettings.shrink` and `RunSettings.threshold`.
+
+    With them is the scratch space of `bring_up`, so that no two threads may use the same.
+    """
+    return shrink, threshold, np.empty(_PENDING, np.uint64), np.empty(_PENDING), np.empty(_PENDING)
 
 
 def _decoded(values: ByteArray, form: FeatureFormat) -> npt.NDArray[np.integer[Any]]:
@@ -580,10 +590,10 @@ def _same_steps(weight: float, steps: float, shrink: float, threshold: float) ->
 
 
 @_compiled(nogil=True)
-def _finish(words: Any, count: Any, penalty: Any, weights: Any) -> None:
+def _finish(count: Any, penalty: Any, weights: Any) -> None:
     """Do steps of ``count`` weights side by side. Words have the column, and the number of steps above it."""
     shrink, threshold = np.float64(penalty[0]), np.float64(penalty[1])
-    values, left = np.empty(count), np.empty(count)
+    words, values, left = penalty[2], penalty[3], penalty[4]
     mask = (_ONE << _COLUMN_BITS) - _ONE
     for place in range(count):
         values[place], left[place] = weights[words[place] & mask], words[place] >> _COLUMN_BITS
@@ -600,55 +610,67 @@ def _finish(words: Any, count: Any, penalty: Any, weights: Any) -> None:
 
 
 @_compiled(nogil=True)
+def _catch_up_span(
+    keys: Any, bits: int, begin: Any, end: Any, cold: Any, steps: int, penalty: Any, weights: Any, done: Any, count: Any
+) -> Any:
+    """`_catch_up` for the keys from ``begin`` to ``end``, but for the words before ``count``, which `_finish` has still
+    to do; returns their number."""
+    shrink, threshold, words = np.int64(np.int32(penalty[0])), np.int64(np.int32(penalty[1])), penalty[2]
+    # No slices of the keys: Numba counts references to them, which takes as long as two weights.
+    for place in range(end - begin):
+        column = np.uint64(keys[end - _ONE - place]) >> np.uint64(bits)
+        if column < cold:
+            break
+        missing = steps - np.int64(done[column])
+        if missing <= 0:
+            continue
+        done[column] = steps
+        weight = np.int64(weights[column])
+        size, half = abs(weight), (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
+        whole = (size * shrink + half) >> _SHRINK_FRACTION
+        # If a step after all these would subtract the same as the first, all do; the others are left to `_finish`.
+        # There is no branch, because no processor could predict it.
+        size = max(size - missing * (whole + threshold), np.int64(0))
+        same = (size * shrink + half) >> _SHRINK_FRACTION == whole
+        words[count] = column | np.uint64(missing) << _COLUMN_BITS
+        count += np.uint64(not same)
+        size = -size if weight < 0 else size
+        weights[column] = size if same else weight
+        if count == np.uint64(_PENDING):
+            _finish(count, penalty, weights)
+            count = np.uint64(0)
+    return count
+
+
+@_compiled(nogil=True)
 def _catch_up(keys: Any, bits: int, spans: Any, cold: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
     """Give weights the penalties of the first ``steps`` mini-batches.
 
     ``keys`` have the columns above their lowest ``bits`` and ascend within each of the ``spans``, (n, workers, 2).
     Columns below ``cold``, (workers,), are left alone.
     """
-    shrink, threshold = np.int64(np.int32(penalty[0])), np.int64(np.int32(penalty[1]))
-    words, count = np.empty(_PENDING, np.uint64), np.uint64(0)
-    # No slices of the keys: Numba counts references to them, which takes as long as two weights.
+    count = np.uint64(0)
     for number in range(spans.shape[0]):
         for worker in range(cold.size):
             begin, end = np.uint64(spans[number, worker, 0]), np.uint64(spans[number, worker, 1])
-            for place in range(end - begin):
-                column = np.uint64(keys[end - _ONE - place]) >> np.uint64(bits)
-                if column < np.uint64(cold[worker]):
-                    break
-                missing = steps - np.int64(done[column])
-                if missing <= 0:
-                    continue
-                done[column] = steps
-                weight = np.int64(weights[column])
-                size, half = abs(weight), (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
-                whole = (size * shrink + half) >> _SHRINK_FRACTION
-                # If a step after all these would subtract the same as the first, all do; the others are left to
-                # `_finish`. There is no branch, because no processor could predict it.
-                size = max(size - missing * (whole + threshold), np.int64(0))
-                same = (size * shrink + half) >> _SHRINK_FRACTION == whole
-                words[count] = column | np.uint64(missing) << _COLUMN_BITS
-                count += np.uint64(not same)
-                size = -size if weight < 0 else size
-                weights[column] = size if same else weight
-                if count == np.uint64(_PENDING):
-                    _finish(words, count, penalty, weights)
-                    count = np.uint64(0)
-    if count > 0:
-        _finish(words, count, penalty, weights)
+            first = np.uint64(cold[worker])
+            count = _catch_up_span(keys, bits, begin, end, first, steps, penalty, weights, done, count)
+    _finish(count, penalty, weights)
 
 
 @_compiled(nogil=True)
 def bring_up(columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
-    """Give the weights of some columns the penalties of the first ``steps`` mini-batches."""
-    spans = np.array([[[0, columns.size]]])
-    _catch_up(columns, 0, spans, np.zeros(1, np.int64), steps, penalty, weights, done)
+    """Give the weights of some columns the `penalties` of the first ``steps`` mini-batches."""
+    none, end = np.uint64(0), np.uint64(columns.size)
+    _finish(_catch_up_span(columns, 0, none, end, none, steps, penalty, weights, done, none), penalty, weights)
 
 
 @_compiled(nogil=True)
-def _catch_up_all(ranges: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
-    """Give all weights of ranges of columns the penalties of the first ``steps`` mini-batches; most are 0."""
-    columns = np.empty(_PENDING, np.uint32)
+def _catch_up_all(ranges: Any, columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give all weights of ranges of columns the penalties of the first ``steps`` mini-batches; most are 0.
+
+    ``columns`` is scratch space, uint32 (`_PENDING`,).
+    """
     for number in range(ranges.shape[0]):
         count = np.uint64(0)
         for column in range(np.uint64(ranges[number, 0]), np.uint64(ranges[number, 1])):
@@ -714,23 +736,11 @@ def _totals(lists: Any, spans: Any, first: int, rounding: Any, mini_batch: int, 
 
 @_compiled(nogil=True)
 def _descend(
-    lists: Any,
-    spans: Any,
-    first: int,
-    deltas: Any,
-    shift: int,
-    mini_batch: int,
-    penalty: Any,
-    state: Any,
-    checked: bool,
-    saturated: Any,
+    lists: Any, spans: Any, first: int, deltas: Any, shift: int, weights: Any, checked: bool, saturated: Any
 ) -> None:
     """Gradients and Round 3 of the micro-batches of a mini-batch; not ``checked`` where no weight can saturate."""
     half = np.int64((1 << shift) >> 1)
     keys, values, _ = lists
-    weights = state[0]
-    if state[3].size > 0:
-        _remember(keys, spans, first, deltas.size // BANKS, mini_batch, penalty, state)
     for micro_batch in range(deltas.size // BANKS):
         own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
         for worker in range(saturated.size):
@@ -757,12 +767,14 @@ def _descend(
 
 
 @_compiled(nogil=True)
-def _remember(keys: Any, spans: Any, first: int, micro_batches: int, mini_batch: int, penalty: Any, state: Any) -> None:
+def _remember(
+    keys: Any, spans: Any, first: int, micro_batches: int, cold: Any, mini_batch: int, penalty: Any, state: Any
+) -> None:
     """Keep the weights that a mini-batch is going to change, with all penalties."""
     weights, done, before, changed = state
     if done.size > 0:
-        own, all_catch_up = spans[first : first + micro_batches], np.zeros(spans.shape[1], np.int64)
-        _catch_up(keys, BANK_BITS, own, all_catch_up, mini_batch, penalty, weights, done)
+        own = spans[first : first + micro_batches]
+        _catch_up(keys, BANK_BITS, own, cold, mini_batch, penalty, weights, done)
     for micro_batch in range(first, first + micro_batches):
         for worker in range(spans.shape[1]):
             for key in keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]:
@@ -849,7 +861,9 @@ def _train(
         if room < most and entries > weights.size:
             room, entries = _room(weights), np.int64(0)
         room = max(room - most, np.int64(-1))
-        _descend(lists, spans, micro_batch, deltas, gradient_shift, now, penalty, state, room < 0, saturated)
+        if state[3].size > 0:
+            _remember(lists[0], spans, micro_batch, micro_batches, cold, now, penalty, state)
+        _descend(lists, spans, micro_batch, deltas, gradient_shift, state[0], room < 0, saturated)
         _penalise(hot, penalty, state[0])
     return residual_saturated
 

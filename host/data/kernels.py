@@ -51,10 +51,9 @@ def _quantize_stored(columns: Any, values: Any, offset: Any, scale: Any, steps: 
 
 
 @_compiled
-def _add(rows: Any, half_offset: Any, twice_scale: Any, fraction: int, sums: Any) -> None:
+def _add(rows: Any, half_offset: Any, twice_scale: Any, fraction: int, u: Any, sums: Any) -> None:
     unit, below = 2.0**fraction, (1 << fraction) - 1
     linear, high, low = sums[0], sums[1], sums[2]
-    u = np.empty(rows.shape[1], np.int64)
     for row in range(rows.shape[0]):
         x = rows[row]
         for j in range(x.size):
@@ -141,7 +140,8 @@ def add_sums(
     sums
         int64 (3, features), C-contiguous, updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).
     """
-    _add(_plain(rows), offset * 0.5, scale * 2, fraction, sums)
+    u = np.empty(rows.shape[1], np.int64)
+    _add(_plain(rows), offset * 0.5, scale * 2, fraction, u, sums)
 
 
 def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: "HeatArray") -> None:

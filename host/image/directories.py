@@ -52,7 +52,8 @@ class DirectoryPacker:
         self._size = *sizes, layout.line_descriptors
         self.starts: IntArray = np.zeros((config.engines, block.counts.size + 1), np.int64)
         nothing = np.empty((config.ports, 0, config.port_bytes), np.uint8)
-        _pack(*self._entries, self._size, self.starts, nothing, nothing.view("<u4"))
+        scratch = np.empty((4, config.engines), np.int64)
+        _pack(*self._entries, self._size, self.starts, scratch, nothing, nothing.view("<u4"))
 
     def __iter__(self) -> Iterator[tuple[npt.NDArray[np.uint8], ...]]:
         micro_batches = self.starts.shape[1] - 1
@@ -66,7 +67,8 @@ class DirectoryPacker:
         begins = np.append(0, np.cumsum(starts[:, -1]))
         lines = np.zeros((config.ports, begins[-1], config.port_bytes), np.uint8)
         offsets, keys, values = self._entries
-        _pack(offsets[edges], keys, values, self._size, starts + begins[:-1, np.newaxis], lines, lines.view("<u4"))
+        starts, scratch = starts + begins[:-1, np.newaxis], np.empty((4, config.engines), np.int64)
+        _pack(offsets[edges], keys, values, self._size, starts, scratch, lines, lines.view("<u4"))
         shape = -1, BANKS // config.ports, config.lanes // 8
         spans = [slice(*span) for span in itertools.pairwise(begins.tolist())]
         return tuple(port[span].reshape(shape) for span in spans for port in lines)
@@ -76,15 +78,16 @@ _compiled = functools.partial(compiled, "the packing of images with directories"
 
 
 @_compiled(nogil=True)
-def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, lines: Any, words: Any) -> None:
+def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, scratch: Any, lines: Any, words: Any) -> None:
     """Write the lines of some micro-batches to zeros, (ports, lines, bytes), and their numbers to ``starts``.
 
     The lines of engine e are from ``starts[e, 0]`` on. If there is no room for lines, they are only counted. ``words``
-    are the same lines as descriptors.
+    are the same lines as descriptors. ``scratch`` is space, int64 (4, engines).
     """
     engines, lanes, unit_chunks, chunks, stored, _ = size
-    line, directory = starts[:, 0].copy(), np.empty(engines, np.int64)
-    listed, before = np.empty(engines, np.int64), np.empty(engines, np.int64)
+    line, directory, listed, before = scratch[0], scratch[1], scratch[2], scratch[3]
+    for engine in range(engines):
+        line[engine] = starts[engine, 0]
     for micro_batch in range(offsets.size - 1):
         listed[:], before[:] = 0, -1
         entry, end = offsets[micro_batch], offsets[micro_batch + 1]

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 COMPILING = "compiling the loops: some seconds, once on this machine\n"
+
+PENALTIES = ("", " --l2 0.01", " --l1 0.001 --staleness 1")
 
 
 def add(tmp_path, folder, before="", after=""):
@@ -60,6 +63,30 @@ def test_who_only_loads_imports_nothing_to_compile_with(tmp_path):
     assert add(tmp_path, folder, after=f"assert {compilers} & set(sys.modules) == set()") == ""
     told = add(tmp_path, folder, after=f"assert add(1, 2.5) == 3.5 and {compilers} <= set(sys.modules)")
     assert told == COMPILING
+
+
+def test_who_only_trains_imports_nothing_to_compile_with(tmp_path):
+    """Loops that make arrays would import some of it when they are loaded."""
+    random = np.random.default_rng(6)
+    labels = random.integers(0, 2, 64)
+    np.savez(tmp_path / "dense.npz", X=random.normal(size=(64, 4)), y=labels)
+    features = [" ".join(f"{column}:1" for column in range(1 + sample, 1000, 100)) for sample in range(64)]
+    lines = [f"{label} {text}\n" for label, text in zip(labels, features, strict=True)]
+    (tmp_path / "sparse.libsvm").write_text("".join(lines))
+    program = f"""if True:
+        import contextlib, sys
+        from p4sgd.host.cli.app import main
+
+        for data in ("dense.npz", "sparse.libsvm"):
+            for options in {PENALTIES}:
+                with contextlib.suppress(SystemExit):
+                    main(["train", data, "--epochs", "1", "--quiet", *options.split()])
+                print(data + options, "numba.np.arrayobj" in sys.modules, file=sys.stderr)"""
+    command = [sys.executable, "-c", program]
+    for _ in range(2):  # the first process compiles, if nobody has yet
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    runs = [f"{data}{penalty}" for data in ("dense.npz", "sparse.libsvm") for penalty in PENALTIES]
+    assert done.stderr.splitlines() == [f"{run} False" for run in runs]
 
 
 def test_compiled_again_if_a_module_beside_has_changed(tmp_path):

@@ -36,7 +36,7 @@ def test_many_steps_of_a_penalty_at_once(weights, repeat, shrink, threshold):
     for step in range(most):
         wanted = np.where(missing > step, golden.regularize(wanted, run), wanted)
     found, done = given_weights.astype(np.int32), (most - missing).astype(np.int32)
-    sparse.bring_up(np.arange(found.size, dtype=np.uint32), most, (shrink, threshold), found, done)
+    sparse.bring_up(np.arange(found.size, dtype=np.uint32), most, sparse.penalties(shrink, threshold), found, done)
     assert found.tolist() == wanted.tolist()
     assert (done == most).all()
 
@@ -54,7 +54,7 @@ def test_penalties_of_many_weights_side_by_side(weights, shrink, threshold, firs
     found = np.array(weights, np.int32)
     first = min(first, found.size)
     wanted = np.append(found[:first], golden.regularize(found[first:].astype(np.int64), run))
-    sparse._penalise(np.array([[first, found.size]]), (shrink, threshold), found)
+    sparse._penalise(np.array([[first, found.size]]), sparse.penalties(shrink, threshold), found)
     assert found.tolist() == wanted.tolist()
 
 
@@ -66,7 +66,8 @@ def test_penalties_of_many_weights_side_by_side(weights, shrink, threshold, firs
     steps=st.lists(st.integers(0, (1 << 31) - 1), min_size=2, max_size=2),
 )
 def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, threshold, steps):
-    columns, penalty, first, last = np.zeros(1, np.uint32), (shrink, threshold), min(steps), max(steps)
+    penalty, first, last = sparse.penalties(shrink, threshold), min(steps), max(steps)
+    columns = np.zeros(1, np.uint32)
     whole, parts, done = np.array([weight], np.int32), np.array([weight], np.int32), np.zeros(1, np.int32)
     sparse.bring_up(columns, last, penalty, whole, done.copy())
     sparse.bring_up(columns, first, penalty, parts, done)
