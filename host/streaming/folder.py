@@ -1,5 +1,6 @@
 """Folders of prepared data as training data."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import Dealt, deal_columns
+from p4sgd.host.training.skipping import Dealt, deal_columns, skipping_problem
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -66,11 +67,14 @@ class PreparedFolder:
         The processes that train on it together.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
+    ) -> None:
         self._path = path
         self.manifest = manifest
         self.communicator = communicator
         self._sha256 = sha256
+        self._may_read_zeros = may_read_zeros
 
     @property
     def name(self) -> str:
@@ -257,16 +261,23 @@ class PreparedFolder:
             )
 
     def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `deal_columns`.
+        """Deal the columns to workers: see `deal_columns`, and `open_prepared` of workers that cannot skip zeros.
 
         Raises
         ------
         UserError
             If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
+        scaling = self._scaling(self._images)
+        if (
+            self._may_read_zeros
+            and options.skip_zeros == "always"
+            and skipping_problem(shards, scaling, options, prepared=True) is not None
+        ):
+            options = dataclasses.replace(options, skip_zeros="never")
         return deal_columns(
             shards,
-            self._scaling(self._images),
+            scaling,
             options,
             samples=self.manifest.samples,
             values=self._first_values,
@@ -333,7 +344,9 @@ class PreparedFolder:
             raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
 
 
-def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> PreparedFolder:
+def open_prepared(
+    path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
+) -> PreparedFolder:
     """Open a folder of prepared data. `PreparedFolder.verify` checks its files.
 
     Parameters
@@ -342,6 +355,9 @@ def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> Pr
         The folder.
     communicator
         The processes that train on it together; all must see the folder.
+    may_read_zeros
+        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run: then
+        workers that cannot skip zeros read them, instead of being refused.
 
     Raises
     ------
@@ -350,4 +366,4 @@ def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> Pr
     """
     manifest, sha256 = load_manifest(path)
     check_same(communicator, sha256, f"{path}: is not the same folder on all ranks: give all of them the same one")
-    return PreparedFolder(path, manifest, sha256, communicator)
+    return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)

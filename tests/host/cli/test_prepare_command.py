@@ -176,16 +176,23 @@ def test_zeros_that_are_skipped(tmp_path, prepared):
         (made, "--skip-zeros", "never"),
         (made, "--skip-zeros", "auto", "--workers", 3),
         (made, "--workers", 3, "--sparse-workers", 1),
-        (made, "--config", "sparse", "--skip-zeros", "auto"),
+        (made, "--config", "sparse"),
     ):
         document = train(data, *options, "--epochs", 2, *words)
         results.append((document["weights_sha256"], measured(document)))
         if data == made and len(words) < 2:
             assert document["skips_zeros"] == (prepared != "never")
     assert all(result == results[0] for result in results)
+    divided = train(made, *options[:4], "--epochs", 2, "--parallel", "data")  # which counts other things
+    assert divided["weights_sha256"] == results[0][0]
     args = ["train", made, "--images", tmp_path / "images", "--epochs", 1]
     assert "has its images already" in run(*args, status=2).stderr
     run(*args, "--skip-zeros", "always" if prepared == "never" else "never")
+    fewer = ["--precision", 2, "--epochs", 1]
+    expected = train(source, *options, *fewer, "--planes", 5, "--workers", 2, "--skip-zeros", "never")
+    assert train(made, *fewer)["weights_sha256"] == expected["weights_sha256"]
+    for words in (fewer, ["--config", "sparse"]):
+        assert "choose --skip-zeros never" in run("train", made, *words, "--skip-zeros", "always", status=2).stderr
 
 
 @pytest.mark.parametrize("config", ["tiny", "sparse"])
