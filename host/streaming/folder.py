@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
@@ -75,6 +76,7 @@ class PreparedFolder:
         self.communicator = communicator
         self._sha256 = sha256
         self._may_read_zeros = may_read_zeros
+        self._dealt: tuple[list[Shard], TrainingOptions, bool, Dealt] | None = None
 
     @property
     def name(self) -> str:
@@ -208,7 +210,7 @@ class PreparedFolder:
         else:  # each rank takes its samples from the image of the worker
             (image,) = redeal_images(images, shards, name=self.name)
             own = [own_samples(image, options.batch // BANKS, sample_ranks)]
-        scaling, heat = self._scaling(images), self._heat
+        scaling, heat = self._scaling, self._heat
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(
             name=self.name,
@@ -263,19 +265,26 @@ class PreparedFolder:
     def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
         """Deal the columns to workers: see `deal_columns`, and `open_prepared` of workers that cannot skip zeros.
 
+        A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
+        answer is kept.
+
         Raises
         ------
         UserError
             If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
-        scaling = self._scaling(self._images)
+        if self._dealt is not None:
+            before, *how, dealt = self._dealt
+            if how == [options, network] and len(before) == len(shards) and all(map(_same_units, before, shards)):
+                return dealt
+        asked, scaling = options, self._scaling
         if (
             self._may_read_zeros
             and options.skip_zeros == "always"
             and skipping_problem(shards, scaling, options, prepared=True) is not None
         ):
             options = dataclasses.replace(options, skip_zeros="never")
-        return deal_columns(
+        dealt = deal_columns(
             shards,
             scaling,
             options,
@@ -284,6 +293,8 @@ class PreparedFolder:
             network=network,
             prepared=True,
         )
+        self._dealt = list(shards), asked, network, dealt
+        return dealt
 
     def _first_values(self, samples: int) -> Values:
         try:
@@ -305,10 +316,11 @@ class PreparedFolder:
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )
 
-    def _scaling(self, images: list[Image]) -> Scaling | Whitening:
+    @functools.cached_property
+    def _scaling(self) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
-        offset, scale = join_scaling(images)
+        offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
             return Scaling(manifest.scaling, offset, scale, manifest.signed, heat=self._heat)
         matrix, exponent, centre = map(self._array, WHITENING)
@@ -342,6 +354,11 @@ class PreparedFolder:
             return self.manifest.array(self._path, name)
         except (OSError, ValueError) as error:
             raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
+
+
+def _same_units(ours: Shard, theirs: Shard) -> bool:
+    """Whether two workers are alike and have the same units before columns are dealt."""
+    return ours.config == theirs.config and ours.unit == theirs.unit and np.array_equal(ours.units, theirs.units)
 
 
 def open_prepared(
