@@ -181,7 +181,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
             chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
             fixed["workers"] = launcher_program()
     check_reading(request.reading, [request.source, request.test])
-    folder = _open_prepared(request, ranks)
+    folder = _open_prepared(request, ranks, may_read_zeros="skip_zeros" not in asked.options)
     if folder is not None and model is not None:
         raise UserError(f"{folder.name}: was prepared with a scaling of its own: --init needs the data themselves")
     if folder is not None:
@@ -310,7 +310,7 @@ def _check_distributed(device: str) -> None:
         raise UserError(f"the device {device} is for one process: leave --launcher out, or take {able}")
 
 
-def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFolder | None:
+def _open_prepared(request: TrainingRequest, ranks: Communicator, *, may_read_zeros: bool) -> PreparedFolder | None:
     """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
     data = request.source
     if data is None or is_builtin(data) or not Path(data).is_dir():
@@ -319,7 +319,7 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
         raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
     if request.samples is not None:
         raise UserError(f"{data}: was prepared as a whole: leave --samples out")
-    return open_prepared(Path(data), ranks)
+    return open_prepared(Path(data), ranks, may_read_zeros=may_read_zeros)
 
 
 def _read_training_data(

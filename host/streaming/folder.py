@@ -1,10 +1,12 @@
 """Folders of prepared data as training data."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
@@ -35,7 +37,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import Dealt, deal_columns
+from p4sgd.host.training.skipping import Dealt, deal_columns, skipping_problem
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -66,11 +68,15 @@ class PreparedFolder:
         The processes that train on it together.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
+    ) -> None:
         self._path = path
         self.manifest = manifest
         self.communicator = communicator
         self._sha256 = sha256
+        self._may_read_zeros = may_read_zeros
+        self._dealt: tuple[list[Shard], TrainingOptions, bool, Dealt] | None = None
 
     @property
     def name(self) -> str:
@@ -204,7 +210,7 @@ class PreparedFolder:
         else:  # each rank takes its samples from the image of the worker
             (image,) = redeal_images(images, shards, name=self.name)
             own = [own_samples(image, options.batch // BANKS, sample_ranks)]
-        scaling, heat = self._scaling(images), self._heat
+        scaling, heat = self._scaling, self._heat
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(
             name=self.name,
@@ -257,22 +263,38 @@ class PreparedFolder:
             )
 
     def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `deal_columns`.
+        """Deal the columns to workers: see `deal_columns`, and `open_prepared` of workers that cannot skip zeros.
+
+        A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
+        answer is kept.
 
         Raises
         ------
         UserError
             If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
-        return deal_columns(
+        if self._dealt is not None:
+            before, *how, dealt = self._dealt
+            if how == [options, network] and len(before) == len(shards) and all(map(_same_units, before, shards)):
+                return dealt
+        asked, scaling = options, self._scaling
+        if (
+            self._may_read_zeros
+            and options.skip_zeros == "always"
+            and skipping_problem(shards, scaling, options, prepared=True) is not None
+        ):
+            options = dataclasses.replace(options, skip_zeros="never")
+        dealt = deal_columns(
             shards,
-            self._scaling(self._images),
+            scaling,
             options,
             samples=self.manifest.samples,
             values=self._first_values,
             network=network,
             prepared=True,
         )
+        self._dealt = list(shards), asked, network, dealt
+        return dealt
 
     def _first_values(self, samples: int) -> Values:
         try:
@@ -294,10 +316,11 @@ class PreparedFolder:
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )
 
-    def _scaling(self, images: list[Image]) -> Scaling | Whitening:
+    @functools.cached_property
+    def _scaling(self) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
-        offset, scale = join_scaling(images)
+        offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
             return Scaling(manifest.scaling, offset, scale, manifest.signed, heat=self._heat)
         matrix, exponent, centre = map(self._array, WHITENING)
@@ -333,7 +356,14 @@ class PreparedFolder:
             raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
 
 
-def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> PreparedFolder:
+def _same_units(ours: Shard, theirs: Shard) -> bool:
+    """Whether two workers are alike and have the same units before columns are dealt."""
+    return ours.config == theirs.config and ours.unit == theirs.unit and np.array_equal(ours.units, theirs.units)
+
+
+def open_prepared(
+    path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
+) -> PreparedFolder:
     """Open a folder of prepared data. `PreparedFolder.verify` checks its files.
 
     Parameters
@@ -342,6 +372,9 @@ def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> Pr
         The folder.
     communicator
         The processes that train on it together; all must see the folder.
+    may_read_zeros
+        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run: then
+        workers that cannot skip zeros read them, instead of being refused.
 
     Raises
     ------
@@ -350,4 +383,4 @@ def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> Pr
     """
     manifest, sha256 = load_manifest(path)
     check_same(communicator, sha256, f"{path}: is not the same folder on all ranks: give all of them the same one")
-    return PreparedFolder(path, manifest, sha256, communicator)
+    return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)

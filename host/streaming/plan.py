@@ -86,7 +86,8 @@ def _join_labels(
 
 
 _PROGRAM_BYTES = 320 << 20
-"""Memory of the program, its libraries and the current blocks, independent of the data."""
+"""Memory of the program, its libraries, and the current blocks or the samples whose lines are predicted, independent of
+the data."""
 
 _SAMPLE_BYTES = 120
 """Upper bound for the memory per sample without its features: label, weight, destination, and computing these."""

@@ -107,10 +107,11 @@ class ListedLines:
         keys = self._rows // BANKS * total + self._places // unit * unit_chunks + self._places % unit // lanes
         values = self._values & np.uint8((1 << stored) - 1)
         order = np.argsort(keys, kind="stable")
-        keys, begins = np.unique(keys[order], return_index=True)
+        keys = keys[order]
+        begins = np.flatnonzero(np.diff(keys, prepend=-1))
         ones = np.bitwise_or.reduceat(values[order], begins) if begins.size else values[:0]
         there = ones != 0
-        micro_batches, chunks = np.divmod(keys[there], total)
+        micro_batches, chunks = np.divmod(keys[begins[there]], total)
         return _Listed(micro_batches, chunks, _lines_by_ones(stored)[ones[there]])
 
 

@@ -24,8 +24,8 @@ __all__ = ["Dealt", "deal_columns", "sample_values", "skipping_problem"]
 _SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
 
-_SAMPLED_VALUES = 1 << 22
-"""Fewer if they have more values."""
+_SAMPLED_VALUES = 1 << 20
+"""Fewer if they have more values, each of which takes up to 60 bytes."""
 
 _ENOUGH = 0.9
 """Zeros are skipped for so much of the time or less: the prediction is not exact, and packing takes longer."""
@@ -64,7 +64,8 @@ def deal_columns(
     samples
         Number of training samples.
     values
-        Gives what is not 0 in the first of the samples, which are in random order, for a number of them.
+        Gives what is not 0 in the first of the samples, which are in random order, for a number of them: whole
+        micro-batches, as images have them, or all samples.
     network
         See `deal_by_heat`.
     prepared
@@ -87,7 +88,7 @@ def deal_columns(
     if options.skip_zeros == "never" or problem is not None or (heat is None and not always):
         return before
     width = total if heat is None else int(heat.sum()) // samples + 1
-    sampled = min(samples, _SAMPLED, max(BANKS, _SAMPLED_VALUES // width))
+    sampled = min(samples, _SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
     lines = ListedLines(values(sampled), order, unit, total, options)
     after = Dealt(deal_in_turn(shards), None)
     if heat is not None:

@@ -1,5 +1,6 @@
 """`p4sgd data prepare`, and `p4sgd train` on what it makes."""
 
+import dataclasses
 import filecmp
 import json
 import os
@@ -19,9 +20,13 @@ from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image, packing
+from p4sgd.host.streaming import folder as prepared_folder
 from p4sgd.host.streaming import plan, steps
-from p4sgd.host.training import load_checkpoint
+from p4sgd.host.streaming.folder import open_prepared
+from p4sgd.host.training import TrainingOptions, load_checkpoint, skipping
 from p4sgd.host.training.model_file import load_model
+from p4sgd.host.training.shares import deal
+from p4sgd.hw.spec.config import WorkerConfig
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 PEAK = """
@@ -176,16 +181,56 @@ def test_zeros_that_are_skipped(tmp_path, prepared):
         (made, "--skip-zeros", "never"),
         (made, "--skip-zeros", "auto", "--workers", 3),
         (made, "--workers", 3, "--sparse-workers", 1),
-        (made, "--config", "sparse", "--skip-zeros", "auto"),
+        (made, "--config", "sparse"),
     ):
         document = train(data, *options, "--epochs", 2, *words)
         results.append((document["weights_sha256"], measured(document)))
         if data == made and len(words) < 2:
             assert document["skips_zeros"] == (prepared != "never")
     assert all(result == results[0] for result in results)
+    divided = train(made, *options[:4], "--epochs", 2, "--parallel", "data")  # which counts other things
+    assert divided["weights_sha256"] == results[0][0]
     args = ["train", made, "--images", tmp_path / "images", "--epochs", 1]
     assert "has its images already" in run(*args, status=2).stderr
     run(*args, "--skip-zeros", "always" if prepared == "never" else "never")
+    fewer = ["--precision", 2, "--epochs", 1]
+    expected = train(source, *options, *fewer, "--planes", 5, "--workers", 2, "--skip-zeros", "never")
+    assert train(made, *fewer)["weights_sha256"] == expected["weights_sha256"]
+    for words in (fewer, ["--config", "sparse"]):
+        assert "choose --skip-zeros never" in run("train", made, *words, "--skip-zeros", "always", status=2).stderr
+
+
+def test_a_run_deals_columns_once(tmp_path, monkeypatch):
+    """To plan, to verify images and to train on them; for other options or workers it does so again."""
+    rng = np.random.default_rng(2)
+    features = rng.integers(1, 4, (120, 300)) * (rng.random((120, 300)) < 0.02)
+    source, made = write_data(tmp_path, "data.libsvm", features, rng.choice([-1, 1], 120)), tmp_path / "made"
+    run("data", "prepare", source, "--out", made, "--config", "small", "--workers", 2)
+    dealt = []
+
+    def deal_columns(*args, **more):
+        dealt.append(skipping.deal_columns(*args, **more))
+        return dealt[-1]
+
+    monkeypatch.setattr(prepared_folder, "deal_columns", deal_columns)
+    train(made, "--epochs", 1)
+    assert len(dealt) == 1
+    mine, dense, sparse = open_prepared(made), WorkerConfig.small(), WorkerConfig.sparse_worker()
+    options = TrainingOptions(**mine.options({}, set()))
+    dealt.clear()
+    for configs, skip_zeros, network in (
+        ([dense, dense], "auto", False),
+        ([dense, dense], "never", False),
+        ([dense, dense], "never", True),
+        ([dense, sparse], "never", True),
+        ([dense, sparse, sparse], "never", True),
+    ):
+        other = dataclasses.replace(options, skip_zeros=skip_zeros, workers=len(configs))
+        for _ in range(2):
+            found = mine.deal(deal(300, other, configs), other, network=network)
+            assert found is dealt[-1]
+        assert [shard.config for shard in found.shards] == configs
+    assert len(dealt) == 5
 
 
 @pytest.mark.parametrize("config", ["tiny", "sparse"])

@@ -20,6 +20,7 @@ from p4sgd.host.image import Shard, partition, prepare_images
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.redeal import first_values
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training import skipping as skipping_module
 from p4sgd.host.training.board_times import ListedLines
 from p4sgd.host.training.heat import deal_in_turn
 from p4sgd.host.training.shares import deal
@@ -278,6 +279,30 @@ def test_images_tell_what_is_not_zero(kinds, skip_zeros):
 
     assert listed(first_values(images, 100)) == listed(expected)
     assert listed(expected)
+
+
+@pytest.mark.parametrize(
+    ("samples", "most", "expected"),
+    [(5, 512, 5), (13, 512, 13), (200, 37, 32), (13, 12, 8), (200, 3, 8), (600, 600, 512)],
+)
+def test_plans_of_data_and_of_their_images_see_the_same_samples(monkeypatch, samples, most, expected):
+    """All, or whole micro-batches, because images have no parts of them."""
+    data, asked = sparse_data(samples), []
+    options = TrainingOptions(batch=64, skip_zeros="always")
+    scaling = Scaling.fit(data.features, "auto", planes=8)
+    monkeypatch.setattr(skipping_module, "_SAMPLED_VALUES", most * (data.features.nnz // samples + 1))
+    values = sample_values(data, scaling, options)
+
+    def note(count):
+        asked.append(count)
+        return values(count)
+
+    shards = deal(data.feature_count, options, [CONFIG])
+    shards = deal_columns(shards, scaling, options, samples=samples, values=note).shards
+    assert asked == [expected]
+    images = prepare_images(data, np.zeros(samples, np.int64), scaling, shards, stored=8, batch=64)
+    seen, there = (each.rows[each.values != 0] for each in (values(expected), first_values(images, expected)))
+    assert sorted(there.tolist()) == sorted(seen.tolist())
 
 
 def test_lines_of_zeros_need_no_room():
