@@ -90,8 +90,9 @@ def deal_columns(
     width = total if heat is None else int(heat.sum()) // samples + 1
     sampled = min(samples, _SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
     lines = ListedLines(values(sampled), order, unit, total, options)
-    after = Dealt(deal_in_turn(shards), None)
-    if heat is not None:
+    if heat is None:
+        after = Dealt(deal_in_turn(shards), None)
+    else:
         after = Dealt(*deal_by_heat(shards, heat, samples, options, network=network, lines=lines, order=order))
     if before.split is not None and after.split is not None:
         where, times = "with sparse workers", (before.split.sample_ns, after.split.sample_ns)
