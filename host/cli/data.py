@@ -182,7 +182,7 @@ class _Size(click.ParamType):
     type=_Size(),
     default="1G",
     show_default=True,
-    help="Approximate limit of the memory to use; each sample takes some 80 bytes of it.",
+    help="Approximate limit of the memory to use; each sample takes some 120 bytes of it.",
 )
 @configuration_option
 @preparation_options
@@ -194,8 +194,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
     trains on these images. It ends with the weights of p4sgd train DATA; the intercept may differ a little, because it
     is not fitted to the unrounded samples. The options that the images depend on are given here; training takes them
-    over and may choose only another loss of the same kind, fewer bits than are stored, or other workers or lines of
-    zeros that they pass over, for which it makes images of these.
+    over and may choose only another loss of the same kind, fewer bits than are stored, other workers, or another
+    --skip-zeros; for the last two it makes new images.
 
     While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
     same command continues where it stopped.

@@ -234,7 +234,7 @@ class PreparedFolder:
             mixing=mixing,
             remarks=manifest.remarks,
             communicator=self.communicator,
-            fitted=scaling,
+            fitted=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
             train_weights=self._weights(WEIGHTS),
             validation_weights=self._weights(VALIDATION_WEIGHTS),
         )

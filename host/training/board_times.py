@@ -18,10 +18,9 @@ from p4sgd.hw.spec.image import kept_planes
 from p4sgd.hw.spec.timing import (
     BOARDS_NETWORK,
     UPDATE_SPACING,
-    backward_cycles,
     chaining_cycles,
-    forward_cycles,
     mini_batch_cycles,
+    round_trip_cycles,
 )
 
 __all__ = ["ListedLines", "all_lines_ns"]
@@ -97,7 +96,7 @@ class ListedLines:
         cycles = np.maximum(lines + 2 * -(-chunks // layout.line_descriptors), UPDATE_SPACING).mean(axis=1)
         passed = chunks_each - chunks.mean(axis=1)
         slowest = float((cycles * (self._options.batch // BANKS) + passed).max())
-        way = forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(self._options.precision)
+        way = round_trip_cycles(config, BOARDS_NETWORK) + chaining_cycles(self._options.precision)
         whole = max(slowest, (slowest + way) / 2) if self._options.staleness else slowest + way
         return whole * CLOCK_NS / self._options.batch
 

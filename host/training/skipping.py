@@ -19,9 +19,9 @@ from p4sgd.host.training.heat import Split, deal_by_heat, deal_in_turn, heat_ord
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
 
-__all__ = ["Dealt", "deal_columns", "sample_values", "skipping_problem"]
+__all__ = ["SAMPLED", "Dealt", "deal_columns", "sample_values", "skipping_problem"]
 
-_SAMPLED = 512
+SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
 
 _SAMPLED_VALUES = 1 << 20
@@ -88,10 +88,11 @@ def deal_columns(
     if options.skip_zeros == "never" or problem is not None or (heat is None and not always):
         return before
     width = total if heat is None else int(heat.sum()) // samples + 1
-    sampled = min(samples, _SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
+    sampled = min(samples, SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
     lines = ListedLines(values(sampled), order, unit, total, options)
-    after = Dealt(deal_in_turn(shards), None)
-    if heat is not None:
+    if heat is None:
+        after = Dealt(deal_in_turn(shards), None)
+    else:
         after = Dealt(*deal_by_heat(shards, heat, samples, options, network=network, lines=lines, order=order))
     if before.split is not None and after.split is not None:
         where, times = "with sparse workers", (before.split.sample_ns, after.split.sample_ns)

@@ -31,12 +31,11 @@ from p4sgd.host.image.entries import Values
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.board_times import ListedLines
 from p4sgd.host.training.heat import ENTRY_NS, heat_order
+from p4sgd.host.training.skipping import SAMPLED
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import kept_planes
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
-
-_SAMPLED = 512
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Estimate:
         order = heat_order(heat[:-1], stored.total)
         places = np.empty_like(order)
         places[order] = np.arange(order.size)
-        first = stored.rows < _SAMPLED
+        first = stored.rows < SAMPLED
         values = Values(stored.rows[first], stored.columns[first], stored.values[first])
         training = TrainingOptions(precision=options.precision, batch=options.batch)
         self._listed = ListedLines(values, order, config.lanes, stored.total, training)

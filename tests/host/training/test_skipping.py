@@ -26,7 +26,7 @@ from p4sgd.host.training.heat import deal_in_turn
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.skipping import deal_columns, sample_values
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
-from p4sgd.hw.spec.timing import BOARDS_NETWORK, backward_cycles, chaining_cycles, forward_cycles
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, chaining_cycles, round_trip_cycles
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64)
 SPARSE = WorkerConfig(engines=3, lanes=8, chunks=64, sparse=True)
@@ -187,7 +187,7 @@ def test_predictions_count_the_lines_of_the_image(data):
             micro_batches.append(max(11, sum(count for _, count in listed) + 2 * directories))
         absent = layout.chunks - np.mean([len(listed) for listed in engine])
         slowest = max(slowest, np.mean(micro_batches) * (batch // 8) + absent)
-    way = forward_cycles(config) + BOARDS_NETWORK + backward_cycles() + chaining_cycles(stored)
+    way = round_trip_cycles(config, BOARDS_NETWORK) + chaining_cycles(stored)
     cycles = max(slowest, (slowest + way) / 2) if stale else slowest + way
     assert lines.sample_ns(shard) == pytest.approx(cycles * CLOCK_NS / batch)
 
