@@ -226,9 +226,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     for remark in manifest.remarks:
         output.remark(remark)
     output.say(describe_scaling(manifest.scaling, manifest.reason, options.precondition))
-    skipping = any(
-        open_image(image_file(out, worker), verify=False).shard.directory for worker in range(options.workers)
-    )
+    skipping = open_image(image_file(out, 0), verify=False).shard.directory  # as the others
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
         f"images{' without lines of zeros' * skipping} "

@@ -202,7 +202,7 @@ def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
     found, scaling, chosen = skipping(data, [config] * 2, **options)
     told = float(found.remark.split("predicted ")[1].split()[0])
     expected = boards_ns(found.shards, quantised(data, scaling, chosen), chosen)
-    assert told == pytest.approx(expected / 1000, rel=0.05)
+    assert told == pytest.approx(expected / 1000, rel=0.1)
     assert told < 0.9 * float(found.remark.split("instead of ")[1].split()[0])
 
 
@@ -218,12 +218,12 @@ def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
         found, scaling, chosen = skipping(data, [config] * 2 + [sparse], **options, split=split)
         dense = boards_ns(found.shards[:2], quantised(data, scaling, chosen), chosen)
         told = max(worker.sample_ns for worker in found.split.workers if not worker.sparse)
-        assert told == pytest.approx(dense, rel=0.05)
+        assert told == pytest.approx(dense, rel=0.1)
         return max(dense, found.split.workers[2].sample_ns), found.split
 
     time, chosen = at("auto")
     others = np.unique(np.geomspace(32, 3000, 12).astype(int) // 16 * 16)
-    assert time <= 1.05 * min(at(str(other))[0] for other in others)
+    assert time <= 1.1 * min(at(str(other))[0] for other in others)
     before = skip(data, [config] * 2 + [sparse], **options | {"skip_zeros": "never"}).split
     assert chosen.columns > before.columns  # there is time for more
     assert chosen.sample_ns < before.sample_ns
