@@ -20,11 +20,10 @@ medians over the turns.
   (1.13), and ``wide``, whose million columns take as much as all else, 53 (3.0) and 28 (1.62). Of the 22 bytes the
   order of columns, the device's weights, those of the best epoch and what evaluation has of the new ones take 4 each or
   more. The matrix stays, because in the end the model is measured on unrounded samples.
-- On one core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch with
-  losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.5; ``real-sim`` 8.2, 13.6, 9.4; ``wide`` 6.3, 12.1, 10.4.
-  With L2 ``rcv1`` 5.2, 7.9, 3.6; ``real-sim`` 11.1, 17.1, 10.3; ``wide`` 14.4, 27.0, 11.2. With L1 ``rcv1``
-  takes 5.2, 7.9, 15.7. Other programs kept the processors busy, with a load of 4 to 11, which costs some per cent of
-  CPU time.
+- On one idle core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch
+  with losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.6; ``real-sim`` 7.9, 13.0, 9.4; ``wide`` 5.6, 10.9,
+  10.8. With L2 ``rcv1`` 5.0, 7.5, 3.6; ``real-sim`` 11.0, 16.3, 9.7; ``wide`` 12.2, 21.8, 10.6. With L2 and B = 256
+  runs take 4.0, 9.3 and 10.4. With L1 ``rcv1`` takes 5.2, 7.9, 15.7, on a busy machine.
 - Of what losses take in ``wide``, 1.3 ms are dot products, 1.5 to read a million weights and fill up their units, 2.6
   to fit the intercept, in six passes over the residuals of all samples, and 0.9 the mean loss and the accuracy.
   Penalties, held-out samples and checkpoints need weights in the order of the data, another 3 ms.
