@@ -23,7 +23,7 @@ from p4sgd.hw.spec.timing import (
     round_trip_cycles,
 )
 
-__all__ = ["ListedLines", "all_lines_ns"]
+__all__ = ["ListedLines", "all_lines_ns", "lines_by_ones"]
 
 
 def all_lines_ns(shard: Shard, options: TrainingOptions) -> float:
@@ -111,11 +111,11 @@ class ListedLines:
         ones = np.bitwise_or.reduceat(values[order], begins) if begins.size else values[:0]
         there = ones != 0
         micro_batches, chunks = np.divmod(keys[begins[there]], total)
-        return _Listed(micro_batches, chunks, _lines_by_ones(stored)[ones[there]])
+        return _Listed(micro_batches, chunks, lines_by_ones(stored)[ones[there]])
 
 
 @functools.cache
-def _lines_by_ones(stored: int) -> IntArray:
+def lines_by_ones(stored: int) -> IntArray:
     """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^S,)."""
     bits = np.arange(1 << stored)[:, np.newaxis] >> np.arange(stored - 1, -1, -1) & 1
     lines: IntArray = kept_planes(bits.astype(np.bool_)).sum(axis=1)

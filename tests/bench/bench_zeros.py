@@ -13,7 +13,7 @@ import argparse
 import bisect
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,34 +23,23 @@ from rich.table import Table
 from support.directory_cycles import schedule
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.kernels import quantize_stored
-from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
+from p4sgd.host.image.packing import quantized_values
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.board_times import ListedLines
+from p4sgd.host.training.board_times import ListedLines, lines_by_ones
 from p4sgd.host.training.heat import ENTRY_NS, heat_order
 from p4sgd.host.training.skipping import SAMPLED
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
-from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import kept_planes
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Stored values of a data set, with the bias: samples, columns and quantised values; samples and columns in all."""
+def load(name: str, samples: int, batch: int, precision: int) -> tuple[Values, int, int]:
+    """Whole mini-batches of a data set with the bias, scaled and quantised as for training; samples and columns in all.
 
-    rows: IntArray
-    columns: IntArray
-    values: npt.NDArray[np.uint8]
-    samples: int
-    total: int
-
-
-def load(name: str, samples: int, batch: int, precision: int) -> Stored:
-    """Whole mini-batches of a data set, scaled and quantised as for training."""
+    Values have only the planes that are read.
+    """
     if name == "digits":
         features = sklearn.datasets.load_digits().data
     else:
@@ -61,51 +50,32 @@ def load(name: str, samples: int, batch: int, precision: int) -> Stored:
         features = source.features
     features = features[: features.shape[0] // batch * batch]
     scaling = Scaling.fit(features, "auto", planes=precision)
-    count, width = features.shape
-    if isinstance(features, np.ndarray):
-        dense = quantize(scaling.apply(features), precision, scaling.signed).astype(np.uint8)
-        rows, columns = np.nonzero(dense)
-        values = dense[rows, columns]
-    else:
-        rows, columns = np.repeat(np.arange(count), np.diff(features.indptr)), features.indices.astype(np.int64)
-        values = quantize_stored(features, scaling.offset, scaling.scale, precision, scaling.signed)
-    values &= np.uint8((1 << precision) - 1)
-    bias = np.full(count, (1 << precision) - 1, np.uint8)
-    return Stored(
-        np.append(rows, np.arange(count)),
-        np.append(columns, np.full(count, width)),
-        np.append(values, bias),
-        count,
-        width + 1,
-    )
-
-
-def count_lines(precision: int) -> IntArray:
-    """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^P,)."""
-    bits = np.arange(1 << precision)[:, np.newaxis] >> np.arange(precision - 1, -1, -1) & 1
-    return kept_planes(bits.astype(np.bool_)).sum(axis=1)
+    values = quantized_values(features, scaling, precision, bias=True)
+    planes = np.uint8((1 << precision) - 1)
+    return replace(values, values=values.values & planes), features.shape[0], features.shape[1] + 1
 
 
 class Estimate:
     """Times of a data set, in ns a sample."""
 
-    def __init__(self, stored: Stored, config: WorkerConfig, options: argparse.Namespace) -> None:
-        self._config, self._options, self._samples = config, options, stored.samples
-        heat = np.bincount(stored.columns[stored.values != 0], minlength=stored.total)
-        order = heat_order(heat[:-1], stored.total)
+    def __init__(
+        self, stored: Values, samples: int, total: int, config: WorkerConfig, options: argparse.Namespace
+    ) -> None:
+        self._config, self._options, self._samples = config, options, samples
+        heat = np.bincount(stored.columns[stored.values != 0], minlength=total)
+        order = heat_order(heat[:-1], total)
         places = np.empty_like(order)
         places[order] = np.arange(order.size)
-        first = stored.rows < SAMPLED
-        values = Values(stored.rows[first], stored.columns[first], stored.values[first])
+        values = stored.of(stored.rows < SAMPLED)
         training = TrainingOptions(precision=options.precision, batch=options.batch)
-        self._listed = ListedLines(values, order, config.lanes, stored.total, training)
-        self._total, self.chunks = stored.total, math.ceil(stored.total / config.lanes)
+        self._listed = ListedLines(values, order, config.lanes, total, training)
+        self._total, self.chunks = total, math.ceil(total / config.lanes)
         self._engines = options.boards * config.engines
         self._most = min(self.chunks, self._engines * config.chunks)
         nonzeros = np.cumsum(heat[order])
-        ends = np.minimum(np.arange(1, self.chunks + 1) * config.lanes, stored.total)
-        self.core_ns = nonzeros[-1] / stored.samples * ENTRY_NS
-        self.sparse_ns = (nonzeros[-1] - nonzeros[ends - 1]) / stored.samples * ENTRY_NS
+        ends = np.minimum(np.arange(1, self.chunks + 1) * config.lanes, total)
+        self.core_ns = nonzeros[-1] / samples * ENTRY_NS
+        self.sparse_ns = (nonzeros[-1] - nonzeros[ends - 1]) / samples * ENTRY_NS
         # Chunks that are not 0 by micro-batch, and the lines of each.
         keys = stored.rows // BANKS * self.chunks + places[stored.columns] // config.lanes
         by_key = np.argsort(keys, kind="stable")
@@ -113,7 +83,7 @@ class Estimate:
         bits = np.bitwise_or.reduceat(stored.values[by_key], begins)
         there = bits != 0
         self._micro_batches, self._numbers = np.divmod(keys[there], self.chunks)
-        self._lines = count_lines(options.precision)[bits[there]]
+        self._lines = lines_by_ones(options.precision)[bits[there]]
 
     @property
     def fits(self) -> bool:
@@ -215,8 +185,8 @@ def main() -> None:
     for column in ("", *columns, "split", "columns", "directories", "predicted", "columns", "gain"):
         table.add_column(column, justify="right" if column else "left")
     for name in options.shapes:
-        stored = load(name, options.samples, options.batch, options.precision)
-        table.add_row(name, *Estimate(stored, PRESETS[options.config](), options).row())
+        loaded = load(name, options.samples, options.batch, options.precision)
+        table.add_row(name, *Estimate(*loaded, PRESETS[options.config](), options).row())
     Console(width=160).print(table)
 
 
