@@ -32,7 +32,7 @@ from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, Training
 from p4sgd.host.training.preparation import Prepared, prepare
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
 

@@ -42,7 +42,7 @@ from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 

@@ -38,7 +38,7 @@ from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import IMPORTANCE, MAX_PRECISION, WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = [
     "Prepared",

@@ -56,7 +56,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["train"]
 
