@@ -1,6 +1,5 @@
 """Folders of prepared data as training data."""
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import Dealt, deal_columns, skipping_problem
+from p4sgd.host.training.skipping import Dealt, deal_columns
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -263,7 +262,7 @@ class PreparedFolder:
             )
 
     def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `deal_columns`, and `open_prepared` of workers that cannot skip zeros.
+        """Deal the columns to workers: see `deal_columns`.
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
@@ -277,23 +276,17 @@ class PreparedFolder:
             before, *how, dealt = self._dealt
             if how == [options, network] and len(before) == len(shards) and all(map(_same_units, before, shards)):
                 return dealt
-        asked, scaling = options, self._scaling
-        if (
-            self._may_read_zeros
-            and options.skip_zeros == "always"
-            and skipping_problem(shards, scaling, options, prepared=True) is not None
-        ):
-            options = dataclasses.replace(options, skip_zeros="never")
         dealt = deal_columns(
             shards,
-            scaling,
+            self._scaling,
             options,
             samples=self.manifest.samples,
             values=self._first_values,
             network=network,
             prepared=True,
+            may_read_zeros=self._may_read_zeros,
         )
-        self._dealt = list(shards), asked, network, dealt
+        self._dealt = list(shards), options, network, dealt
         return dealt
 
     def _first_values(self, samples: int) -> Values:
@@ -373,8 +366,8 @@ def open_prepared(
     communicator
         The processes that train on it together; all must see the folder.
     may_read_zeros
-        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run: then
-        workers that cannot skip zeros read them, instead of being refused.
+        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run; see
+        `p4sgd.host.training.skipping.deal_columns`.
 
     Raises
     ------

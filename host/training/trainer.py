@@ -583,20 +583,19 @@ class _Training:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        fitted, options = prepared.fitted, self._options
+        fitted = prepared.fitted
         assert fitted is not None
         if prepared.count_heat is not None:
             assert isinstance(fitted, Scaling)
             fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
-        if all(shard.config.sparse for shard in shards):  # those that are left, which is no mistake of the user
-            options = dataclasses.replace(options, skip_zeros="never")
         dealt = deal_columns(
             shards,
             fitted,
-            options,
+            self._options,
             samples=prepared.samples,
             values=partial(first_values, prepared.images),
             network=has_network(self._device),
+            may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
         shards = dealt.shards
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
