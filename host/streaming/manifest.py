@@ -198,7 +198,7 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
     try:
         content = json.loads(text)
         if content["schema"] != _SCHEMA:
@@ -290,7 +290,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
 
 
 def _read(path: Path) -> Iterator[bytes]:
@@ -299,4 +299,8 @@ def _read(path: Path) -> Iterator[bytes]:
             while data := file.read(_BLOCK_BYTES):
                 yield data
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot read: {error.strerror}: prepare the data again with p4sgd data prepare")

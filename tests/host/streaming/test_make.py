@@ -334,9 +334,27 @@ def test_zeros_that_cannot_be_skipped_are_told_at_once(job, tiny, config, option
 
 def test_options_may_change_while_only_labels_were_read(job, tiny):
     path, folder, options = job
+    with pytest.raises(KeyboardInterrupt):
+        build(path, folder, dataclasses.replace(options, seed=7), on_progress=stop_at("SORT"))
     with pytest.raises(UserError, match="use at most"):
         build(path, folder, TrainingOptions(workers=9))
-    build(path, folder, options, on_progress=stop_at("READ"))
+    build(path, folder, options, on_progress=stop_at("READ"))  # which is not done again
+
+
+def test_a_refusal_leaves_nothing(job, tiny):
+    """Unless an earlier attempt has begun, as above; of the options, or of data that change meanwhile."""
+    path, folder, options = job
+    with pytest.raises(UserError, match="use at most"):
+        build(path, folder, TrainingOptions(workers=9))
+    assert not unfinished_folder(folder).exists()
+
+    def grow(step, done, total):
+        if step.name == "SORT":
+            path.write_text(path.read_text() + "1 1:2\n")
+
+    with pytest.raises(UserError, match="changed while it was read"):
+        build(path, folder, options, on_progress=grow)
+    assert contents(path.parent).keys() == {path.name}
 
 
 @pytest.mark.parametrize(
@@ -478,6 +496,9 @@ def test_damage_is_found(job, tiny):
             (folder / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{name}.*again"):
                 open_prepared(folder).verify(shards)
+        (folder / name).unlink()
+        with pytest.raises(UserError, match=f"{name}: cannot read: .*prepare the data again"):
+            open_prepared(folder).verify(shards)
         (folder / name).write_bytes(whole)
     open_prepared(folder).verify(shards)
 
