@@ -139,9 +139,8 @@ def _resumable(work: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         told = write_error(work, error) if isinstance(error, OSError) else error
-        interrupted = isinstance(error, OSError | MemoryError | KeyboardInterrupt) or isinstance(
-            error.__cause__, OSError
-        )
+        interrupted = isinstance(error, OSError | MemoryError | KeyboardInterrupt)
+        interrupted = interrupted or isinstance(error.__cause__, OSError)
         refused = isinstance(error, UserError) and not interrupted
         if not (work / STATE).exists() or (refused and not begun):
             shutil.rmtree(work, ignore_errors=True)

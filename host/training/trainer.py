@@ -44,7 +44,8 @@ from p4sgd.host.training.metrics import (
 )
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, join, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
@@ -176,12 +177,11 @@ def train(
         if checkpoint is not None:
             before = [] if resume is None else resume.states
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, before) if ranks.rank == 0 else None)
-    network = has_network(device)
-    how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
+    placement = Placement(shards, directory, has_network(device), sample_ranks)
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, test=test is not None, start=start, **how)
+        prepared = prepare(data, options, placement, test=test is not None, start=start)
     else:
-        prepared = data.load(options, shards, **how)
+        prepared = data.load(options, placement)
     _give_back()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:

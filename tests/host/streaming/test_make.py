@@ -27,6 +27,7 @@ from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE, FirstPass, Step
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -96,14 +97,14 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
     shards = deal(features, options, [config] * options.workers)
-    expected = prepare(read_dataset(path), options, shards, directory=folder / "expected")
+    expected = prepare(read_dataset(path), options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
         manifest = build(path, folder / "made", options, config)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, shards)
+    loaded = open_prepared(folder / "made").load(options, Placement(shards))
     assert [image.path for image in loaded.images] == [
         folder / "made" / f"worker{worker}.p4sgd" for worker in range(options.workers)
     ]
@@ -515,7 +516,7 @@ def test_images_are_opened_once(job, tiny, monkeypatch):
     with pytest.raises(UserError, match="leave --images out"):
         prepared.check_images(shards, folder / "other")
     prepared.verify(shards)
-    prepared.load(options, shards)
+    prepared.load(options, Placement(shards))
     assert len(opened) == options.workers
 
 
