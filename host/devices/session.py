@@ -23,7 +23,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
-from p4sgd.hw.spec.image import ImageLayout, pack_labels
+from p4sgd.hw.spec.image import DESCRIPTOR_FIELDS, DESCRIPTOR_SHIFTS, ImageLayout, pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
@@ -147,6 +147,8 @@ class Session:
         self._ranks = communicator
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
+        self._longest: list[int | None] = []
+        """Of each image with directories, most lines that a micro-batch has on an engine."""
         self._stale = False
         self._weighted = False
         self._names = names_of(device, self.workers)
@@ -211,6 +213,7 @@ class Session:
                     client.write_pair(registers.lines_address(engine, port), 0)
                 client.write_pair(registers.model_address(engine), _model_address(image))
         self._images = list(images)
+        self._longest = [None if image.starts is None else _longest_micro_batch(image) for image in images]
         for index, image in enumerate(images):
             self._write_labels(index, image.labels, image.importances)
 
@@ -529,7 +532,7 @@ class Session:
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:
             raise P4sgdError("no images were uploaded yet")
-        for worker, image in zip(self._device.workers, self._images, strict=True):
+        for worker, image, longest in zip(self._device.workers, self._images, self._longest, strict=True):
             layout, form = image.layout, settings.features
             if (form.stored, form.signed, settings.unit) != (layout.stored, image.signed, layout.unit):
                 raise P4sgdError(
@@ -541,15 +544,11 @@ class Session:
                     f"the settings read {settings.batch * settings.mini_batches} samples, the image has "
                     f"{BANKS * layout.micro_batches}"
                 )
-            longest = None
-            if image.starts is not None:
-                if form.precision != form.stored:
-                    raise UserError(
-                        f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: "
-                        f"store no more planes than are read, or leave --skip-zeros always out"
-                    )
-                # This counts directories, too, which the FIFO does not keep: it keeps no more than all planes.
-                longest = min(int(np.diff(image.starts).max()), layout.chunks * form.stored)
+            if image.starts is not None and form.precision != form.stored:
+                raise UserError(
+                    f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: store "
+                    f"no more planes than are read, or leave --skip-zeros always out"
+                )
             try:
                 replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)
             except ValueError as error:
@@ -576,6 +575,32 @@ def _mini_batch_time(report: RunReport, mini_batches: int) -> MiniBatchTime | No
         return None
     cycles = (min(counted[name] for counted in report.counters) for name in ("CYCLES", "CYCLES_NETWORK"))
     return MiniBatchTime(*(each * CLOCK_NS * 1e-9 / mini_batches for each in cycles))
+
+
+def _longest_micro_batch(image: WorkerImage) -> int:
+    """Most lines of a micro-batch on an engine of an image with directories, without these.
+
+    The line FIFO keeps no directories. Where it has room for them, too, they are counted as well, as that is quicker.
+    """
+    layout, starts = image.layout, image.starts
+    assert starts is not None
+    lines, config = np.diff(starts), layout.config
+    if lines.max() <= config.line_fifo_depth:
+        return int(lines.max())
+    for engine in range(config.engines):
+        parts = [image.lines(engine * config.ports + port) for port in range(config.ports)]
+        (unread,) = np.nonzero(lines[engine] > config.line_fifo_depth)
+        place = starts[engine, unread]  # of the next directory of each
+        while unread.size:
+            words = np.concatenate([part[place].reshape(place.size, -1) for part in parts], axis=1).view("<u4")
+            ends = words >> DESCRIPTOR_SHIFTS["last"]
+            listed = np.cumsum(ends, axis=1) == ends  # behind the last there are zeros
+            later = np.bitwise_count(words >> DESCRIPTOR_SHIFTS["later"] & (1 << DESCRIPTOR_FIELDS["later"]) - 1)
+            place += 1 + ((1 + later.astype(np.int64)) * listed).sum(axis=1)
+            lines[engine, unread] -= 1
+            more = ~ends.any(axis=1)
+            unread, place = unread[more], place[more]
+    return int(lines.max())
 
 
 def bank_bytes(layout: ImageLayout, *, weighted: bool = False) -> int:

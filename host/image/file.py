@@ -481,7 +481,9 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             raise UserError(f"{path}: is cut off at {size} of {_total(sections)} bytes: prepare the data again")
         whole = np.memmap(path, dtype=np.uint8, mode="r")
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+        raise UserError(
+            f"{path}: cannot read: {error.strerror or error}: prepare the data again with p4sgd data prepare"
+        ) from error
     arrays = {name: _section(whole, section) for name, section in sections.items()}
     config = WorkerConfig(**header["config"])
     for name, section in sections.items():

@@ -130,14 +130,21 @@ def _locked(work: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resumable(work: Path) -> Iterator[None]:
-    """Tell the user after an interruption how to resume; delete the folder if nothing was done."""
+    """Tell the user after an interruption how to resume; delete the folder if nothing was done.
+
+    A refusal of the data or of the options leaves nothing behind, either, unless an earlier attempt has begun.
+    """
+    begun = (work / STATE).exists()
     try:
         yield
     except BaseException as error:
         told = write_error(work, error) if isinstance(error, OSError) else error
-        if not (work / STATE).exists():
+        interrupted = isinstance(error, OSError | MemoryError | KeyboardInterrupt)
+        interrupted = interrupted or isinstance(error.__cause__, OSError)
+        refused = isinstance(error, UserError) and not interrupted
+        if not (work / STATE).exists() or (refused and not begun):
             shutil.rmtree(work, ignore_errors=True)
-        elif isinstance(error, OSError | MemoryError | KeyboardInterrupt) or isinstance(error.__cause__, OSError):
+        elif interrupted:
             told.add_note(f"{work} has what was done so far: the same command continues from there")
         if told is error:
             raise

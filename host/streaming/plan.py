@@ -125,7 +125,7 @@ class BucketPlan:
     destinations
         Destination of each sample, in the order of the file.
     train_weights, validation_weights
-        What training and held-out samples weigh; see `p4sgd.host.training.preparation.Prepared`.
+        What training and held-out samples weigh; see `p4sgd.host.training.prepared.Prepared`.
     """
 
     coding: LabelCoding

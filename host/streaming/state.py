@@ -238,9 +238,9 @@ class State:
     written
         `p4sgd.host.image.file.ImageWriter.written` of each image at that point.
     sums
-        See `p4sgd.host.training.preparation.feature_sums`; of the packed samples.
+        See `p4sgd.host.training.hardware_features.feature_sums`; of the packed samples.
     mean_square
-        See `p4sgd.host.training.preparation.Prepared`; ``None`` until it is known.
+        See `p4sgd.host.training.prepared.Prepared`; ``None`` until it is known.
     validation
         Number of stored values of the held-out samples that have been written.
     skips_zeros

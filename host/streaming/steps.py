@@ -45,17 +45,9 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
+from p4sgd.host.training.hardware_features import feature_sums, mean_square, sampled, square_norms
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import (
-    check_centred,
-    feature_sums,
-    grid_planes,
-    mean_square,
-    missing_error,
-    sampled,
-    square_norms,
-    suits_sparse_workers,
-)
+from p4sgd.host.training.preparation import check_centred, grid_planes, missing_error, suits_sparse_workers
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.skipping import deal_columns, skipping_problem
 from p4sgd.host.training.weights import hardware_labels

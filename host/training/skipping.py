@@ -49,6 +49,7 @@ def deal_columns(
     values: Callable[[int], Values],
     network: bool = False,
     prepared: bool = False,
+    may_read_zeros: bool = False,
 ) -> Dealt:
     """Deal sparse columns by heat; and have dense workers pass over zeros, if the options say so or if that should be
     faster.
@@ -70,16 +71,21 @@ def deal_columns(
         See `deal_by_heat`.
     prepared
         Whether the data are prepared, for messages.
+    may_read_zeros
+        Whether ``skip_zeros="always"`` is nothing that the user asks of these workers: then they read zeros if they
+        cannot skip them, instead of being refused.
 
     Raises
     ------
     UserError
         If the workers cannot hold the columns, or if zeros are to be skipped and cannot be.
     """
-    heat, always = scaling.heat if isinstance(scaling, Scaling) else None, options.skip_zeros == "always"
     problem = skipping_problem(shards, scaling, options, prepared=prepared)
-    if always and problem is not None:
-        raise problem
+    if problem is not None and options.skip_zeros == "always":
+        if not may_read_zeros:
+            raise problem
+        options = dataclasses.replace(options, skip_zeros="never")
+    heat, always = scaling.heat if isinstance(scaling, Scaling) else None, options.skip_zeros == "always"
     total, unit = shards[0].total, shards[0].unit
     before, order = Dealt(list(shards), None), None
     if heat is not None:

@@ -1,8 +1,6 @@
-"""The loop over epochs: run the workers, measure the model, keep the best one.
+"""The loop over epochs: run the workers, measure the model (`epoch_metrics.py`), keep the best one.
 
-A run of the workers is one epoch. After it the host reads the weights and measures them on the training samples as the
-hardware reads them, and on samples that are held out, for which it makes a model on raw features (`model_file.py`). In
-the end the intercept of the best model is fitted to the unrounded samples, and it is measured on them (`metrics.py`).
+A run of the workers is one epoch, after which the host reads the weights.
 """
 
 import copy
@@ -20,7 +18,7 @@ import numpy as np
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.weights import relative
 from p4sgd.host.devices import Device, has_network
 from p4sgd.host.devices.device import WorkerName, name_workers, names_of
 from p4sgd.host.devices.session import Session
@@ -33,18 +31,15 @@ from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State, Weights
 from p4sgd.host.training.convergence import Convergence
+from p4sgd.host.training.epoch_metrics import EpochMetrics, named
 from p4sgd.host.training.heat import Split, choose_hot
 from p4sgd.host.training.metrics import (
-    decoded_features,
-    fit_intercept,
-    measure,
     measure_model,
-    penalty,
-    quantised_activations,
 )
-from p4sgd.host.training.model_file import Model, ModelSet
+from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, join, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
@@ -53,7 +48,6 @@ from p4sgd.host.training.skipping import deal_columns
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -176,12 +170,11 @@ def train(
         if checkpoint is not None:
             before = [] if resume is None else resume.states
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, before) if ranks.rank == 0 else None)
-    network = has_network(device)
-    how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
+    placement = Placement(shards, directory, has_network(device), sample_ranks)
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, test=test is not None, start=start, **how)
+        prepared = prepare(data, options, placement, test=test is not None, start=start)
     else:
-        prepared = data.load(options, shards, **how)
+        prepared = data.load(options, placement)
     _give_back()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
@@ -274,7 +267,7 @@ def _joined(
     model = ModelSet(models, coding)
     metrics: dict[str, float] = {}
     for name, (z, values) in activations.items():
-        metrics |= _named(name, measure_model(model, z, values, weights[name]))
+        metrics |= named(name, measure_model(model, z, values, weights[name]))
     metrics = broadcast(prepared.communicator, metrics)
     training = common([model.training for model in models]) | {"labels": coding.to_json(), "metrics": metrics}
     training.pop("epoch", None)  # of a row
@@ -308,14 +301,6 @@ def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> s
     return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
 
 
-_Measured = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
-"""A model, its metrics, and by data its activations and the labels, as `TrainingResult` has them."""
-
-
-def _named(name: str, metrics: dict[str, float]) -> dict[str, float]:
-    return {f"{name}_{metric}": value for metric, value in metrics.items()}
-
-
 class _Training:
     """The training of a row, which starts from a state, an empty one if the run is new."""
 
@@ -340,12 +325,6 @@ class _Training:
         self._sample_ranks = sample_ranks
         self._options = options
         self._device = device
-        self._held_out = held_out
-        self._weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
-        """What samples weigh by data, those of classes included except in other samples than those to train on."""
-        if "test" in held_out:
-            test, _ = held_out["test"]
-            self._weights["test"] = relative(test.sample_weights, test.name)
         self._on_epoch = on_epoch
         self._tell = tell
         self._on_split = on_split
@@ -354,15 +333,8 @@ class _Training:
         self._session = session
         self._state = state
         self._start = start
-        self._refit = options.bias and start.refit
         (self._coding,) = prepared.coding.rows
         self._loss: Loss = options.loss_for(self._coding.scale, prepared.name)
-        self._l2, self._l1 = prepared.penalties(options)
-        """Penalties of the weights."""
-        self._penalised = any(options.penalties)
-        self._monitored = "objective" if self._penalised else "train_loss"
-        if prepared.validation is not None:
-            self._monitored = "validation_loss"
         for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
             self.remark(remark)
         self._about_dealing: list[str] = []
@@ -395,14 +367,8 @@ class _Training:
                     f"apart: store fewer planes, or use the scaling minmax"
                 )
         self._tell_large_batch()
-        self._real_labels = self._coding.real(prepared.train_labels)
-        y, z = self._real_labels, np.zeros_like(self._real_labels)
-        weights = prepared.train_weights
-        z += fit_intercept(self._loss, z, y, weights) if self._refit else 0.0
-        self._constant_loss = broadcast(self._ranks, average(self._loss.value(z, y), weights))
-        self._convergence = Convergence(state.history, self._constant_loss)
-        self._decoded = decoded_features(prepared.images, form)
-        """Kept for the search, the emulator and the evaluation."""
+        self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
+        self._convergence = Convergence(state.history, self._metrics.constant_loss)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         self._batch = options.batch * prepared.mean_weight
@@ -450,24 +416,14 @@ class _Training:
         summary = self._summary()
         _give_back()
         try:
-            model, metrics, activations = self._finish(best.weights)
+            model, metrics, activations = self._metrics.finish(best.weights)
         except KeyboardInterrupt:
             stopped = StopReason.INTERRUPTED
-            model, metrics, activations = self._finish(best.weights)
+            model, metrics, activations = self._metrics.finish(best.weights)
         measured = dataclasses.replace(state.history[best.epoch - 1], metrics=metrics).to_json()
         measured.pop("counters")
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
-        more_epochs = None
-        last_remark = self._convergence.last_remark(self._schedule.rate(state.epoch + 1))
-        if last_remark is None and stopped is StopReason.EPOCHS:
-            more_epochs = self._convergence.more_epochs(self._monitored, adaptive=options.schedule == "adaptive")
-            if more_epochs is not None:
-                last_remark = f"training has not converged: the {self._monitored.replace('_', ' ')} still falls; "
-                if self._loss.task is Task.CLASSIFICATION and not self._penalised and self._convergence.separates:
-                    more_epochs = None
-                    last_remark += "if the classes are separable, it falls for ever where no --l2 limits it"
-                else:
-                    last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
+        last_remark, more_epochs = self._last_remark(stopped)
         if last_remark is not None:
             self._tell(last_remark, True)
         times = None if self._session is None else self._session.message_times
@@ -476,7 +432,7 @@ class _Training:
             metrics=metrics,
             history=tuple(state.history),
             best_epoch=best.epoch,
-            monitored=self._monitored,
+            monitored=self._metrics.monitored,
             stopped=stopped,
             remarks=(*state.remarks, *self._about_dealing, *([last_remark] if last_remark else [])),
             summary=summary | self._about_device() | {"message_times": None if times is None else times.to_json()},
@@ -484,6 +440,20 @@ class _Training:
             next_start=self._next_start(best),
             activations=activations,
         )
+
+    def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
+        """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""
+        remark = self._convergence.last_remark(self._schedule.rate(self._state.epoch + 1))
+        if remark is not None or stopped is not StopReason.EPOCHS:
+            return remark, None
+        options, monitored = self._options, self._metrics.monitored
+        more_epochs = self._convergence.more_epochs(monitored, adaptive=options.schedule == "adaptive")
+        if more_epochs is None:
+            return None, None
+        remark = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
+        if self._loss.task is Task.CLASSIFICATION and not any(options.penalties) and self._convergence.separates:
+            return remark + "if the classes are separable, it falls for ever where no --l2 limits it", None
+        return remark + f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it", more_epochs
 
     @property
     def _merge(self) -> int | None:
@@ -583,27 +553,25 @@ class _Training:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        fitted, options = prepared.fitted, self._options
+        fitted = prepared.fitted
         assert fitted is not None
         if prepared.count_heat is not None:
             assert isinstance(fitted, Scaling)
             fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
-        if all(shard.config.sparse for shard in shards):  # those that are left, which is no mistake of the user
-            options = dataclasses.replace(options, skip_zeros="never")
         dealt = deal_columns(
             shards,
             fitted,
-            options,
+            self._options,
             samples=prepared.samples,
             values=partial(first_values, prepared.images),
             network=has_network(self._device),
+            may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
         shards = dealt.shards
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         self._session = None
-        self._decoded = []  # before there are others
-        self._decoded = decoded_features(images, prepared.features)
+        self._metrics.read_from(self._prepared)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
@@ -642,7 +610,7 @@ class _Training:
             ranks.counts.clear()
         parts = session.read_weights()
         weights = Weights(partial(join, self._prepared.shards, parts))
-        metrics = self._measure_epoch(weights, parts)
+        metrics = self._metrics.of_epoch(weights, parts)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -671,7 +639,7 @@ class _Training:
                 "possible",
                 own=True,
             )
-        penalties = choose_penalties(rate.actual, self._l2, self._l1)
+        penalties = choose_penalties(rate.actual, *self._prepared.penalties(self._options))
         if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
             for remark in penalties.remarks:
                 self.remark(remark, own=True)
@@ -688,73 +656,10 @@ class _Training:
             weighted=self._prepared.weighted,
         )
 
-    def _measure_epoch(self, weights: Weights, parts: Sequence[WeightArray]) -> dict[str, float]:
-        """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
-        if self._held_out:
-            return self._measure(weights, parts)[1]
-        z, _ = self._fit(weights, parts)
-        return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
-
-    def _measure(self, weights: Weights, parts: Sequence[WeightArray]) -> _Measured:
-        """The model of these weights, and how it does on what training reads and on samples that are held out."""
-        z, intercept = self._fit(weights, parts)
-        model = self._prepared.fold(weights.values, self._loss)
-        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
-
-    def _fit(self, weights: Weights, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
-        """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
-
-        The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
-        ``parts`` are the weights of each worker.
-        """
-        prepared, y = self._prepared, self._real_labels
-        z = quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
-        intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
-        fitted = z + intercept
-        if prepared.means is not None:  # what rounding to the planes that are read adds on average
-            intercept += float(z.mean()) - float((WEIGHT.to_real(weights.values) * prepared.means).sum())
-        return fitted, intercept
-
-    def _complete(self, model: Model, z: FloatArray) -> _Measured:
-        """Add activations of samples that are held out to those of the training samples, and measure all."""
-        activations = {"train": (z, self._prepared.train_labels)}
-        for name, (data, held_out) in self._held_out.items():
-            activations[name] = model.decision_function(data), held_out
-        metrics = self._metrics(activations, Weights(model.weights))
-        # Processors may round these differently, the rest of the model they do not.
-        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
-        return dataclasses.replace(model, intercept=intercept), metrics, activations
-
-    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: Weights) -> dict[str, float]:
-        """Metrics of activations and labels by the names of their data, and the objective."""
-        metrics: dict[str, float] = {}
-        for name, (values, labels) in activations.items():
-            measured = measure(self._loss, self._coding, values, labels, self._weights[name])
-            metrics |= _named(name, measured)
-        if self._penalised:
-            penalties = penalty(weights.values[: self._prepared.space.count], self._l2, self._l1)
-            metrics["objective"] = metrics["train_loss"] + penalties
-        return metrics
-
-    def _finish(self, weights: Weights) -> _Measured:
-        """The model to keep, measured. Unrounded training samples are used if they are available."""
-        train = self._prepared.train
-        if train is None:
-            return self._measure(weights, self._prepared.split(weights.values))
-        if self._refit:
-            model = self._prepared.fold(weights.values, self._loss)
-            z = model.decision_function(train)
-            correction = fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights)
-            model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
-        else:
-            model, _, _ = self._measure(weights, self._prepared.split(weights.values))
-            z = model.decision_function(train)
-        return self._complete(model, z)
-
     def _score(self, record: EpochRecord, weights: Weights) -> Weights:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
         state, best = self._state, self._state.best
-        score = record.metrics[self._monitored]
+        score = record.metrics[self._metrics.monitored]
         progress = best is None or self._schedule.is_progress(score, best.score, self._options.tolerance)
         if best is None or score < best.score:
             state.best = best = Best(record.epoch, score, weights)
@@ -776,7 +681,7 @@ class _Training:
         if self._found_rate is None:
             prepared, ranks = self._prepared, self._sample_ranks
             if ranks is None:
-                self._found_rate = search_rate(prepared, self._options, self._loss, self._constant_loss)
+                self._found_rate = search_rate(prepared, self._options, self._loss, self._metrics.constant_loss)
             else:
                 self._found_rate = self._rate_of_one_rank(ranks)
         return self._found_rate
@@ -791,7 +696,7 @@ class _Training:
             nonlocal found
             assert image is not None
             alone = dataclasses.replace(prepared, images=[image], communicator=SINGLE_PROCESS)
-            found = search_rate(alone, options, self._loss, self._constant_loss)
+            found = search_rate(alone, options, self._loss, self._metrics.constant_loss)
 
         raise_on_all(self._ranks, None if image is None else search)
         return broadcast(self._ranks, found)

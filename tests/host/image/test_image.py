@@ -219,7 +219,7 @@ def test_damage_is_seen(prepared):
     refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
     refused("not an image file", lambda raw: raw.clear())
     assert open_image(other.path).shard.worker == 1
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match=r"No such file.*: prepare the data again with p4sgd data prepare$"):
         open_image(image.path.with_name("nothing"))
 
 

@@ -46,12 +46,13 @@ def skip(data, configs=(CONFIG, CONFIG), **options):
     return skipping(data, configs, **options)[0]
 
 
-def skipping(data, configs, **options):
+def skipping(data, configs, *, may_read_zeros=False, **options):
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
     shards = deal(data.feature_count, chosen, configs)
     values = sample_values(data, scaling, chosen)
-    return deal_columns(shards, scaling, chosen, samples=data.samples, values=values), scaling, chosen
+    how = {"samples": data.samples, "values": values, "may_read_zeros": may_read_zeros}
+    return deal_columns(shards, scaling, chosen, **how), scaling, chosen
 
 
 def skips(found):
@@ -118,6 +119,8 @@ def test_what_cannot_skip(configs, options, message):
     assert not any(skips(skip(sparse_data(), configs, **options)))
     with pytest.raises(UserError, match=message):
         skip(sparse_data(), configs, **options, skip_zeros="always")
+    found, _, _ = skipping(sparse_data(), configs, may_read_zeros=True, **options, skip_zeros="always")
+    assert not any(skips(found))  # where nobody asks it of these workers
 
 
 def test_scalings_that_change_zeros_cannot_skip():
@@ -318,3 +321,23 @@ def test_lines_of_zeros_need_no_room():
     small = dataclasses.replace(config, line_fifo_depth=64)
     with pytest.raises(UserError, match=r"a micro-batch has .* lines an engine, the line FIFO holds 64"):
         train(data, dataclasses.replace(options, skip_zeros="always"), open_device("emulator", small, 1))
+
+
+@pytest.mark.parametrize("chunks", [16, 17])
+def test_directories_need_no_room(chunks):
+    """The line FIFO holds the 128 lines of 16 chunks, whatever lists them: in a session and in the emulator."""
+    config = WorkerConfig(engines=1, lanes=8, chunks=64, line_fifo_depth=128)
+    features = np.zeros((64, 320))
+    features[:, 312 - 16 * np.arange(chunks)] = 1  # in all 8 planes; the last chunk, which is always listed, has one
+    data = Dataset(features, np.where(np.arange(64) % 2, -1.0, 1.0), "made")
+    options = TrainingOptions(
+        epochs=1, batch=64, workers=1, scaling="maxabs", skip_zeros="always", bias=False, learning_rate=0.1
+    )
+    if chunks > 16:
+        with pytest.raises(UserError, match="a micro-batch has 136 lines an engine, the line FIFO holds 128"):
+            train(data, options, open_device("emulator", config, 1))
+        return
+    result = train(data, options, open_device("emulator", config, 1))
+    roomy, never = dataclasses.replace(config, line_fifo_depth=512), dataclasses.replace(options, skip_zeros="never")
+    expected = train(data, never, open_device("emulator", roomy, 1))
+    assert result.model.weights.tolist() == expected.model.weights.tolist()
