@@ -155,10 +155,12 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
     ids=["killed", "cable"],
 )
 def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says):
-    run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json")
-    document = json.loads(end(run)[0])
+    run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json", "--quiet")
+    out, said = end(run)
+    document = json.loads(out)
     (remark,) = [remark for remark in document["remarks"] if "worker 2" in remark]
     assert re.search(rf"epoch \d+ is trained by 3 workers instead of 4: {says}", remark)
+    assert said.startswith(f"warning: {remark}"), "quiet leaves out no warnings"
     assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
 
 
