@@ -72,6 +72,7 @@ def train(
     test: Dataset | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
     on_row: Callable[[int, Sequence[str]], None] | None = None,
     on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
     directory: Path | None = None,
@@ -102,6 +103,8 @@ def train(
         Called after each epoch, first for those in ``resume`` or ``start``.
     on_remark
         Called with each remark for the user; the result has all remarks too.
+    on_warning
+        Called in place of ``on_remark`` with those remarks that say that workers are missing; by default ``on_remark``.
     on_row
         Called when a row of several begins, with its number from 0 and the names of all rows.
     on_split
@@ -151,15 +154,16 @@ def train(
         late = [max(configs, key=_size)] * (options.workers - workers)
         deal(data.space.count, options, [*configs, *late])
     remarks = [] if test is None else [f"{test.name}: {remark}" for remark in test.remarks]
+    warnings = []
     if workers < options.workers:
-        remarks.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
+        warnings.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
     while True:
         try:
             shards, remark = deal_to(device, data.space.count, data.samples, options, owners)
             break
         except P4sgdError as error:  # of the run that measures speeds
             _drop_lost(device, options, ranks, error)
-            remarks.append(_told(device, "training begins with", workers, [error]))
+            warnings.append(_told(device, "training begins with", workers, [error]))
     remarks += [remark] if remark else []
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
@@ -200,11 +204,16 @@ def train(
     }
     told = {text for state in states for text in state.remarks}
 
-    def tell(text: str, own: bool) -> None:
-        if text not in told and not (own and len(states) > 1):  # those of rows are told together in the end
+    def tell(text: str, own: bool, warns: bool) -> None:
+        if own and len(states) > 1:
+            if not warns:
+                return  # those of rows are told together in the end
+            text = f"{coding.name_rows([names[row]])}: {text}"
+        if text not in told:
             told.add(text)
-            if on_remark is not None:
-                on_remark(text)
+            say = on_warning if warns and on_warning is not None else on_remark
+            if say is not None:
+                say(text)
 
     results: list[TrainingResult] = []
     session: Session | None = None
@@ -220,6 +229,8 @@ def train(
         if row == 0:
             for remark in remarks:
                 training.remark(remark)
+            for warning in warnings:
+                training.remark(warning, warns=True)
             if keep is not None and state.weights is not None:
                 keep()  # the new checkpoint file may be another one
         results.append(training.run())
@@ -313,7 +324,7 @@ class _Training:
         state: State,
         start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
-        tell: Callable[[str, bool], None],
+        tell: Callable[[str, bool, bool], None],
         on_split: Callable[[Split, Sequence[WorkerName]], None] | None,
         keep: Callable[[], None] | None,
         directory: Path | None,
@@ -425,7 +436,7 @@ class _Training:
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
         last_remark, more_epochs = self._last_remark(stopped)
         if last_remark is not None:
-            self._tell(last_remark, True)
+            self._tell(last_remark, True, False)
         times = None if self._session is None else self._session.message_times
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
@@ -526,7 +537,7 @@ class _Training:
             _drop_lost(self._device, self._options, self._ranks, errors[-1])
             told = _told(self._device, f"epoch {self._state.epoch + 1} is trained by", before, errors)
             try:
-                opened = self._deal_anew(told)
+                opened = self._deal_anew(told, warns=True)
             except (P4sgdError, UserError, RuntimeError) as second:
                 if not isinstance(second, P4sgdError) or not second.lost_workers:
                     error.add_note(f"the other workers could not go on: {second}")
@@ -537,19 +548,20 @@ class _Training:
 
     def _take_in(self) -> tuple[Session, ModelSource] | None:
         """Deal units to workers that have come, too; None if none have."""
-        came = self._device.take_in(self.remark)
+        came = self._device.take_in(partial(self.remark, warns=True))
         if not came:
             return None
         epoch, workers = self._state.epoch + 1, len(self._device.workers)
         names = names_of(self._device, workers)
         new = name_workers(names[shard] for shard in sorted(came))
         try:
-            return self._deal_anew(f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}")
+            told = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
+            return self._deal_anew(told, warns=False)
         except UserError as error:
             self._device.drop(came)
-            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}")
+            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
 
-    def _deal_anew(self, told: str) -> tuple[Session, ModelSource]:
+    def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
@@ -575,7 +587,7 @@ class _Training:
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
-        self.remark(told, own=True)
+        self.remark(told, own=True, warns=warns)
         self.remark(remark)
         self._tell_dealt(show=True)
         return self._open_session()
@@ -590,7 +602,7 @@ class _Training:
             text = str(told)
             if text not in self._about_dealing:
                 self._about_dealing.append(text)
-                self._tell(text, False)
+                self._tell(text, False, False)
         if dealt.split is not None and show and self._on_split is not None:
             self._on_split(dealt.split, names_of(self._device, len(dealt.shards)))
 
@@ -727,11 +739,11 @@ class _Training:
         if self._on_epoch is not None:
             self._on_epoch(record)
 
-    def remark(self, text: str | None, *, own: bool = False) -> None:
-        """Tell the user something, once, and whether it is about this row."""
+    def remark(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
+        """Tell the user something, once, whether it is about this row, and whether it is a warning."""
         if text is not None and text not in self._state.remarks:
             self._state.remarks.append(text)
-            self._tell(text, own)
+            self._tell(text, own, warns)
 
     def _summary(self) -> dict[str, Any]:
         prepared, configs = self._prepared, [dataclasses.asdict(shard.config) for shard in self._prepared.shards]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support.batch import answers_of
 from support.switch import from_worker, job_of
 
+from p4sgd.host.aggregators import software
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
 from p4sgd.host.errors import P4sgdError, UserError
@@ -332,6 +333,29 @@ def test_a_restarted_aggregator_is_not_taken_for_the_old_one(address):
         with pytest.raises(P4sgdError, match=f"the aggregator at {address} was started again"):
             client.served()
     loop.close()
+
+
+def test_a_process_that_has_ended_is_noticed_and_not_one_that_pauses(address, monkeypatch):
+    monkeypatch.setattr(software, "_CHECK_S", 0)
+    loop = Loop(address)
+    client = SoftwareAggregator(address)
+    client.check_process()
+    loop.close()
+    with pytest.raises(P4sgdError, match=r"is gone \(No such file or directory\): see why it ended and start it again"):
+        client.check_process()
+    with contextlib.closing(Loop(address)):
+        client = SoftwareAggregator(address)
+    with contextlib.closing(Loop(address)), pytest.raises(P4sgdError, match="was started again in the meantime"):
+        client.check_process()
+    with contextlib.closing(Loop(address)):
+        client = SoftwareAggregator(address)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(address.path))
+        killed.listen(1)
+        for _ in range(3):  # nobody accepts, and then there is no room to wait in
+            client.check_process()
+    with pytest.raises(P4sgdError, match=r"is gone \(Connection refused\)"):
+        client.check_process()
 
 
 def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
