@@ -92,7 +92,9 @@ class EpochMetrics:
         """Kept for the search, the emulator and the evaluation."""
 
     def read_from(self, prepared: Prepared) -> None:
-        """Go on with the same training set in other images."""
+        """Go on with the same training set, whose images may be others if workers were lost or have come."""
+        if prepared is self._prepared:
+            return
         self._prepared = prepared
         self._decoded = []  # before there are others
         self._decoded = decoded_features(prepared.images, prepared.features)

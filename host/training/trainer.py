@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.data.weights import relative
-from p4sgd.host.devices import Device, has_network
-from p4sgd.host.devices.device import WorkerName, name_workers, names_of
+from p4sgd.host.devices import Device
+from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.devices.session import Session
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.entries import first_samples
-from p4sgd.host.image.file import image_file
-from p4sgd.host.image.redeal import first_values, redeal_images
 from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State, Weights
@@ -39,15 +37,14 @@ from p4sgd.host.training.metrics import (
 from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, join
+from p4sgd.host.training.prepared import Prepared, PreparedData, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
-from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
+from p4sgd.host.training.result import EpochRecord, Remarks, ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.search import samples_of_trials, search_rate
-from p4sgd.host.training.shares import deal, deal_to
-from p4sgd.host.training.skipping import deal_columns
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.weights import rounding_remark
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.host.training.workers import Workers
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -142,60 +139,32 @@ def train(
     start = start or Start()
     start.check(options)
     ranks = data.communicator
-    # The ranks that have a worker each.
-    owners = ranks if sample_ranks is None else SINGLE_PROCESS
-    workers = len(device.workers) * owners.size
-    if workers > options.workers or (ranks.size > 1 and workers < options.workers):
-        raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
-    if workers < options.workers:  # there must be units for the late ones
-        configs = [worker.config for worker in device.workers]
-        late = [max(configs, key=_size)] * (options.workers - workers)
-        deal(data.space.count, options, [*configs, *late])
-    remarks = [] if test is None else [f"{test.name}: {remark}" for remark in test.remarks]
-    warnings = []
-    if workers < options.workers:
-        warnings.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
-    while True:
-        try:
-            shards, remark = deal_to(device, data.space.count, data.samples, options, owners)
-            break
-        except P4sgdError as error:  # of the run that measures speeds
-            _drop_lost(device, options, ranks, error)
-            warnings.append(_told(device, "training begins with", workers, [error]))
-    remarks += [remark] if remark else []
+    workers = Workers(device, options, ranks, sample_ranks, directory, on_split)
+    placement, remarks, warnings = workers.deal(data.space.count, data.samples)
+    if test is not None:
+        remarks = [f"{test.name}: {remark}" for remark in test.remarks] + remarks
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
-        config = max((shard.config for shard in shards), key=_size)
+        config = max((shard.config for shard in placement.shards), key=lambda config: config.features)
         run = Run(options, config, identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
             before = [] if resume is None else resume.states
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, before) if ranks.rank == 0 else None)
-    placement = Placement(shards, directory, has_network(device), sample_ranks)
     if isinstance(data, Dataset):
         prepared = prepare(data, options, placement, test=test is not None, start=start)
     else:
         prepared = data.load(options, placement)
     _give_back()
-    kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
+    kinds = {"sparse" if shard.config.sparse else "dense" for shard in placement.shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
     coding = prepared.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
-    if resume is None:
-        states = [
-            State(
-                weights=None if each.weights is None else Weights(each.weights),
-                history=list(each.history),
-                first_rate=each.rate,
-            )
-            for each in starts
-        ]
-    else:
-        states = copy.deepcopy(resume.states)
+    states = [_begun(each) for each in starts] if resume is None else copy.deepcopy(resume.states)
     keep = None if checkpoint is None else partial(checkpoint.keep, run, states, ranks)
     held_out = {
         name: (samples, coding.labels_of(samples))
@@ -216,21 +185,16 @@ def train(
                 say(text)
 
     results: list[TrainingResult] = []
-    session: Session | None = None
     for row, state in enumerate(states):
         if on_row is not None and len(states) > 1:
             on_row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
-        told_to = (on_epoch, tell, on_split, keep)
-        of_row = prepared.row(row, options)
-        training = _Training(
-            of_row, options, device, own, state, starts[row], *told_to, directory, sample_ranks, session
-        )
+        training = _Training(workers, prepared.row(row, options), own, state, starts[row], on_epoch, tell, keep)
         if row == 0:
             for remark in remarks:
-                training.remark(remark)
+                training.remarks.add(remark)
             for warning in warnings:
-                training.remark(warning, warns=True)
+                training.remarks.add(warning, warns=True)
             if keep is not None and state.weights is not None:
                 keep()  # the new checkpoint file may be another one
         results.append(training.run())
@@ -238,21 +202,19 @@ def train(
             return results[0]
         if results[-1].stopped is StopReason.INTERRUPTED and len(results) < len(states):
             raise KeyboardInterrupt
-        now = training.prepared
+        now = workers.prepared
         prepared = dataclasses.replace(prepared, images=now.images, dealt=now.dealt)
-        session = training.session
-    labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
-    weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
-    known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
-    for name, each in known.items():
-        # Where weights of classes are each row's own, those of the samples alone are left to all rows.
-        if each is not None and (name == "test" or prepared.weigh_row is not None):
-            weights[name] = relative(each.sample_weights, each.name)
-    result = _joined(results, prepared, labels, weights)
+    result = _joined(results, prepared, held_out)
     for remark in result.remarks:
         if on_remark is not None and remark not in told:
             on_remark(remark)
     return result
+
+
+def _begun(start: Start) -> State:
+    """The state of a new row."""
+    weights = None if start.weights is None else Weights(start.weights)
+    return State(weights=weights, history=list(start.history), first_rate=start.rate)
 
 
 def _give_back() -> None:
@@ -263,13 +225,17 @@ def _give_back() -> None:
 
 
 def _joined(
-    results: Sequence[TrainingResult],
-    prepared: Prepared,
-    labels: Mapping[str, FloatArray],
-    weights: Mapping[str, FloatArray | None],
+    results: Sequence[TrainingResult], prepared: Prepared, held_out: Mapping[str, tuple[Dataset, FloatArray]]
 ) -> ResultSet:
-    """The result of all rows, measured as one model; ``labels`` are those of the activations, as in the data."""
+    """The result of all rows, measured as one model."""
     coding = prepared.coding
+    labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
+    weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+    known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
+    for name, each in known.items():
+        # Where weights of classes are each row's own, those of the samples alone are left to all rows.
+        if each is not None and (name == "test" or prepared.weigh_row is not None):
+            weights[name] = relative(each.sample_weights, each.name)
     activations = {
         name: (np.column_stack([result.activations[name][0] for result in results]), values)
         for name, values in labels.items()
@@ -289,116 +255,59 @@ def _joined(
     return ResultSet(ModelSet(models, coding, training), metrics, tuple(results), activations, next_start)
 
 
-def _size(config: WorkerConfig) -> int:
-    """Features that a worker holds."""
-    return config.features
-
-
-def _drop_lost(device: Device, options: TrainingOptions, ranks: Communicator, error: P4sgdError) -> None:
-    """Go on without the workers whose loss an error reports; raises it if this is not wanted or not possible."""
-    lost = error.lost_workers
-    if options.on_loss != "adopt" or not lost or len(lost) == len(device.workers) or ranks.size > 1:
-        raise error
-    try:
-        device.drop(lost)
-    except (P4sgdError, RuntimeError) as second:  # some devices cannot
-        error.add_note(f"the other workers could not go on: {second}")
-        raise error from second
-
-
-def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> str:
-    """A remark that fewer workers do something: how many, and why."""
-    left = len(device.workers)
-    return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
-
-
 class _Training:
     """The training of a row, which starts from a state, an empty one if the run is new."""
 
     def __init__(
         self,
+        workers: Workers,
         prepared: Prepared,
-        options: TrainingOptions,
-        device: Device,
         held_out: Mapping[str, tuple[Dataset, FloatArray]],
         state: State,
         start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
         tell: Callable[[str, bool, bool], None],
-        on_split: Callable[[Split, Sequence[WorkerName]], None] | None,
         keep: Callable[[], None] | None,
-        directory: Path | None,
-        sample_ranks: SampleRanks | None,
-        session: Session | None,
     ) -> None:
-        self._prepared = prepared
+        self._workers = workers
+        self._options = options = workers.options
         self._ranks = prepared.communicator
-        self._sample_ranks = sample_ranks
-        self._options = options
-        self._device = device
         self._on_epoch = on_epoch
-        self._tell = tell
-        self._on_split = on_split
         self._keep = keep
-        self._directory = directory
-        self._session = session
         self._state = state
         self._start = start
+        self.remarks = Remarks(state.remarks, tell)
         (self._coding,) = prepared.coding.rows
         self._loss: Loss = options.loss_for(self._coding.scale, prepared.name)
         for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
-            self.remark(remark)
-        self._about_dealing: list[str] = []
-        self._tell_dealt(show=session is None)
-        if sample_ranks is not None and session is None:
+            self.remarks.add(remark)
+        sample_ranks = workers.sample_ranks
+        workers.begin(prepared, self._loss, state, self.remarks)
+        if sample_ranks is not None and workers.session is None:
             # Dense data have no heat: every sample may have every feature.
             heat = prepared.count_heat() if prepared.count_heat else np.full(prepared.space.count, prepared.samples)
             total, size = prepared.shards[0].total, sample_ranks.size
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
             )
-            self.remark(remark)
-        parts = options.batch // BANKS
-        if sample_ranks is not None and sample_ranks.size > parts:
-            self.remark(
-                f"a mini-batch of {options.batch} is enough for {parts} of {sample_ranks.size} ranks: use a larger one"
-            )
-        if options.precondition != "none" and options.penalties[0] > 0:
-            self.remark("l2 acts on the weights of whitened features, which are not those of the data")
-        form = prepared.features
-        if form.signed and form.precision == 1:
-            # With a single stored plane these kinds divide at the centre and are unsigned.
-            remedy = "store a single plane" if prepared.scaling in CENTRED else "use the scaling minmax"
-            self.remark(f"{_ONE_SIGNED_BIT}: {remedy}, or use a precision of at least 2")
-        elif form.precision < form.stored and prepared.scaling in CENTRED:
-            apart = 2 * REACH[form.stored] / 2**form.precision
-            if apart > 1:
-                self.remark(
-                    f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations "
-                    f"apart: store fewer planes, or use the scaling minmax"
-                )
-        self._tell_large_batch()
+            self.remarks.add(remark)
+        self._tell_settings(prepared)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
         self._convergence = Convergence(state.history, self._metrics.constant_loss)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         self._batch = options.batch * prepared.mean_weight
-        choose_rate(first, self._batch, form)  # raises if it is outside the range of the hardware
+        choose_rate(first, self._batch, prepared.features)  # raises if it is outside the range of the hardware
         state.first_rate = first
-        smallest = smallest_rate(self._batch, form)
+        smallest = smallest_rate(self._batch, prepared.features)
         self._schedule = LearningRateSchedule(
             options.schedule, first, options.power, smallest, options.patience, state.divisor
         )
 
     @property
-    def prepared(self) -> Prepared:
+    def _prepared(self) -> Prepared:
         """What is trained on, as it is dealt to the workers now."""
-        return self._prepared
-
-    @property
-    def session(self) -> Session | None:
-        """The session with the images on the device, if there is one."""
-        return self._session
+        return self._workers.prepared
 
     def run(self) -> TrainingResult:
         """Train to the end."""
@@ -412,11 +321,12 @@ class _Training:
                 try:
                     if state.epoch > tried:
                         tried = state.epoch
-                        opened = self._take_in() or opened
-                    session, source = opened or self._open_session()
+                        opened = self._workers.take_in() or opened
+                    session, source = opened or self._workers.open()
+                    self._metrics.read_from(self._prepared)
                     opened = session, self._epoch(session, source)
                 except P4sgdError as error:
-                    opened = self._adopt(error)
+                    opened = self._workers.adopt(error)
             stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
         except KeyboardInterrupt:
             if state.best is None:
@@ -436,8 +346,7 @@ class _Training:
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
         last_remark, more_epochs = self._last_remark(stopped)
         if last_remark is not None:
-            self._tell(last_remark, True, False)
-        times = None if self._session is None else self._session.message_times
+            self.remarks.add_passing(last_remark, own=True)
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -445,8 +354,8 @@ class _Training:
             best_epoch=best.epoch,
             monitored=self._metrics.monitored,
             stopped=stopped,
-            remarks=(*state.remarks, *self._about_dealing, *([last_remark] if last_remark else [])),
-            summary=summary | self._about_device() | {"message_times": None if times is None else times.to_json()},
+            remarks=self.remarks.all,
+            summary=summary | self._workers.to_json(),
             more_epochs=more_epochs,
             next_start=self._next_start(best),
             activations=activations,
@@ -466,27 +375,6 @@ class _Training:
             return remark + "if the classes are separable, it falls for ever where no --l2 limits it", None
         return remark + f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it", more_epochs
 
-    @property
-    def _merge(self) -> int | None:
-        """Most micro-batches in a packet; None for as many as fit, or if there are no packets."""
-        return int(self._options.merge) if self._options.merge != "auto" and has_network(self._device) else None
-
-    def _about_device(self) -> dict[str, Any]:
-        """Numbers of the workers, how they share columns, and whether dense ones skip zeros; with a network, the
-        version of the packets and the micro-batches in each."""
-        split = self._prepared.dealt.split
-        about: dict[str, Any] = {
-            "workers": [name.number for name in names_of(self._device, len(self._prepared.shards))],
-            "split": None if split is None else split.to_json(),
-            "skips_zeros": any(shard.directory for shard in self._prepared.shards),
-        }
-        if self._session is not None and has_network(self._device):
-            about["packets"] = {
-                "version": self._session.limit.version,
-                "micro_batches": self._session.micro_batches,
-            }
-        return about
-
     def _next_start(self, best: Best) -> Start | None:
         """What other samples may be trained from: the best weights, or those that the next epoch would start from."""
         prepared, state = self._prepared, self._state
@@ -504,108 +392,6 @@ class _Training:
             refit=self._start.refit,
         )
 
-    def _open_session(self) -> tuple[Session, ModelSource]:
-        """A session with everything on the device, and where its weights come from."""
-        session = self._session
-        if session is None:
-            session = Session(
-                self._device,
-                communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS,
-                merge=self._merge,
-            )
-            session.upload(self._prepared.images)
-        else:  # another row had it
-            first = self._prepared.images[0]
-            session.load_labels(first.labels, first.importances)
-        self._session = session
-        session.load_table(broadcast(self._ranks, self._loss.table()))
-        if self._state.weights is None:
-            return session, ModelSource.ZERO
-        session.write_weights(self._prepared.split(self._state.weights.values))
-        return session, ModelSource.MEMORY
-
-    def _adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
-        """Deal the units of lost workers to the others, which go on from the weights of the last epoch.
-
-        Raises
-        ------
-        P4sgdError
-            The error, if this is not wanted or not possible.
-        """
-        before, errors = len(self._device.workers), [error]
-        while True:
-            _drop_lost(self._device, self._options, self._ranks, errors[-1])
-            told = _told(self._device, f"epoch {self._state.epoch + 1} is trained by", before, errors)
-            try:
-                opened = self._deal_anew(told, warns=True)
-            except (P4sgdError, UserError, RuntimeError) as second:
-                if not isinstance(second, P4sgdError) or not second.lost_workers:
-                    error.add_note(f"the other workers could not go on: {second}")
-                    raise error from second
-                errors.append(second)
-            else:
-                return opened
-
-    def _take_in(self) -> tuple[Session, ModelSource] | None:
-        """Deal units to workers that have come, too; None if none have."""
-        came = self._device.take_in(partial(self.remark, warns=True))
-        if not came:
-            return None
-        epoch, workers = self._state.epoch + 1, len(self._device.workers)
-        names = names_of(self._device, workers)
-        new = name_workers(names[shard] for shard in sorted(came))
-        try:
-            told = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
-            return self._deal_anew(told, warns=False)
-        except UserError as error:
-            self._device.drop(came)
-            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
-
-    def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
-        """Deal all features to the workers that the device has now, from the images there are, and say so."""
-        prepared = self._prepared
-        shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        fitted = prepared.fitted
-        assert fitted is not None
-        if prepared.count_heat is not None:
-            assert isinstance(fitted, Scaling)
-            fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
-        dealt = deal_columns(
-            shards,
-            fitted,
-            self._options,
-            samples=prepared.samples,
-            values=partial(first_values, prepared.images),
-            network=has_network(self._device),
-            may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
-        )
-        shards = dealt.shards
-        images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
-        self._prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
-        self._session = None
-        self._metrics.read_from(self._prepared)
-        if self._directory is not None:
-            for worker in range(len(shards), len(prepared.shards)):
-                image_file(self._directory, worker).unlink(missing_ok=True)
-        self.remark(told, own=True, warns=warns)
-        self.remark(remark)
-        self._tell_dealt(show=True)
-        return self._open_session()
-
-    def _tell_dealt(self, *, show: bool) -> None:
-        """Tell the user how columns are dealt; ``show`` what each worker has, if there are dense and sparse ones.
-
-        These remarks are not kept in checkpoints: a resumed run deals the columns again.
-        """
-        dealt = self._prepared.dealt
-        for told in filter(None, (dealt.remark, dealt.split)):
-            text = str(told)
-            if text not in self._about_dealing:
-                self._about_dealing.append(text)
-                self._tell(text, False, False)
-        if dealt.split is not None and show and self._on_split is not None:
-            self._on_split(dealt.split, names_of(self._device, len(dealt.shards)))
-
     def _epoch(self, session: Session, source: ModelSource) -> ModelSource:
         """Train an epoch; returns where the weights of the next one come from."""
         epoch = self._state.epoch + 1
@@ -617,7 +403,7 @@ class _Training:
         report = session.run(source)
         seconds = time.perf_counter() - begin
         counters = report.counters
-        if (ranks := self._sample_ranks) is not None:
+        if (ranks := self._workers.sample_ranks) is not None:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
         parts = session.read_weights()
@@ -636,7 +422,7 @@ class _Training:
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
         self._state.weights = following = self._score(record, weights)
-        self.remark(self._convergence.divergence_remark(), own=True)
+        self.remarks.add(self._convergence.divergence_remark(), own=True)
         self._keep_state()
         self._tell_epoch(record)
         if following is weights:
@@ -646,7 +432,7 @@ class _Training:
 
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
-            self.remark(
+            self.remarks.add(
                 f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest "
                 "possible",
                 own=True,
@@ -654,7 +440,7 @@ class _Training:
         penalties = choose_penalties(rate.actual, *self._prepared.penalties(self._options))
         if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
             for remark in penalties.remarks:
-                self.remark(remark, own=True)
+                self.remarks.add(remark, own=True)
         samples = self._prepared.samples
         return run_settings(
             self._options,
@@ -691,7 +477,7 @@ class _Training:
     def _automatic_rate(self) -> float:
         """The automatic learning rate, searched for when it is first needed."""
         if self._found_rate is None:
-            prepared, ranks = self._prepared, self._sample_ranks
+            prepared, ranks = self._prepared, self._workers.sample_ranks
             if ranks is None:
                 self._found_rate = search_rate(prepared, self._options, self._loss, self._metrics.constant_loss)
             else:
@@ -717,12 +503,31 @@ class _Training:
         if self._keep is not None:
             self._keep()
 
-    def _tell_large_batch(self) -> None:
-        """Remark on a batch larger than the data: it is padded, but the rate is divided by its full size."""
-        batch, samples = self._options.batch, self._prepared.samples
+    def _tell_settings(self, prepared: Prepared) -> None:
+        """Remark on options that do not suit each other, the data, or the ranks."""
+        options, sample_ranks, form = self._options, self._workers.sample_ranks, prepared.features
+        parts = options.batch // BANKS
+        if sample_ranks is not None and sample_ranks.size > parts:
+            self.remarks.add(
+                f"a mini-batch of {options.batch} is enough for {parts} of {sample_ranks.size} ranks: use a larger one"
+            )
+        if options.precondition != "none" and options.penalties[0] > 0:
+            self.remarks.add("l2 acts on the weights of whitened features, which are not those of the data")
+        if form.signed and form.precision == 1:
+            # With a single stored plane these kinds divide at the centre and are unsigned.
+            remedy = "store a single plane" if prepared.scaling in CENTRED else "use the scaling minmax"
+            self.remarks.add(f"{_ONE_SIGNED_BIT}: {remedy}, or use a precision of at least 2")
+        elif form.precision < form.stored and prepared.scaling in CENTRED:
+            apart = 2 * REACH[form.stored] / 2**form.precision
+            if apart > 1:
+                self.remarks.add(
+                    f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations "
+                    f"apart: store fewer planes, or use the scaling minmax"
+                )
+        batch, samples = options.batch, prepared.samples
         enough = -(-samples // BANKS) * BANKS
-        if batch > enough:
-            self.remark(
+        if batch > enough:  # it is padded, but the rate is divided by its full size
+            self.remarks.add(
                 f"a batch of {batch:,} is larger than the {samples:,} training samples: updates are only "
                 f"{samples / batch:.2g} of their size; a batch of {enough:,} holds all samples"
             )
@@ -733,27 +538,24 @@ class _Training:
         known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:
             if flag not in known:
-                self.remark(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
+                self.remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:
             self._on_epoch(record)
 
-    def remark(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
-        """Tell the user something, once, whether it is about this row, and whether it is a warning."""
-        if text is not None and text not in self._state.remarks:
-            self._state.remarks.append(text)
-            self._tell(text, own, warns)
-
     def _summary(self) -> dict[str, Any]:
-        prepared, configs = self._prepared, [dataclasses.asdict(shard.config) for shard in self._prepared.shards]
+        prepared, configs = (
+            self._prepared,
+            [dataclasses.asdict(shard.config) for shard in self._prepared.shards],
+        )
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
             "data": prepared.name,
             "samples": prepared.samples,
             "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,
             "features": prepared.space.count,
-            "device": self._device.name,
+            "device": self._workers.device.name,
             "configuration": configs if any(each != configs[0] for each in configs) else configs[0],
             "units": [shard.units.size for shard in prepared.shards],
             "learning_rate": self._state.history[0].learning_rate,
