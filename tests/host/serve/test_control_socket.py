@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -494,6 +495,7 @@ def test_nobody_there(address):
         ("unix:a/b:c", ControlAddress(path=Path("a/b:c"))),
         ("tcp:host:80", ControlAddress(host="host", port=80)),
         ("tcp:[::1]:80", ControlAddress(host="::1", port=80)),
+        ("tcp:0.0.0.0:80", ControlAddress(host="0.0.0.0", port=80)),
         ("tcp:bücher.example:80", ControlAddress(host="bücher.example", port=80)),
     ],
 )
@@ -512,6 +514,15 @@ def test_addresses(text, address):
 def test_texts_that_are_no_addresses(text):
     with pytest.raises(UserError, match="give unix:PATH or tcp:HOST:PORT"):
         ControlAddress.parse(text)
+
+
+@pytest.mark.parametrize("host", ["255.255.255.255", "224.0.0.1", "240.1.2.3", "[ff02::1]"])
+def test_addresses_that_no_host_can_have(host):
+    says = rf"tcp:{re.escape(host)}:80: {re.escape(host.strip('[]'))} is not the address of a single host$"
+    with pytest.raises(UserError, match=says):
+        ControlAddress.parse(f"tcp:{host}:80")
+    with pytest.raises(UserError, match=r"^--metrics: .* is not the address of a single host$"):
+        ControlAddress.parse_tcp(f"{host}:80", "--metrics")
 
 
 def test_hosts_of_an_option_that_are_none():
