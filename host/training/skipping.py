@@ -105,7 +105,7 @@ def deal_columns(
     else:
         dense = [shard.worker for shard in shards if not shard.config.sparse]
         all_lines = max(all_lines_ns(before.shards[worker], options) for worker in dense)
-        where, times = "on boards", (all_lines, max(lines.sample_ns(after.shards[worker]) for worker in dense))
+        where, times = "on boards", (all_lines, lines.sample_ns([after.shards[worker] for worker in dense]))
     if times[1] > _ENOUGH * times[0] and not always:
         return before
     now, instead = microseconds(times[1]), microseconds(times[0])
