@@ -25,8 +25,8 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.sim.data_parallel import SampleRanks
-from p4sgd.sim.sorting import sort_words
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+from p4sgd.sim.sparse.sorting import sort_words
 
 __all__ = [
     "PackedBlocks",

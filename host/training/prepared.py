@@ -25,7 +25,7 @@ from p4sgd.host.training.skipping import Dealt
 from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["Placement", "Prepared", "PreparedData", "join"]
 

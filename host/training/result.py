@@ -82,25 +82,25 @@ class Remarks:
     kept
         The remarks that checkpoints keep; others are added.
     tell
-        Called with each remark, and whether it is about this row.
+        Called with each remark, whether it is about this row, and whether it is a warning.
     """
 
-    def __init__(self, kept: list[str], tell: Callable[[str, bool], None]) -> None:
+    def __init__(self, kept: list[str], tell: Callable[[str, bool, bool], None]) -> None:
         self._kept = kept
         self._passing: list[str] = []
         self._tell = tell
 
-    def add(self, text: str | None, *, own: bool = False) -> None:
-        """Tell the user something, if there is anything to tell; ``own`` is whether it is about this row."""
+    def add(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
+        """Tell the user something, if there is anything to tell; whether it is about this row, and a warning."""
         if text is not None and text not in self._kept:
             self._kept.append(text)
-            self._tell(text, own)
+            self._tell(text, own, warns)
 
     def add_passing(self, text: str, *, own: bool = False) -> None:
         """Tell the user what a resumed run finds out again, so that checkpoints do not keep it."""
         if text not in self._passing:
             self._passing.append(text)
-            self._tell(text, own)
+            self._tell(text, own, False)
 
     @property
     def all(self) -> tuple[str, ...]:

@@ -109,7 +109,8 @@ def deal_columns(
     if times[1] > _ENOUGH * times[0] and not always:
         return before
     now, instead = microseconds(times[1]), microseconds(times[0])
-    told = f"dense workers pass over zeros: predicted {now} instead of {instead} µs a sample {where}"
+    change = "no change from" if now == instead else f"{now} instead of"
+    told = f"dense workers pass over zeros: predicted {change} {instead} µs a sample {where}"
     return after._replace(remark=told)
 
 

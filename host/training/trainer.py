@@ -47,7 +47,7 @@ from p4sgd.host.training.workers import Workers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["train"]
 
@@ -69,6 +69,7 @@ def train(
     test: Dataset | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
     on_row: Callable[[int, Sequence[str]], None] | None = None,
     on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
     directory: Path | None = None,
@@ -99,6 +100,8 @@ def train(
         Called after each epoch, first for those in ``resume`` or ``start``.
     on_remark
         Called with each remark for the user; the result has all remarks too.
+    on_warning
+        Called in place of ``on_remark`` with those remarks that say that workers are missing; by default ``on_remark``.
     on_row
         Called when a row of several begins, with its number from 0 and the names of all rows.
     on_split
@@ -139,7 +142,7 @@ def train(
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
     workers = Workers(device, options, ranks, sample_ranks, directory, on_split)
-    placement, remarks = workers.deal(data.space.count, data.samples)
+    placement, remarks, warnings = workers.deal(data.space.count, data.samples)
     if test is not None:
         remarks = [f"{test.name}: {remark}" for remark in test.remarks] + remarks
     if checkpoint is not None or resume is not None:
@@ -170,11 +173,16 @@ def train(
     }
     told = {text for state in states for text in state.remarks}
 
-    def tell(text: str, own: bool) -> None:
-        if text not in told and not (own and len(states) > 1):  # those of rows are told together in the end
+    def tell(text: str, own: bool, warns: bool) -> None:
+        if own and len(states) > 1:
+            if not warns:
+                return  # those of rows are told together in the end
+            text = f"{coding.name_rows([names[row]])}: {text}"
+        if text not in told:
             told.add(text)
-            if on_remark is not None:
-                on_remark(text)
+            say = on_warning if warns and on_warning is not None else on_remark
+            if say is not None:
+                say(text)
 
     results: list[TrainingResult] = []
     for row, state in enumerate(states):
@@ -185,6 +193,8 @@ def train(
         if row == 0:
             for remark in remarks:
                 training.remarks.add(remark)
+            for warning in warnings:
+                training.remarks.add(warning, warns=True)
             if keep is not None and state.weights is not None:
                 keep()  # the new checkpoint file may be another one
         results.append(training.run())
@@ -256,7 +266,7 @@ class _Training:
         state: State,
         start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
-        tell: Callable[[str, bool], None],
+        tell: Callable[[str, bool, bool], None],
         keep: Callable[[], None] | None,
     ) -> None:
         self._workers = workers

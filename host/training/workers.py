@@ -23,7 +23,7 @@ from p4sgd.host.training.result import Remarks
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.host.training.skipping import deal_columns
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["Workers"]
 
@@ -67,7 +67,7 @@ class Workers:
         self._session: Session | None = None
         self._row: tuple[Prepared, Loss, State, Remarks] | None = None
 
-    def deal(self, features: int, samples: int) -> tuple[Placement, list[str]]:
+    def deal(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
         """Deal the features to the workers that are there.
 
         Parameters
@@ -77,7 +77,7 @@ class Workers:
 
         Returns
         -------
-        The workers with their units, and remarks on that.
+        The workers with their units, remarks on that, and warnings that workers are missing.
 
         Raises
         ------
@@ -86,7 +86,8 @@ class Workers:
         P4sgdError
             If there are more workers than the options say, or if the device fails.
         """
-        device, options, remarks = self.device, self.options, []
+        device, options = self.device, self.options
+        warnings = []
         there = len(device.workers) * self._owners.size
         if there > options.workers or (self._ranks.size > 1 and there < options.workers):
             raise P4sgdError(f"the options are for {options.workers} workers, the device has {there}")
@@ -94,16 +95,16 @@ class Workers:
             configs = [worker.config for worker in device.workers]
             late = [max(configs, key=lambda config: config.features)] * (options.workers - there)
             deal(features, options, [*configs, *late])
-            remarks.append(f"training begins with {there} workers; those that are late: {name_workers(device.absent)}")
+            warnings.append(f"training begins with {there} workers; those that are late: {name_workers(device.absent)}")
         while True:
             try:
                 shards, remark = deal_to(device, features, samples, options, self._owners)
                 break
             except P4sgdError as error:  # of the run that measures speeds
                 self._drop(error)
-                remarks.append(self._told("training begins with", there, [error]))
-        remarks += [remark] if remark else []
-        return Placement(shards, self._directory, has_network(device), self.sample_ranks), remarks
+                warnings.append(self._told("training begins with", there, [error]))
+        placement = Placement(shards, self._directory, has_network(device), self.sample_ranks)
+        return placement, [remark] if remark else [], warnings
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
         """Begin a row.
@@ -173,7 +174,7 @@ class Workers:
             self._drop(errors[-1])
             told = self._told(f"epoch {state.epoch + 1} is trained by", before, errors)
             try:
-                return self._deal_anew(told)
+                return self._deal_anew(told, warns=True)
             except (P4sgdError, UserError, RuntimeError) as second:
                 if not isinstance(second, P4sgdError) or not second.lost_workers:
                     error.add_note(f"the other workers could not go on: {second}")
@@ -183,17 +184,18 @@ class Workers:
     def take_in(self) -> tuple[Session, ModelSource] | None:
         """Deal units to workers that have come, too; None if none have."""
         _, _, state, remarks = self._begun
-        came = self.device.take_in(remarks.add)
+        came = self.device.take_in(partial(remarks.add, warns=True))
         if not came:
             return None
         epoch, workers = state.epoch + 1, len(self.device.workers)
         names = names_of(self.device, workers)
         new = name_workers(names[shard] for shard in sorted(came))
         try:
-            return self._deal_anew(f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}")
+            told = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
+            return self._deal_anew(told, warns=False)
         except UserError as error:
             self.device.drop(came)
-            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}")
+            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
@@ -226,7 +228,7 @@ class Workers:
         left = len(self.device.workers)
         return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
 
-    def _deal_anew(self, told: str) -> tuple[Session, ModelSource]:
+    def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared, loss, state, remarks = self._begun
         shards, remark = deal_to(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
@@ -250,7 +252,7 @@ class Workers:
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
-        remarks.add(told, own=True)
+        remarks.add(told, own=True, warns=warns)
         remarks.add(remark)
         self._tell_dealt(show=True)
         return self.open()

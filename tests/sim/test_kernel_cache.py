@@ -163,7 +163,7 @@ def test_without_a_cache_for_compiled_code(tmp_path):
     shutil.copy(ROOT / ".packages" / "p4sgd" / "__init__.py", package)
     (package / "sim" / "__pycache__").write_text("")
     nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "PYTHONPATH": str(tmp_path)}
-    program = "from p4sgd.sim import kernels; print(kernels.__file__); from p4sgd.host.cli import main; main()"
+    program = "from p4sgd.sim import parallel; print(parallel.__file__); from p4sgd.host.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "iris:1", "--epochs", "1", "--config", "tiny"]
     done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, check=False)
     remark = "compiling the emulator's loops: some seconds in every run; to keep them, set NUMBA_CACHE_DIR to a "

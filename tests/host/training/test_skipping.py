@@ -248,6 +248,10 @@ def test_the_split_decides_whether_zeros_are_skipped():
     told = r"dense workers pass over zeros: predicted (\S+) instead of (\S+) µs a sample with sparse workers"
     assert re.fullmatch(told, found.remark)[1] == f"{found.split.sample_ns / 1000:.3g}"
     assert not any(skips(deal_columns(shards, scaling, options, network=True, **how)))
+    asked = dataclasses.replace(options, skip_zeros="always")
+    told = r"dense workers pass over zeros: predicted no change from (\S+) µs a sample with sparse workers"
+    found = deal_columns(shards, scaling, asked, network=True, **how)
+    assert re.fullmatch(told, found.remark)[1] == f"{found.split.sample_ns / 1000:.3g}"
 
 
 def test_a_split_says_what_workers_have_then():

@@ -77,9 +77,13 @@ def features_read(prepared, precision):
 def test_features_are_decoded_once(monkeypatch, sparse):
     """By the search, the emulator and the evaluation together, also if units have fewer features than lanes."""
     made = []
-    for name in ("DenseFeatures", "SparseFeatures"):
-        make = getattr(features, name)
-        monkeypatch.setattr(features, name, lambda sources, make=make: made.append(make(sources)) or made[-1])
+    for kind in (features.DenseFeatures, features.SparseFeatures):
+
+        def count(self, *arguments, init=kind.__init__):
+            made.append(self)
+            init(self, *arguments)
+
+        monkeypatch.setattr(kind, "__init__", count)
     config = WorkerConfig(engines=3, lanes=64, chunks=8, sparse=sparse)
     run(workers=2, config=config, unit=8, scaling="maxabs")
     assert len(made) == 1

@@ -32,8 +32,8 @@ from p4sgd.host.training.weights import check_class_weight, class_weights_of, ro
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.sim import golden
-from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)

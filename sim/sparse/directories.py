@@ -13,8 +13,8 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.sorting import sort_words
-from p4sgd.sim.sparse import Entries
+from p4sgd.sim.sparse.entries import Entries
+from p4sgd.sim.sparse.sorting import sort_words
 
 __all__ = ["Directories", "blocks_of"]
 
@@ -116,7 +116,7 @@ def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
     low, *others = (part.reshape(part.shape[0], part.shape[1] * part.shape[2]) for part in parts)
     found = low.view(), (others[0] if others else np.empty((low.shape[0], 0), np.uint8)).view()
     for each in found:
-        each.flags.writeable = False  # as images in files are, so that the kernels are compiled for one type only
+        each.flags.writeable = False  # as images in files are, so that the loops are compiled for one type only
     return found
 
 
