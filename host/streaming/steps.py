@@ -22,7 +22,8 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file
-from p4sgd.host.image.packing import PackedBlocks, append_blocks, count_lines, plan_images, quantized_values
+from p4sgd.host.image.packing import PackedBlocks, plan_images, quantized_values
+from p4sgd.host.image.store import append_blocks, count_lines
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.streaming import OPTIONS
