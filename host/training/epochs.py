@@ -378,10 +378,8 @@ class RowTraining:
             self._on_epoch(record)
 
     def _summary(self) -> dict[str, Any]:
-        prepared, configs = (
-            self._prepared,
-            [dataclasses.asdict(shard.config) for shard in self._prepared.shards],
-        )
+        prepared = self._prepared
+        configs = [dataclasses.asdict(shard.config) for shard in prepared.shards]
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
             "data": prepared.name,
