@@ -1,5 +1,6 @@
 """Folders of prepared data as training data."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -14,7 +14,7 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import quantile_rows
-from p4sgd.host.devices.session import bank_bytes
+from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, prepare_images

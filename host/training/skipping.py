@@ -28,7 +28,7 @@ _SAMPLED_VALUES = 1 << 20
 """Fewer if they have more values, each of which takes up to 60 bytes."""
 
 _ENOUGH = 0.9
-"""Zeros are skipped for so much of the time or less: the prediction is not exact, and packing takes longer."""
+"""Zeros are skipped for so much of the time or less: predictions are up to 4 % off, and packing takes longer."""
 
 
 class Dealt(NamedTuple):
@@ -105,7 +105,7 @@ def deal_columns(
     else:
         dense = [shard.worker for shard in shards if not shard.config.sparse]
         all_lines = max(all_lines_ns(before.shards[worker], options) for worker in dense)
-        where, times = "on boards", (all_lines, max(lines.sample_ns(after.shards[worker]) for worker in dense))
+        where, times = "on boards", (all_lines, lines.sample_ns([after.shards[worker] for worker in dense]))
     if times[1] > _ENOUGH * times[0] and not always:
         return before
     now, instead = microseconds(times[1]), microseconds(times[0])

@@ -200,7 +200,7 @@ def _intercepts(z: FloatArray, y: FloatArray, name: str) -> FloatArray:
 
 
 class _Adaptive:
-    """Schedules ``adaptive`` for columns of weights, as `p4sgd.host.training.trainer` applies them."""
+    """Schedules ``adaptive`` for columns of weights, as `p4sgd.host.training.epochs` applies them."""
 
     def __init__(self, rates: FloatArray) -> None:
         self._schedules = [LearningRateSchedule("adaptive", rate, 0.5) for rate in rates]
