@@ -1,5 +1,6 @@
 """The controller of a software aggregator, and jobs as its control socket has them."""
 
+import time
 from typing import Any
 
 from p4sgd.host.aggregators.controller import SlotView
@@ -17,6 +18,9 @@ MOST_SLOTS = 4096
 
 _TIMEOUT_S = 10.0
 """Longest time without an answer."""
+
+_CHECK_S = 1.0
+"""Time between two looks whether its process has ended: workers go on to resend packets for up to minutes."""
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -93,6 +97,7 @@ class SoftwareAggregator:
         self.slots: int = size["slots"]
         self.jobs: int = size["jobs"]
         self.most: int = size["most"]
+        self._check_at = time.monotonic() + _CHECK_S
 
     def set_mac(self, mac: int) -> None:
         """Set the aggregator's own address."""
@@ -124,6 +129,13 @@ class SoftwareAggregator:
             count = min(MOST_SLOTS, slots.stop - first)
             views += [SlotView(*view) for view in self._call("read_slots", place=place, first=first, count=count)]
         return views
+
+    def check_process(self) -> None:
+        """See `ControlClient.check_process`; not more often than once a second, however often it is called."""
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + _CHECK_S
+            self._client.check_process()
 
     def close(self) -> None:
         """Disconnect. The aggregator goes on."""

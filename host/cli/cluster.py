@@ -102,8 +102,9 @@ def status(as_json: bool, quiet: bool) -> None:
     if not state["members"]:
         output.say("no local cluster is running: p4sgd cluster up starts one")
         return
-    rows = [(each["name"], str(each["pid"]), each["control"], each["ended"] or "runs") for each in state["members"]]
-    output.table(["process", "pid", "control", "state"], rows, texts=4, wraps=True)
+    keys = ("name", "config", "pid", "control")
+    rows = [(*(str(each[key] or "") for key in keys), each["ended"] or "runs") for each in state["members"]]
+    output.table(["process", "config", "pid", "control", "state"], rows, texts=5, wraps=True)
     output.say(f"cluster file {state['file']}, logs in {state['folder']}")
     if ended := [each for each in state["members"] if each["ended"]]:
         for each in ended:

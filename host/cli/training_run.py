@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -15,6 +16,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
     from p4sgd.host.run.execute import Stage
+    from p4sgd.host.run.folds import Fold
     from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.streaming.state import OnProgress, Step
@@ -68,12 +70,16 @@ def run_training(
                 on_progress=display.progress,
                 on_epoch=display.add,
                 on_remark=output.remark,
+                on_warning=output.warn,
                 on_row=display.begin_row,
                 on_split=display.show_split,
                 resume_words=_resume_words(output),
             )
-    except BaseException:
+    except BaseException as error:
         display.table.print()
+        if isinstance(error, KeyboardInterrupt) and (done := display.rows_done()):
+            kept = "" if plan.checkpoint is not None else "; nothing is kept: --checkpoint FILE keeps what is done"
+            error.__notes__ = [done + kept, *getattr(error, "__notes__", ())]
         raise
     if isinstance(result, TrainingResult):
         display.table.print()
@@ -121,21 +127,37 @@ def run_folds(
             shown.close()
             shown.enter_context(output.working(f"fold {number} of {folds}"))
 
-        done = cross_validate(plan, folds, on_fold=show, on_remark=output.remark)
+        done: list[Fold] = []
+        try:
+            for fold in cross_validate(plan, folds, on_fold=show, on_remark=output.remark, on_warning=output.warn):
+                done.append(fold)  # what is done stays if the next one is interrupted
+        except KeyboardInterrupt as error:
+            shown.close()
+            _print_folds(output, done)
+            error.add_note(f"{len(done)} of {folds} folds are finished; the next run begins with the first again")
+            raise
     mean, deviation = summarise(done)
     found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
     document = {"cross_validation": found}
     if request.out is None:
         output.document(plan.to_json() | document)
-    names = [name for name in _FOLD_METRICS if name in mean]
+    _print_folds(output, done, {"mean": mean, "±": deviation})
+    return document
+
+
+def _print_folds(
+    output: Output, done: "Sequence[Fold]", summaries: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> None:
+    """A table with a row for each fold, and then for each summary."""
+    if not done:
+        return
+    names = [name for name in _FOLD_METRICS if name in done[0].metrics]
     rows = [
         [f"{fold.number}", f"{fold.samples:,}", f"{fold.result.best_epoch}", *(cell(n, fold.metrics[n]) for n in names)]
         for fold in done
     ]
-    for title, values in (("mean", mean), ("±", deviation)):
-        rows.append([title, "", "", *(cell(name, values[name]) for name in names)])
+    rows += [[title, "", "", *(cell(name, values[name]) for name in names)] for title, values in summaries.items()]
     output.table(["fold", "samples", "epoch", *(_FOLD_METRICS[name] for name in names)], rows)
-    return document
 
 
 def _print_rows(output: Output, result: "ResultSet") -> None:
@@ -162,6 +184,8 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
     def __init__(self, output: Output, plan: "TrainingPlan") -> None:
         self.table = EpochTable(output, plan.options.epochs, COLUMNS)
         self._epochs = plan.options.epochs
+        self._names: Sequence[str] = ()
+        self._row = self._epochs_of_row = 0
         self._output = output
         self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
         self._shown = contextlib.ExitStack()
@@ -188,12 +212,22 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
     def begin_row(self, row: int, names: Sequence[str]) -> None:
         """Show the epochs of a row of the model in place of those of the row before."""
         self._shown.close()
+        self._names, self._row, self._epochs_of_row = names, row, 0
         title = f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch"
         self.table = self._shown.enter_context(EpochTable(self._output, self._epochs, COLUMNS, title))
 
     def add(self, record: "EpochRecord") -> None:
         """Add an epoch to the table."""
         self.table.add(record.to_json())
+        self._epochs_of_row += 1
+
+    def rows_done(self) -> str:
+        """How far the rows of the model are, for a message; empty if it has a single one, or none has begun."""
+        if not self._names:
+            return ""
+        done, now = self._epochs_of_row, shorten(self._names[self._row])
+        epochs = f"{done} epoch{'s' if done != 1 else ''}"
+        return f"{self._row} of {len(self._names)} rows of the model are finished, and {epochs} of {now}"
 
     def show_split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
         """Show what each worker has of the columns, and what all of them would take on one kind of workers."""

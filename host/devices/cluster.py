@@ -17,6 +17,7 @@ from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.remote_worker import RemoteWorker
@@ -254,7 +255,7 @@ class ClusterDevice:
         Raises
         ------
         P4sgdError
-            If only some workers of a job were started, if one is gone, or after ``timeout_s`` seconds.
+            If only some workers of a job were started, if one is gone or the aggregator, or after ``timeout_s``.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         own = sorted(self._job_workers.take_started())
@@ -262,6 +263,8 @@ class ClusterDevice:
             problem = None
             try:
                 own = [index for index in own if not self._workers[index].await_end(_POLL_S)]
+                if isinstance(self.aggregator, SoftwareAggregator):
+                    self.aggregator.check_process()
             except P4sgdError as error:
                 problem = error
             is_late = end is not None and time.monotonic() >= end

@@ -11,6 +11,7 @@ import numpy as np
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
+from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
@@ -53,7 +54,7 @@ class AggregatedRows:
             raise_on_all(ranks, connect)
             # A rank knows its machine's name, of which its address is made.
             macs = ranks.all_gather(own.local_mac)
-            job = _begin(cluster, macs, ranks, opened)
+            job, self._aggregator = _begin(cluster, macs, ranks, opened)
             self._opened = opened.pop_all()
         network = cluster.network
         self._endpoint = Endpoint(
@@ -84,7 +85,7 @@ class AggregatedRows:
         Raises
         ------
         P4sgdError
-            If no answer has come for too long.
+            If no answer has come for too long, or the process of the aggregator has ended.
         """
         if not self._begun:  # others may still compile loops, which takes longer than packets wait
             self._ranks.all_gather(None)
@@ -111,6 +112,8 @@ class AggregatedRows:
             self._readable.poll(max(0.0, (due - now) / 1e6))
             for packet in endpoint.resend(time.monotonic_ns()):
                 self._link.send(packet.to_bytes())
+            if isinstance(self._aggregator, SoftwareAggregator):
+                self._aggregator.check_process()
             if endpoint.given_up is not None:
                 waited, slot = endpoint.given_up.phase.name, endpoint.given_up.slot
                 raise P4sgdError(
@@ -123,13 +126,20 @@ class AggregatedRows:
             frame = self._link.receive()
 
 
-def _begin(cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack) -> int:
-    """Have the aggregator serve a new job, whose number is returned; it ends when what is opened is closed."""
-    number = 0
+def _begin(
+    cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack
+) -> tuple[int, Controller | None]:
+    """Have the aggregator serve a new job, which ends when what is opened is closed.
+
+    Returns
+    -------
+    Number of the job; in rank 0 the controller.
+    """
+    number, controller = 0, None
 
     def begin() -> None:
-        nonlocal number
-        controller: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
+        nonlocal number, controller
+        controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
         membership = Membership(controller)
         opened.callback(_end, membership)
         taken = {job.number for job in controller.served().values()}
@@ -144,7 +154,7 @@ def _begin(cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: c
                 taken.add(number)
 
     raise_on_all(ranks, begin if ranks.rank == 0 else None)
-    return broadcast(ranks, number)
+    return broadcast(ranks, number), controller
 
 
 def _end(membership: Membership) -> None:

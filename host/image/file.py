@@ -486,7 +486,9 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             header = json.loads(text)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+        raise UserError(
+            f"{path}: cannot read: {error.strerror or error}: prepare the data again with p4sgd data prepare"
+        ) from error
     whole = np.frombuffer(mapped, np.uint8)
     sections: dict[str, dict[str, Any]] = header["sections"]
     if whole.size < _total(sections):

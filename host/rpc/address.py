@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.udp import is_of_host
 
 __all__ = ["ControlAddress", "ControlListener", "check_address"]
 
@@ -36,7 +37,7 @@ class ControlAddress:
         Raises
         ------
         UserError
-            If the text is neither, or the path is longer than a socket's may be.
+            If the text is neither, the path is longer than a socket's may be, or no host can have the IP address.
         """
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
@@ -45,6 +46,7 @@ class ControlAddress:
             return cls(path=Path(rest))
         host, port = _host_and_port(rest)
         if kind == "tcp" and host:
+            _check_host(host, text)
             return cls(host=host, port=port)
         raise UserError(f"{text!r} is not a control address: give unix:PATH or tcp:HOST:PORT")
 
@@ -55,11 +57,12 @@ class ControlAddress:
         Raises
         ------
         UserError
-            If the text is something else; the message names the option.
+            If the text is something else, or no host can have the IP address; the message names the option.
         """
         host, port = _host_and_port(text)
         if not host:
             raise UserError(f"{option}: {text!r} is not HOST:PORT")
+        _check_host(host, f"{option}: {text}")
         return cls(host=host, port=port)
 
     def __str__(self) -> str:
@@ -113,6 +116,13 @@ def _may_be_host(host: str) -> bool:
         return b"\0" not in host.encode("idna")
     except UnicodeError:
         return False
+
+
+def _check_host(host: str, text: str) -> None:
+    """Refuse IP addresses that no host can have; names are looked up later."""
+    with contextlib.suppress(ValueError):
+        if not is_of_host(ip_address(host)):
+            raise UserError(f"{text}: {host} is not the address of a single host")
 
 
 _BACKLOG = 32

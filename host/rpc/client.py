@@ -1,5 +1,6 @@
 """The client of a control socket."""
 
+import contextlib
 import socket
 from typing import Any
 
@@ -29,6 +30,12 @@ class TokenError(UserError):
 _NOT_ASKED = "asks for no token, and the cluster file has one: give it --token"
 _NOT_GIVEN = "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
 """What is said of a server if only one side has a token."""
+
+
+_STARTED_AGAIN = "was started again in the meantime and has lost the state of this job"
+
+_GREETING_S = 0.2
+"""Longest time that `ControlClient.check_process` waits; a process that runs greets within milliseconds."""
 
 
 class ControlClient:
@@ -120,6 +127,24 @@ class ControlClient:
             self.close()
             raise
 
+    def check_process(self) -> None:
+        """Check by another connection that the server's process has not ended. One that is only paused passes.
+
+        Raises
+        ------
+        P4sgdError
+            If no process listens at its address any more, or another one; later calls fail, too.
+        """
+        try:
+            with contextlib.closing(Channel(self._address.connect(_GREETING_S))) as channel:
+                process = channel.receive_greeting(self._server).get("process", self._process)
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            raise self._fail(error) from error
+        except (OSError, ValueError):  # it does not go on at the moment
+            return
+        if process != self._process:
+            raise self._fail(_STARTED_AGAIN)
+
     def close(self) -> None:
         """End the connection. The server goes on."""
         if self._channel is not None:
@@ -158,7 +183,7 @@ class ControlClient:
                 raise P4sgdError(text)
             raise TokenError(text) if refusal in (_NOT_ASKED, _NOT_GIVEN, OTHER_TOKEN) else UserError(text)
         if again and greeting.get("process") != self._process:
-            raise self._fail("was started again in the meantime and has lost the state of this job")
+            raise self._fail(_STARTED_AGAIN)
         self._process = greeting.get("process")
         return self._channel
 

@@ -56,6 +56,7 @@ def execute(
     on_progress: OnProgress | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
     on_row: Callable[[int, Sequence[str]], None] | None = None,
     on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
     resume_words: Sequence[str] = (),
@@ -73,7 +74,7 @@ def execute(
         Called when a stage begins.
     on_progress
         Called while the files of a prepared folder are verified.
-    on_epoch, on_remark, on_row, on_split
+    on_epoch, on_remark, on_warning, on_row, on_split
         See `p4sgd.host.training.train`.
     resume_words
         Options that the advice how to resume repeats, such as ``--json``.
@@ -122,6 +123,7 @@ def execute(
             test=plan.test,
             on_epoch=on_epoch,
             on_remark=on_remark,
+            on_warning=on_warning,
             on_row=on_row,
             on_split=on_split,
             directory=request.images,

@@ -7,7 +7,7 @@ rate) is fitted to the samples that a run trains on.
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,8 +124,9 @@ def cross_validate(
     *,
     on_fold: Callable[[int], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
-) -> list[Fold]:
-    """Train and measure a model for each fold of the data of a plan; nothing is written.
+    on_warning: Callable[[str], None] | None = None,
+) -> Iterator[Fold]:
+    """Train and measure a model for each fold of the data of a plan, one after another; nothing is written.
 
     Parameters
     ----------
@@ -137,6 +138,8 @@ def cross_validate(
         Called with the number of a fold, from 1, when its run begins.
     on_remark
         Called with each remark on a run, once if several runs have it, if only its figures are others.
+    on_warning
+        See `p4sgd.host.training.train`.
 
     Raises
     ------
@@ -148,7 +151,11 @@ def cross_validate(
     data = plan.rows  # of a table every fold makes features of its own
     if data is None:
         raise UserError(f"{plan.data.name}: was prepared as a whole: --folds needs the data themselves")
-    done, told = [], set[str]()
+    told = set[str]()
+
+    def warn(text: str) -> None:
+        if on_warning is not None:
+            on_warning(f"fold {number}: {text}")
 
     def tell(text: str) -> None:
         kind = re.sub(r"[\d.,]+", "", text) if "predicted" in text else text  # predictions differ a little
@@ -160,12 +167,11 @@ def cross_validate(
         if on_fold is not None:
             on_fold(number)
         request = dataclasses.replace(plan.request, data=data.take(rest), reading={}, out=None, report=None)
-        result = execute(make_plan(request, plan.ranks), on_remark=tell)
+        result = execute(make_plan(request, plan.ranks), on_remark=tell, on_warning=on_warning and warn)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         metrics = score(result.model, data.take(held_out, f"fold {number} of {data.name}"))
-        done.append(Fold(number, held_out.size, result, metrics))
-    return done
+        yield Fold(number, held_out.size, result, metrics)
 
 
 def summarise(folds: Sequence[Fold]) -> tuple[dict[str, float], dict[str, float]]:

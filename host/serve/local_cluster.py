@@ -85,19 +85,34 @@ _END_S = 60.0
 """Longest time to wait for the end of all processes."""
 
 
+_MEMBER_KEYS = {"name", "config", "control", "command", "pid", "ended"}
+"""What the supervisor tells of each process."""
+
+
 def find_local_cluster() -> dict[str, Any] | None:
     """The state of this user's local cluster; None if none is running.
 
     Returns
     -------
-    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``control``, the
-    ``command`` that starts it, ``pid`` and ``ended``, how it has ended or None.
+    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``config`` of a
+    worker, ``control``, the ``command`` that starts it, ``pid`` and ``ended``, how it has ended or None.
+
+    Raises
+    ------
+    UserError
+        If another version has started it, whose state lacks something.
     """
     client = _connect()
     if client is None:
         return None
     with contextlib.closing(client):
-        return dict(client.call("status")[0])
+        state = dict(client.call("status")[0])
+    if any(each.keys() != _MEMBER_KEYS for each in state["members"]):
+        raise UserError(
+            "the local cluster was started by another version of p4sgd: p4sgd cluster down ends it, and p4sgd cluster "
+            "up starts one of this version"
+        )
+    return state
 
 
 def local_cluster_file() -> Path:
@@ -106,7 +121,7 @@ def local_cluster_file() -> Path:
     Raises
     ------
     UserError
-        If none is running.
+        If none is running, or as `find_local_cluster`.
     """
     found = find_local_cluster()
     if found is None:

@@ -53,10 +53,12 @@ _PATIENCE_S = 10.0
 
 @dataclass
 class _Member:
-    """A process of the cluster: its name and kind of server, where it is controlled, and its command's words."""
+    """A process of the cluster: its name and kind of server, a worker's configuration, where it is controlled, and its
+    command's words."""
 
     name: str
     server: str
+    config: str | None
     control: str
     words: list[str]
     log: Path
@@ -250,6 +252,7 @@ class _Supervisor:
         successor = member.find_successor()
         return {
             "name": member.name,
+            "config": member.config,
             "control": member.control,
             "command": shlex.join(["p4sgd", *member.words]),
             "pid": successor or started,
@@ -344,12 +347,13 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
     slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
     control = cluster.aggregator.control
     words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.mac), "--control", control]
-    members = [_Member("switch", "aggregator", control, words, folder / "switch.log")]
+    members = [_Member("switch", "aggregator", None, control, words, folder / "switch.log")]
     for index, worker in enumerate(workers):
-        sparse = index >= len(workers) - request.sparse
+        config = "sparse" if index >= len(workers) - request.sparse else request.config
         words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]
-        words += ["--config", "sparse" if sparse else request.config, "--slots", str(slots)]
+        words += ["--config", config, "--slots", str(slots)]
         words += [word for fault in request.faults for word in ("--fault", fault)]
         words += ["--seed", str(request.seed + index)]
-        members.append(_Member(f"worker {index}", "worker", worker.control, words, folder / f"worker{index}.log"))
+        log = folder / f"worker{index}.log"
+        members.append(_Member(f"worker {index}", "worker", config, worker.control, words, log))
     return members

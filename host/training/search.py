@@ -23,7 +23,7 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, join
+from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import (
     automatic_rate,
     choose_penalties,

@@ -19,7 +19,7 @@ or another address from 240.0.0.0 on (RFC 1122, section 3.2.1.3; RFC 1112, secti
 
 import contextlib
 from collections.abc import Mapping
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from p4sgd.hw.spec import packet
 from p4sgd.hw.spec.packet import BROADCAST, layout
@@ -45,6 +45,7 @@ __all__ = [
     "encapsulate",
     "ip_sum",
     "ipv4_of",
+    "is_of_host",
     "socket_address_of",
 ]
 
@@ -130,6 +131,11 @@ REQUIRED = {
 
 SENT = REQUIRED | {"ip_tos": 0, "ip_id": 0, "ip_dont_fragment": 1, "ip_ttl": 64, "udp_source": PORT}
 """Fields of the header that have the same value in all frames sent: all but addresses and checksum."""
+
+
+def is_of_host(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address may be that of a single host: none for multicast, and of IPv4 none from 240.0.0.0 on."""
+    return not (address.is_multicast or (address.version == 4 and address.is_reserved))
 
 
 def address_of(ipv4: IPv4Address, port: int = PORT) -> int:

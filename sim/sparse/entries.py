@@ -1,6 +1,7 @@
 """Entries: the features of sparse workers that are not 0, as lists, and where they are in these."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from p4sgd.hw.spec.fixed import IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["ByteArray", "Columns", "Entries", "MergedEntries"]
+__all__ = ["ByteArray", "Columns", "Entries", "MergedEntries", "blocks_of"]
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
@@ -109,3 +110,21 @@ class MergedEntries(NamedTuple):
     keys: Columns
     values: npt.NDArray[np.integer[Any]]
     firsts: ByteArray
+
+
+def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
+    """Blocks of consecutive micro-batches with at most so many entries, or of a single one that has more.
+
+    Parameters
+    ----------
+    counts
+        int64 (T,): entries of each micro-batch.
+    most
+        Most entries of a block.
+    """
+    ends, first = np.cumsum(counts), 0
+    while first < ends.size:
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, "right")))
+        yield slice(first, stop)
+        first = stop

@@ -10,15 +10,19 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.bench import default_seed
 from support.loopback import loopback
 
+from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve import local_cluster
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -155,6 +159,7 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     user.await_processes(lambda count: count == 4)
     shown = json.loads(user.run("cluster", "status", "--json", status=1))["members"]
     assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]
+    assert [each["config"] for each in shown] == [None, "tiny", "tiny", "sparse"]
     assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
     said = user.run("train", *TRAIN, *CLUSTER, status=2)
     assert re.search(
@@ -191,7 +196,7 @@ def test_a_start_that_is_broken_off_leaves_nothing(user, number):
 def test_a_worker_that_is_started_again_is_one_of_the_cluster(user, emulated):
     user.run("cluster", "up", "--workers", "2", "--config", "tiny")
     before = user.document("cluster", "status")
-    name, _, command, pid, _ = before["members"][2].values()
+    name, command, pid = (before["members"][2][key] for key in ("name", "command", "pid"))
     os.kill(pid, signal.SIGKILL)
     user.await_processes(lambda count: count == 3)
     assert f"{name} was killed" in user.run("cluster", "up", status=2)
@@ -340,6 +345,35 @@ def test_one_that_does_not_answer_is_not_taken_for_none(tmp_path, monkeypatch):
             with pytest.raises(P4sgdError, match=r"^the local cluster has not answered for 0\.1 s$"):
                 does()
     assert local_cluster.find_local_cluster() is None
+
+
+def test_one_of_another_version(tmp_path, monkeypatch):
+    """It can be ended, but not used."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    listener = ControlListener(ControlAddress(path=local_cluster.make_folder() / local_cluster.SOCKET))
+    state = {"file": "f", "folder": "d", "members": [{"name": "switch", "control": "c", "pid": 1, "ended": None}]}
+    is_over = threading.Event()
+
+    def end():
+        is_over.set()
+        return state
+
+    server = ControlServer(listener, "cluster", Methods(status=lambda: state, end=end), most_clients=8, busy="")
+
+    def serve():
+        while not is_over.is_set() or server.has_clients:
+            server.turn(0.01)
+        server.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    for words in (["cluster", "status"], ["cluster", "up"], ["train", *TRAIN, *CLUSTER]):
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, done.stdout) == (2, ""), done.output
+        assert "the local cluster was started by another version of p4sgd: p4sgd cluster down ends" in done.stderr
+    done = CliRunner().invoke(main, ["cluster", "down"])
+    assert done.stdout == "the cluster has ended; logs stay in d\n"
+    thread.join()
 
 
 def test_a_folder_that_others_may_look_into(user):

@@ -115,6 +115,25 @@ def test_as_many_ranks_as_workers(tmp_path):
 
 
 @pytest.mark.slow
+def test_ranks_that_are_workers_notice_that_the_switch_has_ended(tmp_path):
+    words = ("digits:3", "--scaling", "maxabs", "--epochs", 5000, "--checkpoint", "state", "--quiet", *CLUSTER)
+    lab = Lab(tmp_path, RANKS, ranks=True, network="resend_us = 20000")
+    try:
+        run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16)
+        end = time.monotonic() + PATIENCE_S
+        while not (tmp_path / "state").exists():
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        lab.kill("switch")
+        _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for 120 s
+        assert run.returncode == 1, err
+        assert "p4sgd train, rank 0: the aggregator at unix:switch is gone (Connection refused)" in err
+    finally:
+        lab.close()
+
+
+@pytest.mark.slow
 def test_ranks_that_are_workers_may_send_in_udp(tmp_path):
     """Without root: no interface of theirs is needed."""
     switch, *hosts = (f"{loopback(1)}:{port}" for port in (51200, 51201, 51202))

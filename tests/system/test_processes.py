@@ -126,12 +126,29 @@ def own_lab(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_aggregator_that_is_killed_is_named_and_the_run_goes_on_with_another(own_lab):
-    own_lab.said = fail_in_the_middle(own_lab, lambda: own_lab.kill("switch"))
+def test_an_aggregator_that_is_killed_is_named_and_the_run_goes_on_with_another(tmp_path):
+    """Long before its workers give up."""
+    lab = Lab(tmp_path, 4, network=f"{PATIENT}\nresends = 100\ndoublings = 8")
+    try:
+        lab.said = fail_in_the_middle(lab, lambda: lab.kill("switch"))
+        assert re.search(
+            r"the aggregator at unix:switch is gone \(Connection refused\): .* p4sgd switch serve", lab.said
+        )
+        lab.start_switch()
+        got, wanted = resumed(lab)
+        assert got == wanted
+    finally:
+        lab.close()
+
+
+@pytest.mark.slow
+def test_an_aggregator_that_stops_for_too_long_is_not_heard(own_lab):
+    switch, _ = own_lab.processes["switch"]
+    own_lab.said = fail_in_the_middle(own_lab, lambda: switch.send_signal(signal.SIGSTOP))
+    switch.send_signal(signal.SIGCONT)
     assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in own_lab.said
     assert re.search(r"\(slot \d+, round \d+\)", own_lab.said)
     assert "p4sgd doctor --device cluster --cluster cluster.toml says more" in own_lab.said
-    own_lab.start_switch()
     got, wanted = resumed(own_lab)
     assert got == wanted
 
@@ -155,10 +172,12 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
     ids=["killed", "cable"],
 )
 def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says):
-    run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json")
-    document = json.loads(end(run)[0])
+    run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json", "--quiet")
+    out, said = end(run)
+    document = json.loads(out)
     (remark,) = [remark for remark in document["remarks"] if "worker 2" in remark]
     assert re.search(rf"epoch \d+ is trained by 3 workers instead of 4: {says}", remark)
+    assert said.startswith(f"warning: {remark}"), "quiet leaves out no warnings"
     assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
 
 

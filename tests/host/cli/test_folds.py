@@ -76,7 +76,7 @@ def test_what_is_fitted_does_not_see_the_fold(monkeypatch):
         X[rows] *= factor
         data = type(plan.data)(X, y, "data")
         request = TrainingRequest(data=data, options={"epochs": 2, "precondition": "block"})
-        return folds_module.cross_validate(make_plan(request), 3)
+        return list(folds_module.cross_validate(make_plan(request), 3))
 
     plan = make_plan(TrainingRequest(data="breast_cancer"))
     tame, wild = run(1), run(1000)
@@ -102,7 +102,7 @@ def test_several_classes_as_scikit_learn_validates_the_estimator():
 def test_several_processes_find_the_same():
     request = TrainingRequest(data="breast_cancer", options={"epochs": 2})
     alone = [fold.metrics for fold in folds_module.cross_validate(make_plan(request), 3)]
-    for theirs in run_ranks(2, lambda ranks: folds_module.cross_validate(make_plan(request, ranks), 3)):
+    for theirs in run_ranks(2, lambda ranks: list(folds_module.cross_validate(make_plan(request, ranks), 3))):
         assert [fold.metrics for fold in theirs] == alone
 
 

@@ -1,5 +1,6 @@
 """Ctrl-C or SIGTERM: training keeps the best model so far and says so, or leaves nothing; servers just end."""
 
+import itertools
 import json
 import os
 import pty
@@ -107,6 +108,60 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
     assert done.stderr.strip() == "p4sgd train: interrupted"
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert len(before) == older
+
+
+@pytest.fixture
+def interrupted_run(monkeypatch):
+    """Press Ctrl-C in a certain run of the emulator, which is an epoch of a row or of a fold."""
+
+    def begin(number):
+        runs, wait = itertools.count(1), EmulatedDevice.wait
+
+        def wait_or_stop(self, timeout_s=None):
+            if next(runs) == number:
+                raise KeyboardInterrupt
+            wait(self, timeout_s)
+
+        monkeypatch.setattr(EmulatedDevice, "wait", wait_or_stop)
+
+    return begin
+
+
+def test_what_is_done_of_several_rows_is_told(tmp_path, monkeypatch, interrupted_run):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "iris", "--epochs", "3"]
+    interrupted_run(6)
+    done = CliRunner().invoke(main, [*words, "--checkpoint", "c"])
+    assert (done.exit_code, done.stderr.splitlines()[-3:]) == (
+        130,
+        [
+            "p4sgd train: interrupted",
+            "p4sgd train: 1 of 3 rows of the model are finished, and 2 epochs of versicolor",
+            "p4sgd train: c has the state after epoch 2 of row 2 of 3; to resume: p4sgd train --resume c",
+        ],
+    )
+    interrupted_run(1)
+    told = CliRunner().invoke(main, words).stderr
+    assert "0 of 3 rows of the model are finished, and 0 epochs of setosa; nothing is kept: --checkpoint" in told
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    resumed, whole = (
+        json.loads(CliRunner().invoke(main, ["train", *each, "--json"]).stdout)["weights_sha256"]
+        for each in (["--resume", "c"], words[1:])
+    )
+    assert resumed == whole
+
+
+def test_folds_that_are_done_are_shown(interrupted_run):
+    interrupted_run(6)
+    done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "2", "--folds", "4"])
+    assert done.exit_code == 130
+    assert [line.split()[0] for line in done.stdout.splitlines() if line[1:2].isdigit()] == ["1", "2"]
+    assert "mean" not in done.stdout
+    assert (
+        done.stderr.splitlines()[-1]
+        == "p4sgd train: 2 of 4 folds are finished; the next run begins with the first again"
+    )
 
 
 def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):

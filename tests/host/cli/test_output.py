@@ -5,10 +5,14 @@ import logging
 import time
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from p4sgd.host import training
+from p4sgd.host.cli.app import main
 from p4sgd.host.cli.output import EpochTable, Output
 from p4sgd.host.cli.training_run import COLUMNS
+from p4sgd.host.errors import P4sgdError
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -33,6 +37,20 @@ def test_compilation_is_a_remark_of_the_running_command(silenced, capsys):
     logging.getLogger("p4sgd.sim.compiled").info("compiling the loops")
     remark = "" if silenced.keys() & {"quiet", "silent"} else "compiling the loops\n"
     assert capsys.readouterr() == ("", remark)
+
+
+def test_quiet_leaves_out_remarks_and_no_warnings(monkeypatch):
+    def train(*_, on_remark, on_warning, **__):
+        on_remark("the features are scaled")
+        on_warning("epoch 2 is trained by 1 worker instead of 2")
+        raise P4sgdError("it ends here")
+
+    monkeypatch.setattr(training, "train", train)
+    done = CliRunner().invoke(main, ["train", "iris:1", "--quiet"])
+    assert done.stderr.splitlines() == [
+        "warning: epoch 2 is trained by 1 worker instead of 2",
+        "p4sgd train: it ends here",
+    ]
 
 
 @pytest.mark.parametrize(("width", "speed", "lines"), [(80, 1e6, 2), (80, 1e18, 2), (200, 1e6, 1)])

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from support.batch import answers_of
 from support.switch import from_worker, job_of
 
+from p4sgd.host.aggregators import software
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
 from p4sgd.host.errors import P4sgdError, UserError
@@ -334,6 +336,29 @@ def test_a_restarted_aggregator_is_not_taken_for_the_old_one(address):
     loop.close()
 
 
+def test_a_process_that_has_ended_is_noticed_and_not_one_that_pauses(address, monkeypatch):
+    monkeypatch.setattr(software, "_CHECK_S", 0)
+    loop = Loop(address)
+    client = SoftwareAggregator(address)
+    client.check_process()
+    loop.close()
+    with pytest.raises(P4sgdError, match=r"is gone \(No such file or directory\): see why it ended and start it again"):
+        client.check_process()
+    with contextlib.closing(Loop(address)):
+        client = SoftwareAggregator(address)
+    with contextlib.closing(Loop(address)), pytest.raises(P4sgdError, match="was started again in the meantime"):
+        client.check_process()
+    with contextlib.closing(Loop(address)):
+        client = SoftwareAggregator(address)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(address.path))
+        killed.listen(1)
+        for _ in range(3):  # nobody accepts, and then there is no room to wait in
+            client.check_process()
+    with pytest.raises(P4sgdError, match=r"is gone \(Connection refused\)"):
+        client.check_process()
+
+
 def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
     program = """
 import socket, sys, time
@@ -470,6 +495,7 @@ def test_nobody_there(address):
         ("unix:a/b:c", ControlAddress(path=Path("a/b:c"))),
         ("tcp:host:80", ControlAddress(host="host", port=80)),
         ("tcp:[::1]:80", ControlAddress(host="::1", port=80)),
+        ("tcp:0.0.0.0:80", ControlAddress(host="0.0.0.0", port=80)),
         ("tcp:bücher.example:80", ControlAddress(host="bücher.example", port=80)),
     ],
 )
@@ -488,6 +514,15 @@ def test_addresses(text, address):
 def test_texts_that_are_no_addresses(text):
     with pytest.raises(UserError, match="give unix:PATH or tcp:HOST:PORT"):
         ControlAddress.parse(text)
+
+
+@pytest.mark.parametrize("host", ["255.255.255.255", "224.0.0.1", "240.1.2.3", "[ff02::1]"])
+def test_addresses_that_no_host_can_have(host):
+    says = rf"tcp:{re.escape(host)}:80: {re.escape(host.strip('[]'))} is not the address of a single host$"
+    with pytest.raises(UserError, match=says):
+        ControlAddress.parse(f"tcp:{host}:80")
+    with pytest.raises(UserError, match=r"^--metrics: .* is not the address of a single host$"):
+        ControlAddress.parse_tcp(f"{host}:80", "--metrics")
 
 
 def test_hosts_of_an_option_that_are_none():

@@ -33,6 +33,7 @@ from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE, FirstPass, Step
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -102,14 +103,14 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
     shards = deal(features, options, [config] * options.workers)
-    expected = prepare(read_dataset(path), options, shards, directory=folder / "expected")
+    expected = prepare(read_dataset(path), options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
         manifest = build(path, folder / "made", options, config)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, shards)
+    loaded = open_prepared(folder / "made").load(options, Placement(shards))
     assert [image.path for image in loaded.images] == [
         folder / "made" / f"worker{worker}.p4sgd" for worker in range(options.workers)
     ]
@@ -340,9 +341,27 @@ def test_zeros_that_cannot_be_skipped_are_told_at_once(job, tiny, config, option
 
 def test_options_may_change_while_only_labels_were_read(job, tiny):
     path, folder, options = job
+    with pytest.raises(KeyboardInterrupt):
+        build(path, folder, dataclasses.replace(options, seed=7), on_progress=stop_at("SORT"))
     with pytest.raises(UserError, match="use at most"):
         build(path, folder, TrainingOptions(workers=9))
-    build(path, folder, options, on_progress=stop_at("READ"))
+    build(path, folder, options, on_progress=stop_at("READ"))  # which is not done again
+
+
+def test_a_refusal_leaves_nothing(job, tiny):
+    """Unless an earlier attempt has begun, as above; of the options, or of data that change meanwhile."""
+    path, folder, options = job
+    with pytest.raises(UserError, match="use at most"):
+        build(path, folder, TrainingOptions(workers=9))
+    assert not unfinished_folder(folder).exists()
+
+    def grow(step, done, total):
+        if step.name == "SORT":
+            path.write_text(path.read_text() + "1 1:2\n")
+
+    with pytest.raises(UserError, match="changed while it was read"):
+        build(path, folder, options, on_progress=grow)
+    assert contents(path.parent).keys() == {path.name}
 
 
 @pytest.mark.parametrize(
@@ -484,6 +503,9 @@ def test_damage_is_found(job, tiny):
             (folder / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{name}.*again"):
                 open_prepared(folder).verify(shards)
+        (folder / name).unlink()
+        with pytest.raises(UserError, match=f"{name}: cannot read: .*prepare the data again"):
+            open_prepared(folder).verify(shards)
         (folder / name).write_bytes(whole)
     open_prepared(folder).verify(shards)
 
@@ -500,7 +522,7 @@ def test_images_are_opened_once(job, tiny, monkeypatch):
     with pytest.raises(UserError, match="leave --images out"):
         prepared.check_images(shards, folder / "other")
     prepared.verify(shards)
-    prepared.load(options, shards)
+    prepared.load(options, Placement(shards))
     assert len(opened) == options.workers
 
 

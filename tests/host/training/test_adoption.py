@@ -1,6 +1,7 @@
 """Training goes on without workers that are lost, to the same weights."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -159,8 +160,14 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
     data = Dataset(data.features, np.digitize(data.features @ np.ones(70), [-4, 4]), "made")
     options = TrainingOptions(**OPTIONS)
     whole = train(data, options, open_device("emulator", CONFIG, OPTIONS["workers"]))
-    device = LosingDevice({2: {3}, 7: {0, 1}}, back=13)
-    result = train(data, options, device)
+    device, told, warned = LosingDevice({2: {3}, 7: {0, 1}}, back=13), [], []
+    result = train(data, options, device, on_remark=told.append, on_warning=warned.append)
+    assert [re.sub(r"s? instead of.*", "", text) for text in warned] == [
+        "class 0: epoch 2 is trained by 3 worker",
+        "class 1: epoch 1 is trained by 1 worker",
+    ], "at once, not with the other remarks on rows in the end"
+    assert not set(told) & set(warned)
+    assert set(warned) < set(result.remarks)
     assert len(device.workers) == 4
     assert device.dropped == [{3}, {0, 1}]
     for row, other in zip(result.rows, whole.rows, strict=True):
@@ -233,12 +240,13 @@ def test_a_late_worker_need_not_be_as_small_as_the_first():
 
 def test_workers_that_are_late_take_part_when_they_come():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
-    device = LosingDevice({}, back=3, late={2, 3})
-    result = run(device)
+    device, warned = LosingDevice({}, back=3, late={2, 3}), []
+    result = train(dataset(), TrainingOptions(**OPTIONS), device, on_warning=warned.append)
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     begin, came = result.remarks[:2]
     assert begin == "training begins with 2 workers; those that are late: worker 2 at unix:2, 3 at unix:3"
     assert came == "epoch 3 is trained by 4 workers, 2 of them new: worker 2, 3"
+    assert warned == [begin]
     assert result.summary["workers"] == [0, 1, 2, 3]
 
 
