@@ -1,8 +1,8 @@
 """Folders of prepared data as training data."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
-    @functools.cached_property
+    @cached_property
     def _images(self) -> list[Image]:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
@@ -220,7 +220,7 @@ class PreparedFolder:
             mean_square=manifest.mean_square,
             nonzeros=None if heat is None else int(heat.sum()),
             count_heat=None if heat is None else lambda: self._array(HEAT),
-            means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
+            means=partial(hardware_means, self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
             remarks=manifest.remarks,

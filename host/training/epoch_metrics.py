@@ -111,7 +111,8 @@ class EpochMetrics:
         """
         if self._held_out:
             return self._measure(weights, parts)[1]
-        z, _ = self._fit(weights, parts)
+        z = self._activations(parts)
+        z += self._fit(z)
         return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
     def finish(self, weights: Weights) -> Measured:
@@ -131,22 +132,26 @@ class EpochMetrics:
 
     def _measure(self, weights: Weights, parts: Sequence[WeightArray]) -> Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
-        z, intercept = self._fit(weights, parts)
-        model = self._prepared.fold(weights.values, self._loss)
-        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
-
-    def _fit(self, weights: Weights, parts: Sequence[WeightArray]) -> tuple[FloatArray, float]:
-        """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
-
-        The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
-        """
-        prepared, y = self._prepared, self._real_labels
-        z = quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
-        intercept = fit_intercept(self._loss, z, y, prepared.train_weights) if self._refit else 0.0
-        fitted = z + intercept
+        prepared = self._prepared
+        z = self._activations(parts)
+        intercept = correction = self._fit(z)
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
-            intercept += float(z.mean()) - float((WEIGHT.to_real(weights.values) * prepared.means).sum())
-        return fitted, intercept
+            products = prepared.means()
+            products *= weights.values  # integers, scaled after the sum: there may be millions
+            intercept += float(z.mean()) - float(WEIGHT.to_real(products.sum()))
+            del products
+        model = prepared.fold(weights.values, self._loss)
+        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
+
+    def _activations(self, parts: Sequence[WeightArray]) -> FloatArray:
+        """Those of the training samples as the hardware reads them."""
+        prepared = self._prepared
+        return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
+
+    def _fit(self, z: FloatArray) -> float:
+        """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
+        the others."""
+        return fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights) if self._refit else 0.0
 
     def _complete(self, model: Model, z: FloatArray) -> Measured:
         """Add activations of samples that are held out to those of the training samples, and measure all."""

@@ -140,8 +140,11 @@ def hardware_means(
     sums: IntArray, samples: int, scaling: Scaling | Whitening, options: TrainingOptions
 ) -> npt.NDArray[np.float64]:
     """``means`` of `Prepared`, from the `feature_sums` of all samples."""
-    means = sums / (samples * 2.0**_SUM_FRACTION) * full_value(options.stored, scaling.signed)
-    return np.append(means, _bias_value(options.stored, scaling.signed)) if options.bias else means
+    means = np.full(sums.size + options.bias, _bias_value(options.stored, scaling.signed), np.float64)
+    features = means[: sums.size]
+    np.divide(sums, samples * 2.0**_SUM_FRACTION, out=features)
+    features *= full_value(options.stored, scaling.signed)
+    return means
 
 
 def mean_square(squares: FloatArray, *, bias: bool, weights: FloatArray | None = None) -> float:

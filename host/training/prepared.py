@@ -86,8 +86,8 @@ class Prepared:
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
-        float64, as ``offset``: mean over the samples of what the hardware reads, without rounding; ``None`` if
-        ``train`` is there, the intercept is fitted to it, and no other samples are measured.
+        Returns the mean over the samples of what the hardware reads, without rounding, as ``offset``: float64;
+        ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
     reason
         Why the scaling was chosen; empty if the user chose it.
     mixing
@@ -127,7 +127,7 @@ class Prepared:
     offset: npt.NDArray[np.float64]
     scaling: str
     mean_square: float
-    means: npt.NDArray[np.float64] | None = None
+    means: Callable[[], FloatArray] | None = None
     reason: str = ""
     mixing: npt.NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()

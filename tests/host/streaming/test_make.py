@@ -130,12 +130,12 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     form = loaded.features
     one = steps(form.stored, form.signed) / 2.0 ** (form.stored - form.signed)
     values = values.clip(-one if form.signed else 0.0, one)
-    assert loaded.means[:features] == pytest.approx(
+    assert loaded.means()[:features] == pytest.approx(
         values.mean(axis=0), rel=1e-9, abs=1e-3 if loaded.mixing is not None else 1e-9
     )
-    assert loaded.means[features:].tolist() == expected.offset[features:].tolist()
+    assert loaded.means()[features:].tolist() == expected.offset[features:].tolist()
     if expected.means is not None:
-        assert loaded.means.tobytes() == expected.means.tobytes()
+        assert loaded.means().tobytes() == expected.means().tobytes()
     assert manifest.source.samples == samples
     if options.validation_fraction:
         held, kept = expected.validation, loaded.validation
