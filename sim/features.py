@@ -1,4 +1,4 @@
-"""Features of workers in the form in which the emulator and the evaluation compute with them: dense or sparse."""
+"""Features of workers as the emulator and the evaluation compute with them, dense or sparse, and models to train."""
 
 import weakref
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli.failures import FAILED
-from p4sgd.host.cli.options import common_options, configuration, is_given, link_fault_option
+from p4sgd.host.cli.options import common_options, configuration, configured, is_given, link_fault_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
@@ -19,7 +19,7 @@ __all__ = ["cluster"]
     "--workers", type=click.IntRange(1, 32), default=4, show_default=True, help="Number of workers, without a FILE."
 )
 @click.option(
-    "--sparse",
+    "--sparse-workers",
     type=click.IntRange(0, 32),
     default=0,
     show_default=True,
@@ -35,7 +35,7 @@ __all__ = ["cluster"]
 def up(
     file: Path | None,
     workers: int,
-    sparse: int,
+    sparse_workers: int,
     config: str,
     slots: int | None,
     fault: tuple[tuple[str, float], ...],
@@ -54,16 +54,17 @@ def up(
     output = Output(as_json=as_json, quiet=quiet)
     if file is not None and is_given("workers"):
         raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
+    configured(config, slots)  # before processes are started
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
         faults = tuple(f"{name}={chance}" for name, chance in fault)
         path = None if file is None else str(file.absolute())
-        state = start_local_cluster(ClusterRequest(path, workers, sparse, config, slots, faults, seed))
+        state = start_local_cluster(ClusterRequest(path, workers, sparse_workers, config, slots, faults, seed))
     output.document(state)
     count = len(state["members"]) - 1
     output.say(f"a cluster of {count} worker{'s' if count > 1 else ''} is running; next:")
-    kept = " --scaling maxabs" if sparse else ""  # zeros stay zeros
+    kept = " --scaling maxabs" if sparse_workers else ""  # zeros stay zeros
     output.say(f"  p4sgd train breast_cancer --device cluster{kept}")
     output.say("  p4sgd cluster down")
 

@@ -90,7 +90,7 @@ def _shapes() -> Iterable[str]:
 
 
 @click.command()
-@click.argument("name", type=NameFrom("shape", _shapes))
+@click.argument("name", type=NameFrom("shape", _shapes), metavar="NAME")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -118,7 +118,8 @@ def _shapes() -> Iterable[str]:
 def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **choices: Any) -> None:
     """Make a random data set with the shape of a known one.
 
-    NAME is the data set whose numbers of samples and features and whose sparsity are taken. Of avazu (its part
+    NAME is gisette, real-sim, rcv1, avazu, criteo, kdd12, zipf or titanic: the data set whose numbers of samples and
+    features and whose sparsity are taken. Of avazu (its part
     avazu-app), criteo and kdd12, which are large, make a part by --samples and --features: samples keep their number of
     non-zero values. zipf is no known set: 1,000,000 samples of 20 out of 10,000,000 features, if not chosen otherwise.
 

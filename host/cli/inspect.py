@@ -168,7 +168,9 @@ def _training(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if name.startswith(("train_", "validation_", "test_")) and metrics.get(name) is not None:
             yield title, cell(name, metrics[name])
     if "device" in facts:
-        workers = len(facts["units"])
-        yield "device", f"{facts['device']}, {workers} worker{'s' * (workers > 1)}"
+        workers, configs = len(facts["units"]), facts.get("configuration", [])
+        sparse = sum(bool(each.get("sparse")) for each in configs) if isinstance(configs, list) else 0
+        of_them = f", {sparse} of them sparse" if sparse else ""
+        yield "device", f"{facts['device']}, {workers} worker{'s' * (workers > 1)}{of_them}"
     if "p4sgd" in facts:
         yield "version", f"p4sgd {facts['p4sgd']}"

@@ -1,8 +1,9 @@
 """Options that several commands share: devices, faults, reading, output, and the file that options are read from."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -10,12 +11,16 @@ from click.shell_completion import CompletionItem
 
 from p4sgd.host.errors import UserError
 
+if TYPE_CHECKING:
+    from p4sgd.hw.spec.config import WorkerConfig
+
 __all__ = [
     "NameFrom",
     "cluster_option",
     "common_options",
     "configuration",
     "configuration_option",
+    "configured",
     "data_name",
     "device_kind",
     "fault_option",
@@ -112,6 +117,25 @@ hardware_configuration = NameFrom("configuration", _presets)
 
 configuration = NameFrom("configuration", _configurations)
 """The type of an option that names a worker's configuration."""
+
+
+def configured(name: str, slots: int | None) -> "WorkerConfig":
+    """A worker's configuration by its name, with other slots if ``--slots`` says so.
+
+    Raises
+    ------
+    UserError
+        If it cannot have these.
+    """
+    from p4sgd.hw.spec.config import CONFIGURATIONS
+
+    config = CONFIGURATIONS[name]()
+    if slots is None:
+        return config
+    try:
+        return dataclasses.replace(config, slots=slots)
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
 
 
 def _devices() -> Iterable[str]:

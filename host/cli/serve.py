@@ -1,7 +1,6 @@
 """The commands that run servers: `p4sgd switch serve` and `p4sgd worker`."""
 
 import contextlib
-import dataclasses
 import errno
 import math
 import os
@@ -13,7 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from p4sgd.host.cli.options import common_options, configuration, link_fault_option, quiet_option
+from p4sgd.host.cli.options import (
+    common_options,
+    configuration,
+    configured,
+    is_given,
+    link_fault_option,
+    quiet_option,
+)
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
 
@@ -192,9 +198,7 @@ def _stays(path: Path) -> bool:
 @click.option(
     "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
 )
-@click.option(
-    "--sparse", "name", flag_value="sparse", help="Keep only features that are not 0, for sparse data: --config sparse."
-)
+@click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
 @click.option(
     "--slots",
     type=int,
@@ -232,6 +236,7 @@ def worker(
     control: str,
     token_file: Path | None,
     name: str,
+    sparse: bool,
     slots: int | None,
     device: str,
     memory_limit: int,
@@ -252,7 +257,6 @@ def worker(
     from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
-    from p4sgd.hw.spec.config import CONFIGURATIONS
     from p4sgd.hw.spec.packet import most_micro_batches
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
@@ -264,12 +268,11 @@ def worker(
         raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:
         raise UserError("--speed is for the emulator: leave it out for --device rtl")
-    config = CONFIGURATIONS[name]()
-    if slots is not None:
-        try:
-            config = dataclasses.replace(config, slots=slots)
-        except ValueError as error:
-            raise UserError(f"--{error}") from error
+    if sparse:
+        if is_given("name") and name != "sparse":
+            raise UserError(f"--sparse is --config sparse: leave --config {name} or --sparse out")
+        name = "sparse"
+    config = configured(name, slots)
     if device == "rtl" and config.sparse:
         raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -71,7 +71,7 @@ def find_merge_limit(workers: Sequence[int], aggregator: int | None, names: Sequ
     members += [(most, str(name)) for most, name in zip(workers, names, strict=True)]
     most, name = min(members, key=lambda member: member[0])
     if most:
-        return MergeLimit(most, f"{name} takes no longer frames")
+        return MergeLimit(most, f"{name} takes no frames that are longer")
     who = [name for each, name in members if not each]
     speak = "speaks" if len(who) == 1 else "speak"
     return MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches")

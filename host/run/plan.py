@@ -248,6 +248,8 @@ def _check_workers(
     assert device is not None
     if request.sparse_workers and device != "emulator":
         raise UserError("--sparse-workers is for the emulator: in a cluster, p4sgd worker --sparse is one")
+    if request.sparse_workers < 0:
+        raise UserError(f"--sparse-workers must be at least 0, not {request.sparse_workers}")
     if request.sparse_workers >= options.workers:
         raise UserError(
             f"--sparse-workers {request.sparse_workers} leaves none of {options.workers} workers dense: choose more "
@@ -303,9 +305,9 @@ def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
     if device == "rtl":
         raise UserError(f"{reason}, and no simulated Verilog: leave that or --device rtl out")
     if asked.config not in (None, "sparse"):
-        raise UserError(f"{reason}: leave --config {asked.config} out")
+        raise UserError(f"{reason}: leave --config {asked.config} out, or take --parallel model")
     if asked.sparse_workers:
-        raise UserError(f"{reason}: leave --sparse-workers out")
+        raise UserError(f"{reason}: leave --sparse-workers out, or take --parallel model")
     if asked.images is not None:
         raise UserError(f"{reason}, in memory: leave --images out")
     if asked.options.get("workers", 1) != 1:

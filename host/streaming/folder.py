@@ -1,5 +1,6 @@
 """Folders of prepared data as training data."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,9 +112,9 @@ class PreparedFolder:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
 
-    @functools.cached_property
+    @property
     def _heat(self) -> IntArray | None:
-        """See `p4sgd.host.data.Scaling`."""
+        """See `p4sgd.host.data.Scaling`. Mapped anew, because few steps of training need it."""
         if f"{HEAT}.npy" not in self.manifest.files:
             return None
         heat: IntArray = self._array(HEAT)
@@ -218,7 +219,7 @@ class PreparedFolder:
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             nonzeros=None if heat is None else int(heat.sum()),
-            count_heat=None if heat is None else lambda: heat,
+            count_heat=None if heat is None else lambda: self._array(HEAT),
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
@@ -277,6 +278,9 @@ class PreparedFolder:
             prepared=True,
             may_read_zeros=self._may_read_zeros,
         )
+        # A worker with the columns of an image shares its array: they may be millions.
+        known = {image.shard.worker: image.shard for image in self._images}
+        dealt = dealt._replace(shards=[_share_columns(shard, known.get(shard.worker)) for shard in dealt.shards])
         self._dealt = list(shards), options, network, dealt
         return dealt
 
@@ -300,7 +304,7 @@ class PreparedFolder:
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )
 
-    @functools.cached_property
+    @property
     def _scaling(self) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
@@ -338,6 +342,13 @@ class PreparedFolder:
             return self.manifest.array(self._path, name)
         except (OSError, ValueError) as error:
             raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
+
+
+def _share_columns(shard: Shard, other: Shard | None) -> Shard:
+    """A worker, with the other's array of columns if it is equal."""
+    if other is None or other.placed is None or shard.placed is None or not np.array_equal(other.placed, shard.placed):
+        return shard
+    return dataclasses.replace(shard, placed=other.placed)
 
 
 def _same_units(ours: Shard, theirs: Shard) -> bool:

@@ -158,8 +158,8 @@ class Split:
             f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
         faster = [
-            f"{microseconds(other.sample_ns)} without the {kind} workers"
-            for kind, other in (("sparse", self.all_dense), ("dense", self.all_sparse))
+            f"{microseconds(other.sample_ns)} on {kind} alone"
+            for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse))
             if other.sample_ns is not None and other.sample_ns < self.sample_ns
         ]
         return told + (f", but {' and '.join(faster)}" if faster else "")
@@ -286,8 +286,8 @@ def choose_hot(
     cold = float(needed[hot:].sum())
     bias = " (the bias is the last)" if total > heat.size else ""
     told = (
-        f"{hot:,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs {cold:,.0f} in a "
-        f"mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
+        f"{min(hot, total):,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs "
+        f"{cold:,.0f} in a mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
     )
     return hot, told
 
@@ -348,7 +348,10 @@ class _TimeModel:
             return self._fastest(least, most)
         wanted = sum(shard.units.size for shard in self._dense) if split == "none" else -(-int(split) // unit)
         if not least <= wanted <= most:
-            raise UserError(f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns")
+            raise UserError(
+                f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns: choose as "
+                f"many, or auto"
+            )
         return wanted
 
     def _fastest(self, least: int, most: int) -> int:

@@ -128,6 +128,7 @@ def regularize(weights: FloatArray, penalties: tuple[float, float], exempt: IntA
 
 @_compiled(nogil=True, fastmath=_SUMS)
 def _dot(features: Any, weights: Any) -> float:
+    """The exact dot product of a unit, without the rounding of Round 1."""
     total = 0.0
     for j in range(weights.shape[0]):
         total += np.float64(features[j]) * weights[j]
@@ -245,8 +246,35 @@ def train(
 ) -> bool:
     """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do.
 
-    ``scratch`` is space of this thread: sums, int64, and δ, float64, of a mini-batch, int64 (units,), and the weights
-    of ``exempt`` columns.
+    Parameters
+    ----------
+    thread, arrivals
+        Number of this thread, and where threads `meet`.
+    totals
+        int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one.
+    scratch
+        Space of this thread: sums, int64 (B,), δ, float64 (B,), int64 (units,), and the weights of exempt columns.
+    features, labels, importances
+        Of whole mini-batches: see the module; int64 (samples,), no importances if the run is not ``weighted``.
+    layout
+        ``units`` and ``workers``, see the module.
+    form
+        The `offset` of features, and the shift of Round 1.
+    limits, clamped, saturated
+        See `p4sgd.sim.model.Model`.
+    loss, rate
+        `p4sgd.sim.loss.loss_of`, and the mantissa of the rate with the scale of Round 3.
+    penalties, exempt
+        `penalties_of`, and the columns that have none.
+    stale
+        Whether ``read``, the weights that forward passes read, are those before the last update; else they are the same
+        array as ``weights``.
+    others
+        float64: weights that no sample has a feature for, which penalties change.
+
+    Returns
+    -------
+    Whether a residual or its argument was saturated.
     """
     sums, deltas, addends, kept = scratch
     units, workers = layout

@@ -32,7 +32,7 @@ from p4sgd.sim.loss import add_partials, deltas
 from p4sgd.sim.sparse.entries import ByteArray, Columns
 from p4sgd.sim.sparse.features import SparseFeatures
 from p4sgd.sim.sparse.model import SparseModel
-from p4sgd.sim.sparse.penalties import bring_up, steps_seen
+from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
 __all__ = ["DataParallelModel", "SampleRanks"]
 
@@ -297,7 +297,7 @@ def _read(columns: Any, mini_batch: int, penalty: Any, state: Any, values: Any) 
     stale = changed.size > 0
     large = False
     if state.done.size > 0:
-        bring_up(columns, steps_seen(mini_batch, stale), penalty, weights, state.done)
+        catch_up_columns(columns, steps_seen(mini_batch, stale), penalty, weights, state.done)
     for place in range(columns.size):
         column = columns[place]
         weight: Any = np.int64(weights[column])
@@ -319,7 +319,7 @@ def _take_steps(columns: Any, steps: Any, mini_batch: int, penalty: Any, state: 
     stale = changed.size > 0
     saturated = False
     if stale and state.done.size > 0:
-        bring_up(columns, mini_batch, penalty, weights, state.done)
+        catch_up_columns(columns, mini_batch, penalty, weights, state.done)
     for place in range(columns.size):
         column = columns[place]
         if stale and changed[column] != mini_batch:

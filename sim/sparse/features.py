@@ -21,6 +21,9 @@ from p4sgd.sim.sparse.passes import Rounding, WeightState
 
 __all__ = ["SparseFeatures"]
 
+_BLOCK = 1 << 10
+"""Units whose columns are looked at at once."""
+
 # Numba makes an index that may be negative count from the end; this is not.
 _BANK = np.uint64(BANKS - 1)
 
@@ -174,12 +177,14 @@ class SparseFeatures(Features):
         """In how much of the mini-batches of ``batch`` samples a column of each unit has entries, on average:
         (units,)."""
         if batch not in self._visits:
-            counts = np.zeros(self.count, np.int64)
+            counts = np.zeros(self.count, np.uint32)
             _count(self.merged.keys, BANK_BITS, counts)
-            # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
-            visits = counts * (batch / self.samples)
-            del counts  # there may be millions
-            self._visits[batch] = np.minimum(1.0, visits, out=visits).reshape(-1, self._unit).mean(axis=1)
+            units = counts.reshape(-1, self._unit)
+            visits = self._visits[batch] = np.empty(len(units))
+            for first in range(0, len(units), _BLOCK):  # there may be millions of columns
+                block = slice(first, first + _BLOCK)
+                # As many columns catch up in a mini-batch as there are entries, or fewer.
+                visits[block] = np.minimum(1.0, units[block] * (batch / self.samples)).mean(axis=1)
         return self._visits[batch]
 
     def begins_of(self, workers: int) -> IntArray:

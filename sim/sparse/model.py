@@ -16,7 +16,7 @@ from p4sgd.sim.model import Model
 from p4sgd.sim.sparse import passes
 from p4sgd.sim.sparse.features import SparseFeatures
 from p4sgd.sim.sparse.passes import Rounding, WeightState
-from p4sgd.sim.sparse.penalties import PENDING, Penalty, catch_up, catch_up_all, first_cold, penalise, steps_seen
+from p4sgd.sim.sparse.penalties import Penalty, catch_up, catch_up_all, first_cold, penalise, steps_seen
 
 __all__ = ["SparseModel"]
 
@@ -117,11 +117,11 @@ class SparseModel(Model):
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        settings, merged, (spans, _) = self._settings, self._features.merged, self._features.spans(1, self._limits.size)
-        where, count, mini_batch = (spans[0], first // BANKS), deltas.size // BANKS, self._mini_batch
-        if settings.stale:
-            passes.remember(merged.keys, *where, count, self._cold, mini_batch, self._penalty, self._state)
-        passes.descend(merged, *where, deltas, settings.gradient_shift, self._state.weights, True, self.saturated)
+        entries, spans, begin, shift = self._features.merged, self._spans, first // BANKS, self._settings.gradient_shift
+        if self._settings.stale:
+            own = spans[begin : begin + deltas.size // BANKS]
+            passes.remember(entries, own, self._cold, self._mini_batch, self._penalty, self._state)
+        passes.descend(entries, spans, begin, deltas, shift, self._state.weights, True, self.saturated)
 
     @property
     def mini_batches_at_once(self) -> int:
@@ -138,14 +138,12 @@ class SparseModel(Model):
         return self._features.unflatten(self._present())
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
-        features, (spans, _) = self._features, self._features.spans(1, self._limits.size)
-        where = spans[0], first // BANKS, totals.shape[1] // BANKS
+        entries, spans, begin, state = self._features.merged, self._spans, first // BANKS, self._state
         mini_batch = self._mini_batch + self._under_way - 1
-        if self._state.done.size:
-            seen, own = steps_seen(mini_batch, self._settings.stale), slice(where[1], where[1] + where[2])
-            keys, penalty = features.merged.keys, self._penalty
-            catch_up(keys, BANK_BITS, spans[0][own], self._cold, seen, penalty, self._state.weights, self._state.done)
-        passes.totals(features.merged, *where[:2], Rounding.by(shift), mini_batch, self._state, totals)
+        if state.done.size:
+            own, seen = spans[begin : begin + totals.shape[1] // BANKS], steps_seen(mini_batch, self._settings.stale)
+            catch_up(entries.keys, BANK_BITS, own, self._cold, seen, self._penalty, state.weights, state.done)
+        passes.totals(entries, spans, begin, Rounding.by(shift), mini_batch, state, totals)
 
     def _regularize(self) -> None:
         penalise(self._hot, self._penalty, self._state.weights)
@@ -193,6 +191,12 @@ class SparseModel(Model):
 
         return share
 
+    @property
+    def _spans(self) -> IntArray:
+        """Where each worker's entries of each micro-batch begin and end: int64 (T, workers, 2)."""
+        spans: IntArray = self._features.spans(1, self._limits.size)[0][0]
+        return spans
+
     def _present(self) -> WeightArray:
         """Weights with all penalties."""
         if not self._state.done.size:
@@ -201,5 +205,5 @@ class SparseModel(Model):
         if self._settings.stale:  # the last mini-batch reads weights without their last penalty
             weights, done = weights.copy(), done.copy()
         ranges = np.stack((self._cold, self._features.begins_of(self._limits.size)[1:]), 1)
-        catch_up_all(ranges, np.empty(PENDING, np.uint32), self._mini_batch, self._penalty, weights, done)
+        catch_up_all(ranges, self._mini_batch, self._penalty, weights, done)
         return weights

@@ -127,15 +127,13 @@ def descend(
 
 
 @_compiled(nogil=True)
-def remember(
-    keys: Any, spans: Any, first: int, micro_batches: int, cold: Any, mini_batch: int, penalty: Any, state: Any
-) -> None:
-    """Keep the weights that a mini-batch is going to change, with all penalties."""
-    weights, before, changed = state.weights, state.before, state.changed
+def remember(entries: Any, spans: Any, cold: Any, mini_batch: int, penalty: Any, state: Any) -> None:
+    """Keep the weights, with all penalties, that a mini-batch is going to change: those of the entries of ``spans``,
+    (n, workers, 2)."""
+    keys, weights, before, changed = entries.keys, state.weights, state.before, state.changed
     if state.done.size > 0:
-        own = spans[first : first + micro_batches]
-        catch_up(keys, BANK_BITS, own, cold, mini_batch, penalty, weights, state.done)
-    for micro_batch in range(first, first + micro_batches):
+        catch_up(keys, BANK_BITS, spans, cold, mini_batch, penalty, weights, state.done)
+    for micro_batch in range(spans.shape[0]):
         for worker in range(spans.shape[1]):
             for key in keys[spans[micro_batch, worker, 0] : spans[micro_batch, worker, 1]]:
                 column = key >> _BANK_BITS
@@ -167,7 +165,42 @@ def train(
     clamped: Any,
     saturated: Any,
 ) -> bool:
-    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
+    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do.
+
+    Parameters
+    ----------
+    thread, arrivals
+        Number of this thread, and where threads `meet`.
+    sums_of_threads
+        int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one.
+    scratch
+        int64 (2, B), of this thread: sums and δ of a mini-batch.
+    entries, spans
+        `MergedEntries`, and where this thread's entries of each micro-batch and worker begin and end: int64 (T,
+        workers, 2).
+    columns
+        First column of this thread, and the one after the last.
+    hot, cold
+        Ranges of this thread's hot columns, int64 (n, 2), and each worker's first cold column, int64 (workers,).
+    first
+        First sample.
+    labels, importances
+        Those from the first sample on, int64, of whole mini-batches; no importances if the run is not ``weighted``.
+    mini_batch
+        Mini-batches before.
+    limits, clamped, saturated
+        See `p4sgd.sim.model.Model`.
+    loss, rounding, rate
+        `p4sgd.sim.loss.loss_of`, `Rounding`, and the mantissa of the rate with the shift of Round 3.
+    penalty
+        `Penalty` of this thread.
+    state
+        `WeightState`, of which each thread changes its own columns.
+
+    Returns
+    -------
+    Whether a residual or its argument was saturated.
+    """
     mantissa, gradient_shift = rate
     batch = sums_of_threads.shape[3]
     micro_batches = batch // BANKS
@@ -178,8 +211,9 @@ def train(
         micro_batch, now = first // BANKS + number * micro_batches, mini_batch + number
         # A thread may begin the next mini-batch while others still read the sums of this one.
         partials = sums_of_threads[number % 2]
+        own = spans[micro_batch : micro_batch + micro_batches]
         if state.done.size > 0:
-            own, seen = spans[micro_batch : micro_batch + micro_batches], steps_seen(now, state.changed.size > 0)
+            seen = steps_seen(now, state.changed.size > 0)
             catch_up(entries.keys, BANK_BITS, own, cold, seen, penalty, state.weights, state.done)
         totals(entries, spans, micro_batch, rounding, now, state, partials[thread])
         if sums_of_threads.shape[1] > 1:
@@ -190,12 +224,12 @@ def train(
         # Checks of weights that cannot saturate would take a tenth of the time. A look at all weights pays after as
         # many entries. The room is −1 where it is not known.
         most = _most_change(deltas, gradient_shift)
-        unchecked += spans[micro_batch + micro_batches - 1, -1, 1] - spans[micro_batch, 0, 0]
+        unchecked += own[-1, -1, 1] - own[0, 0, 0]
         if room < most and unchecked > weights.size:
             room, unchecked = _room(weights), np.int64(0)
         room = max(room - most, np.int64(-1))
         if state.changed.size > 0:
-            remember(entries.keys, spans, micro_batch, micro_batches, cold, now, penalty, state)
+            remember(entries, own, cold, now, penalty, state)
         descend(entries, spans, micro_batch, deltas, gradient_shift, state.weights, room < 0, saturated)
         penalise(hot, penalty, state.weights)
     return residual_saturated

@@ -15,7 +15,7 @@ from p4sgd.hw.spec.fixed import SHRINK, IntArray, WeightArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import LANES, shrink_lanes
 
-__all__ = ["PENDING", "Penalty", "bring_up", "catch_up", "catch_up_all", "first_cold", "penalise", "steps_seen"]
+__all__ = ["Penalty", "catch_up", "catch_up_all", "catch_up_columns", "first_cold", "penalise", "steps_seen"]
 
 _STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.08, 7.0, 5.0
 """Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
@@ -24,7 +24,7 @@ change of what a penalty subtracts in between; measured on one core."""
 _SPEAKER = 8
 """Of so many neighbouring weights, by which a unit can be divided, one is looked at to estimate these times."""
 
-PENDING = 1 << 9
+_PENDING = 1 << 9
 """Most weights that `_finish` does at the same time: they stay in the first-level cache."""
 
 _SHRINK_FRACTION = SHRINK.fraction
@@ -45,20 +45,24 @@ class Penalty(NamedTuple):
         `RunSettings.shrink` and `RunSettings.threshold`.
     words
         uint64 (n,): weights whose steps `_finish` has still to do, as columns, with the numbers of steps above them.
-    sizes, left
+    values, left
         float64 (n,): these weights, and numbers of steps, while it does them.
+    columns
+        uint32 (n,): columns that `catch_up_all` has found.
     """
 
     shrink: int
     threshold: int
     words: npt.NDArray[np.uint64]
-    sizes: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
     left: npt.NDArray[np.float64]
+    columns: npt.NDArray[np.uint32]
 
     @classmethod
     def of(cls, shrink: int, threshold: int) -> "Penalty":
         """The penalties with space of their own."""
-        return cls(shrink, threshold, np.empty(PENDING, np.uint64), np.empty(PENDING), np.empty(PENDING))
+        words, columns = np.empty(_PENDING, np.uint64), np.empty(_PENDING, np.uint32)
+        return cls(shrink, threshold, words, np.empty(_PENDING), np.empty(_PENDING), columns)
 
 
 def first_cold(visits: npt.NDArray[np.float64], weights: WeightArray, shrink: int, begins: IntArray) -> IntArray:
@@ -126,27 +130,25 @@ def catch_up(keys: Any, bits: int, spans: Any, cold: Any, steps: int, penalty: A
 
 
 @_compiled(nogil=True)
-def bring_up(columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+def catch_up_columns(columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
     """Give the weights of some columns the penalties of the first ``steps`` mini-batches."""
     none, end = np.uint64(0), np.uint64(columns.size)
     _finish(_catch_up_span(columns, 0, none, end, none, steps, penalty, weights, done, none), penalty, weights)
 
 
 @_compiled(nogil=True)
-def catch_up_all(ranges: Any, columns: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
-    """Give all weights of ranges of columns the penalties of the first ``steps`` mini-batches; most are 0.
-
-    ``columns`` is scratch space, uint32 (`PENDING`,).
-    """
+def catch_up_all(ranges: Any, steps: int, penalty: Any, weights: Any, done: Any) -> None:
+    """Give all weights of ranges of columns, (n, 2), the penalties of the first ``steps`` mini-batches; most are 0."""
+    columns = penalty.columns
     for number in range(ranges.shape[0]):
         count = np.uint64(0)
         for column in range(np.uint64(ranges[number, 0]), np.uint64(ranges[number, 1])):
             columns[count] = column
             count += np.uint64(weights[column] != 0)
-            if count == np.uint64(PENDING):
-                bring_up(columns, steps, penalty, weights, done)
+            if count == np.uint64(_PENDING):
+                catch_up_columns(columns, steps, penalty, weights, done)
                 count = np.uint64(0)
-        bring_up(columns[:count], steps, penalty, weights, done)
+        catch_up_columns(columns[:count], steps, penalty, weights, done)
 
 
 @_compiled()
@@ -160,8 +162,8 @@ def steps_seen(mini_batch: int, stale: bool) -> int:
 def _catch_up_span(
     keys: Any, bits: int, begin: Any, end: Any, cold: Any, steps: int, penalty: Any, weights: Any, done: Any, count: Any
 ) -> Any:
-    """`catch_up` for the keys from ``begin`` to ``end``, but for the words before ``count``, which `_finish` has still
-    to do; returns their number."""
+    """`catch_up` for the keys from ``begin`` to ``end``, but for what `_finish` has still to do: the first ``count`` of
+    `Penalty.words`; returns how many there are then."""
     shrink, threshold, words = np.int64(np.int32(penalty.shrink)), np.int64(np.int32(penalty.threshold)), penalty.words
     # No slices of the keys: Numba counts references to them, which takes as long as two weights.
     for place in range(end - begin):
@@ -183,7 +185,7 @@ def _catch_up_span(
         count += np.uint64(not same)
         size = -size if weight < 0 else size
         weights[column] = size if same else weight
-        if count == np.uint64(PENDING):
+        if count == np.uint64(_PENDING):
             _finish(count, penalty, weights)
             count = np.uint64(0)
     return count
@@ -193,18 +195,18 @@ def _catch_up_span(
 def _finish(count: Any, penalty: Any, weights: Any) -> None:
     """Do the steps of the first ``count`` weights of `Penalty.words`, side by side."""
     shrink, threshold = np.float64(penalty.shrink), np.float64(penalty.threshold)
-    words, sizes, left = penalty.words, penalty.sizes, penalty.left
+    words, values, left = penalty.words, penalty.values, penalty.left
     mask = (_ONE << _COLUMN_BITS) - _ONE
     for place in range(count):
-        sizes[place], left[place] = weights[words[place] & mask], words[place] >> _COLUMN_BITS
+        values[place], left[place] = weights[words[place] & mask], words[place] >> _COLUMN_BITS
     while count > 0:
         for place in range(count):  # with vectors
-            sizes[place], left[place] = _same_steps(sizes[place], left[place], shrink, threshold)
+            values[place], left[place] = _same_steps(values[place], left[place], shrink, threshold)
         rest = np.uint64(0)
         for place in range(count):
-            word, size, steps = words[place], sizes[place], left[place]
-            weights[word & mask] = np.int64(size)
-            words[rest], sizes[rest], left[rest] = word, size, steps
+            word, value, steps = words[place], values[place], left[place]
+            weights[word & mask] = np.int64(value)
+            words[rest], values[rest], left[rest] = word, value, steps
             rest += np.uint64(steps > 0.0)
         count = rest
 

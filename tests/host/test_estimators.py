@@ -108,6 +108,7 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"device": "cluster", "cluster": "nowhere.toml"}, "nowhere.toml: "),
         ({"config": "tiniest"}, "there is no configuration 'tiniest'"),
         ({"sparse_workers": 1}, "leaves none of 1 workers dense"),
+        ({"sparse_workers": -1}, "^sparse_workers must be at least 0, not -1$"),
         ({"precision": 8, "planes": 4}, "precision must be at most the 4 stored planes"),
         ({"random_state": -1}, "seed must be at least 0"),
         ({"random_state": "0"}, "cannot be used to seed"),

@@ -150,7 +150,7 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     seed = default_seed() % (1 << 31)
     print(f"P4SGD_SEED={seed}")
     faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
-    words = ("--workers", "3", "--sparse", "1", "--config", "tiny", "--seed", seed, *faults)
+    words = ("--workers", "3", "--sparse-workers", "1", "--config", "tiny", "--seed", seed, *faults)
     user.run("cluster", "up", *words)
     assert user.weights(*TRAIN, *CLUSTER) == emulated
     counters = user.document("switch", "counters")["counters"]
@@ -259,10 +259,11 @@ def test_a_file_with_an_address_that_is_taken(user):
             r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
         ),
         ({"workers": ["unix:w"], "more": "share = 0\n"}, (), r"workers\[0\]\.share: must be a number above 0"),
-        ({}, ("--sparse", "2"), "--sparse 2: there are only 1 workers"),
+        ({}, ("--sparse-workers", "2"), "--sparse-workers 2: there are only 1 workers"),
+        ({}, ("--slots", "7"), "--slots must be a power of two, not 7"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
     ],
-    ids=["tcp", "share", "sparse", "workers"],
+    ids=["tcp", "share", "sparse", "slots", "workers"],
 )
 def test_mistakes(user, change, words, says):
     write_cluster(user.folder, **change)

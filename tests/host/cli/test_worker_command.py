@@ -46,7 +46,7 @@ def no_work(monkeypatch):
     [
         (["--slots", "3"], "--slots must be a power of two, not 3"),
         (["--slots", "8192"], "--slots must be 2 to 4096, not 8192"),
-        (["--sparse"], "sparse workers are programs and cannot be simulated: leave --device rtl out"),
+        (["--sparse"], "--sparse is --config sparse: leave --config tiny or --sparse out"),
         (["--fault", "memory_stall=0.1"], "there is no fault 'memory_stall': choose one of link_loss"),
         (["--fault", "up_burst_begin=0.1"], "--fault burst_begin without burst_end: bursts would never end"),
     ],
@@ -77,7 +77,7 @@ def test_an_address_that_cannot_be(run, no_work, tmp_path):
 
 
 def test_sparse_workers_are_not_simulated(run, no_work, tmp_path):
-    done = run(f"unix:{tmp_path}/board", "--sparse")
+    done = run(f"unix:{tmp_path}/board", "--config", "sparse", "--sparse")
     assert done.exit_code == 2
     assert "sparse workers are programs and cannot be simulated: leave --device rtl out" in done.stderr
     assert list(tmp_path.iterdir()) == []

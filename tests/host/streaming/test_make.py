@@ -2,22 +2,28 @@
 
 import dataclasses
 import json
+import mmap
 import os
 import random
 import shutil
 import signal
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
 from support.tensor_file import rewrite
 
-from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.synth import write_dataset
+from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
 from p4sgd.host.streaming import plan
@@ -25,7 +31,7 @@ from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE, FirstPass, Step
-from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
@@ -546,4 +552,39 @@ def test_images_are_mapped(job, tiny):
     worker = device.workers[0]
     worker.write_memory(1, 0, lines.reshape(-1))
     assert np.shares_memory(worker.memory(1, registers.lines_address(0, 1), lines.size), lines)
-    assert isinstance(lines.base.base, np.memmap)
+    base = lines
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base.obj, mmap.mmap)
+
+
+def test_training_on_a_million_columns(tmp_path):
+    """For each column a run has its number, what it reads on average (8), the worker's weights, the host's before it,
+    and two copies of the new ones while these are read and measured (16), also as real numbers (8). That leaves no room
+    for another array of 4 bytes a column, and one scale for all columns is no array. Nor do pages of the image stay
+    resident that only its checksums need.
+    """
+    columns, samples = 1 << 20, 64
+    places = np.random.default_rng(3).permutation(columns)[:samples]
+    x = scipy.sparse.csr_array((np.linspace(0.5, 1, samples), (np.arange(samples), places)), shape=(samples, columns))
+    write_dataset(Dataset(x, np.arange(samples) % 2.0, "made"), tmp_path / "made.npz")
+    options, config = TrainingOptions(epochs=3, batch=8, scaling="none"), WorkerConfig.sparse_worker()
+    build(tmp_path / "made.npz", tmp_path / "folder", options, config)
+
+    def resident():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+    before = resident()
+    image = open_image(tmp_path / "folder" / "worker0.p4sgd")
+    assert resident() - before < columns
+    assert image.scale.strides == image.offset.strides == (0,)
+    device = open_device("emulator", config, 1)
+    train(open_prepared(tmp_path / "folder"), options, device)  # loads and compiles everything
+    tracemalloc.start()
+    try:
+        train(open_prepared(tmp_path / "folder"), options, device)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * columns

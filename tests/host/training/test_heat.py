@@ -230,7 +230,7 @@ def test_the_split_is_told():
         "64 hot columns of 401 (the bias is the last), with 19.3% of the nonzeros, are on dense workers, the others on "
         "sparse ones: "
     )
-    assert str(split) == told + "predicted 1.04 µs a sample, but 0.117 without the sparse workers"
+    assert str(split) == told + "predicted 1.04 µs a sample, but 0.117 on boards alone"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.sparse.penalties import Penalty, bring_up, penalise
+from p4sgd.sim.sparse.penalties import Penalty, catch_up_columns, penalise
 
 WEIGHTS = st.one_of(
     st.integers(WEIGHT.minimum, WEIGHT.maximum), st.integers(-(1 << 20), 1 << 20), st.integers(-300, 300)
@@ -30,7 +30,7 @@ def test_many_steps_of_a_penalty_at_once(weights, repeat, shrink, threshold):
     for step in range(most):
         wanted = np.where(missing > step, golden.regularize(wanted, run), wanted)
     found, done = given_weights.astype(np.int32), (most - missing).astype(np.int32)
-    bring_up(np.arange(found.size, dtype=np.uint32), most, Penalty.of(shrink, threshold), found, done)
+    catch_up_columns(np.arange(found.size, dtype=np.uint32), most, Penalty.of(shrink, threshold), found, done)
     assert found.tolist() == wanted.tolist()
     assert (done == most).all()
 
@@ -63,7 +63,7 @@ def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, thres
     penalty, first, last = Penalty.of(shrink, threshold), min(steps), max(steps)
     columns = np.zeros(1, np.uint32)
     whole, parts, done = np.array([weight], np.int32), np.array([weight], np.int32), np.zeros(1, np.int32)
-    bring_up(columns, last, penalty, whole, done.copy())
-    bring_up(columns, first, penalty, parts, done)
-    bring_up(columns, last, penalty, parts, done)
+    catch_up_columns(columns, last, penalty, whole, done.copy())
+    catch_up_columns(columns, first, penalty, parts, done)
+    catch_up_columns(columns, last, penalty, parts, done)
     assert whole == parts
