@@ -45,6 +45,10 @@ class Workers:
     ----------
     device, options, sample_ranks
         As they were given.
+    prepared : Prepared
+        Since `begin`: the training set, as it is dealt to the workers now.
+    session : Session | None
+        The session with the images on the device, if there is one.
     """
 
     def __init__(
@@ -64,8 +68,11 @@ class Workers:
         """The ranks that have a worker each."""
         self._directory = directory
         self._on_split = on_split
-        self._session: Session | None = None
-        self._row: tuple[Prepared, Loss, State, Remarks] | None = None
+        self.session: Session | None = None
+        self.prepared: Prepared
+        self._loss: Loss
+        self._state: State
+        self._remarks: Remarks
 
     def deal(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
         """Deal the features to the workers that are there.
@@ -120,29 +127,12 @@ class Workers:
         remarks
             What the user is told.
         """
-        self._row = prepared, loss, state, remarks
-        self._tell_dealt(show=self._session is None)
-
-    @property
-    def prepared(self) -> Prepared:
-        """The training set, as it is dealt to the workers now."""
-        prepared, _, _, _ = self._begun
-        return prepared
-
-    @property
-    def _begun(self) -> tuple[Prepared, Loss, State, Remarks]:
-        assert self._row is not None, "begin comes first"
-        return self._row
-
-    @property
-    def session(self) -> Session | None:
-        """The session with the images on the device, if there is one."""
-        return self._session
+        self.prepared, self._loss, self._state, self._remarks = prepared, loss, state, remarks
+        self._tell_dealt(show=self.session is None)
 
     def open(self) -> tuple[Session, ModelSource]:
         """A session with everything on the device, and where its weights come from."""
-        prepared, loss, state, _ = self._begun
-        session = self._session
+        prepared, session = self.prepared, self.session
         if session is None:
             network, merge = has_network(self.device), self.options.merge
             session = Session(
@@ -153,11 +143,11 @@ class Workers:
             session.upload(prepared.images)
         else:  # another row had it
             session.load_labels(prepared.images[0].labels, prepared.images[0].importances)
-        self._session = session
-        session.load_table(broadcast(self._ranks, loss.table()))
-        if state.weights is None:
+        self.session = session
+        session.load_table(broadcast(self._ranks, self._loss.table()))
+        if self._state.weights is None:
             return session, ModelSource.ZERO
-        session.write_weights(prepared.split(state.weights.values))
+        session.write_weights(prepared.split(self._state.weights.values))
         return session, ModelSource.MEMORY
 
     def adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
@@ -168,11 +158,10 @@ class Workers:
         P4sgdError
             The error, if this is not wanted or not possible.
         """
-        _, _, state, _ = self._begun
         before, errors = len(self.device.workers), [error]
         while True:
             self._drop(errors[-1])
-            told = self._told(f"epoch {state.epoch + 1} is trained by", before, errors)
+            told = self._told(f"epoch {self._state.epoch + 1} is trained by", before, errors)
             try:
                 return self._deal_anew(told, warns=True)
             except (P4sgdError, UserError, RuntimeError) as second:
@@ -183,11 +172,10 @@ class Workers:
 
     def take_in(self) -> tuple[Session, ModelSource] | None:
         """Deal units to workers that have come, too; None if none have."""
-        _, _, state, remarks = self._begun
-        came = self.device.take_in(partial(remarks.add, warns=True))
+        came = self.device.take_in(partial(self._remarks.add, warns=True))
         if not came:
             return None
-        epoch, workers = state.epoch + 1, len(self.device.workers)
+        epoch, workers = self._state.epoch + 1, len(self.device.workers)
         names = names_of(self.device, workers)
         new = name_workers(names[shard] for shard in sorted(came))
         try:
@@ -200,7 +188,7 @@ class Workers:
     def to_json(self) -> dict[str, Any]:
         """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
         mini-batch travel; with a network, the version of the packets and the micro-batches in each."""
-        dealt, session = self.prepared.dealt, self._session
+        dealt, session = self.prepared.dealt, self.session
         times = None if session is None else session.message_times
         about: dict[str, Any] = {
             "workers": [name.number for name in names_of(self.device, len(dealt.shards))],
@@ -230,7 +218,7 @@ class Workers:
 
     def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
-        prepared, loss, state, remarks = self._begun
+        prepared = self.prepared
         shards, remark = deal_to(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
         fitted = prepared.fitted
         assert fitted is not None
@@ -247,21 +235,20 @@ class Workers:
             may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
         images = redeal_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
-        self._session = None
-        self._row = dataclasses.replace(prepared, images=images, dealt=dealt), loss, state, remarks
+        self.session = None
+        self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
-        remarks.add(told, own=True, warns=warns)
-        remarks.add(remark)
+        self._remarks.add(told, own=True, warns=warns)
+        self._remarks.add(remark)
         self._tell_dealt(show=True)
         return self.open()
 
     def _tell_dealt(self, *, show: bool) -> None:
         """Tell the user how columns are dealt; ``show`` what each worker has, if there are dense and sparse ones."""
-        prepared, _, _, remarks = self._begun
-        dealt = prepared.dealt
+        dealt = self.prepared.dealt
         for told in filter(None, (dealt.remark, dealt.split)):
-            remarks.add_passing(str(told))  # a resumed run deals the columns again
+            self._remarks.add_passing(str(told))  # a resumed run deals the columns again
         if dealt.split is not None and show and self._on_split is not None:
             self._on_split(dealt.split, names_of(self.device, len(dealt.shards)))

@@ -226,9 +226,8 @@ def test_a_run_deals_columns_once(tmp_path, monkeypatch):
         ([dense, sparse, sparse], "never", True),
     ):
         other = dataclasses.replace(options, skip_zeros=skip_zeros, workers=len(configs))
-        for _ in range(2):
-            found = mine.deal(deal(300, other, configs), other, network=network)
-            assert found is dealt[-1]
+        found, again = (mine.deal(deal(300, other, configs), other, network=network) for _ in range(2))
+        assert again is found
         assert [shard.config for shard in found.shards] == configs
     assert len(dealt) == 5
 
