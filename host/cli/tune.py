@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,8 +117,7 @@ def tune(
     held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the epochs to the best
     one. * has the highest accuracy (of a regression R², or D² for poisson, gamma and tweedie); ± is the standard error.
     → is the fastest whose accuracy is less than a standard error below that, or a better one that takes up to 5 %
-    longer;
-    the command at the end trains it.
+    longer; the command at the end trains it.
     """
     output = Output(as_json=as_json, quiet=quiet)
     grid = {name: choices.pop(name) for name in _GRID}
@@ -138,11 +137,24 @@ def tune(
             data=data, reading=reading, options=options, out=out, overwrite=overwrite, options_file=options_file()
         )
         plan = make_plan(request)
-    with _progress(output, len(chosen)) as advance:
-        trials = tuning.tune(plan, chosen, on_trial=advance)
+    metric = tuning.metric_of(plan.options)
+    trials: list[Trial] = []
+    try:
+        with _progress(output, len(chosen)) as advance:
+
+            def add(trial: "Trial") -> None:
+                trials.append(trial)
+                advance()
+
+            tuning.tune(plan, chosen, on_trial=add)
+    except KeyboardInterrupt as error:
+        if trials:
+            _show(output, trials, metric, *tuning.choose(trials))
+        error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
+        raise
     assert isinstance(plan.data, Dataset), "others are refused"
     best, preferred = tuning.choose(trials)
-    trial, metric = trials[preferred], tuning.metric_of(plan.options)
+    trial = trials[preferred]
     words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(trial.options))]
     words += _given_words()
     if out is not None:
@@ -173,17 +185,17 @@ def tune(
 
 
 @contextlib.contextmanager
-def _progress(output: Output, total: int) -> "Iterator[Any]":
-    """Show on a terminal how many runs of ``total`` have ended; yields what to call with each."""
+def _progress(output: Output, total: int) -> Iterator[Callable[[], None]]:
+    """Show on a terminal how many runs of ``total`` have ended; yields what to call after each."""
     if not output.shows_progress:
-        yield None
+        yield lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("run"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=output.remarks, transient=True) as progress:
         task = progress.add_task("runs", total=total)
-        yield lambda trial: progress.advance(task)
+        yield lambda: progress.advance(task)
 
 
 def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, chosen: int) -> None:

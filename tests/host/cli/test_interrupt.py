@@ -164,6 +164,15 @@ def test_folds_that_are_done_are_shown(interrupted_run):
     )
 
 
+def test_runs_of_tune_that_are_done_are_shown(interrupted_run):
+    interrupted_run(6)
+    done = CliRunner().invoke(main, ["tune", "iris:1", "--precision", "8", "--batch", "16", "--epochs", "2"])
+    assert done.exit_code == 130
+    shown = [line.split() for line in done.stdout.splitlines() if " 16 " in line]
+    assert [line[-6] for line in shown] == ["0", "0.0001"]
+    assert done.stderr.splitlines()[-1] == "p4sgd tune: 2 of 3 runs are finished; no model is kept"
+
+
 def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):
     """A simulator takes up to half a minute to end."""
 
