@@ -11,6 +11,7 @@ from typing import Any
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
+from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -44,7 +45,7 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def time_training(
-    data: Dataset, options: TrainingOptions, config: WorkerConfig
+    data: Dataset | PreparedFolder, options: TrainingOptions, config: WorkerConfig
 ) -> tuple[Model, list[Cost], list[Cost]]:
     """Train on the emulator: the model, and costs of the device's runs and of whole epochs but the first.
 
