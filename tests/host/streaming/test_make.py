@@ -9,6 +9,7 @@ import shutil
 import signal
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -362,6 +363,17 @@ def test_a_refusal_leaves_nothing(job, tiny):
     with pytest.raises(UserError, match="changed while it was read"):
         build(path, folder, options, on_progress=grow)
     assert contents(path.parent).keys() == {path.name}
+
+
+def test_too_small_a_disk_is_found_before_sorting(job, tiny, monkeypatch):
+    """It is no refusal: with more space the same command goes on without reading the labels again."""
+    path, folder, options = job
+    with monkeypatch.context() as patch:
+        patch.setattr(making.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+        with pytest.raises(UserError, match=r"takes .* MB on the disk, 0.0 MB are free: free some space") as raised:
+            build(path, folder, options, on_progress=stop_at("SORT"))
+    assert "the same command continues from there" in raised.value.__notes__[0]
+    build(path, folder, options, on_progress=stop_at("READ"))
 
 
 @pytest.mark.parametrize(
