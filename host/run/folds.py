@@ -158,7 +158,8 @@ def cross_validate(
             on_warning(f"fold {number}: {text}")
 
     def tell(text: str) -> None:
-        kind = re.sub(r"[\d.,]+", "", text) if "predicted" in text else text  # predictions differ a little
+        about, predicted, _ = text.partition("predicted")  # predictions differ a little
+        kind = re.sub(r"[\d.,]+", "", about) if predicted else text
         if on_remark is not None and kind not in told:
             told.add(kind)
             on_remark(f"fold {number}: {text}")
