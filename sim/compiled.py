@@ -82,15 +82,15 @@ _arrived: list[int] = []
 """Signals that wait."""
 
 
-_SPEC = Path(__file__).parents[1] / "hw" / "spec"
+_SIM, _SPEC = Path(__file__).parent, Path(__file__).parents[1] / "hw" / "spec"
 
 
 class _Cache(caching.FunctionCache):
     """Numba's cache, which does without a file that it cannot read or write, as on a full disk.
 
-    What was compiled counts until any module beside the function's changes, because it may call functions of that one,
-    or any of `p4sgd.hw.spec`, whose numbers are constants of compiled code. Numba itself looks at the function's module
-    only.
+    What was compiled counts until any module changes that is beside the function's, in `p4sgd.sim` or in
+    `p4sgd.sim.network`, because it may call functions of that one, or any of `p4sgd.hw.spec`, whose numbers are
+    constants of compiled code. Numba itself looks at the function's module only.
     """
 
     def __init__(self, function: Any) -> None:
@@ -100,8 +100,7 @@ class _Cache(caching.FunctionCache):
             filename_base=self._impl.filename_base,
             source_stamp=(
                 self._impl.locator.get_source_stamp(),
-                _modules(Path(inspect.getfile(function)).parent),
-                _modules(_SPEC),
+                *map(_modules, (Path(inspect.getfile(function)).parent, _SIM, _SIM / "network", _SPEC)),
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Features of workers in the form in which the emulator and the evaluation compute with them: dense or sparse."""
+"""Features of workers as the emulator and the evaluation compute with them, dense or sparse, and models to train."""
 
 import weakref
 from collections.abc import Sequence
@@ -7,16 +7,21 @@ from typing import TypeAlias
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray, WeightArray
 from p4sgd.hw.spec.image import entry_words, split_words
-from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim import kernels
-from p4sgd.sim.dense import DenseFeatures, Lines
-from p4sgd.sim.directories import Directories
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.sim.dense.features import DenseFeatures
+from p4sgd.sim.dense.lines import Lines, offset
+from p4sgd.sim.dense.model import DenseModel
 from p4sgd.sim.model import Features, Model
-from p4sgd.sim.sorting import sort_words
-from p4sgd.sim.sparse import Entries, SparseFeatures
+from p4sgd.sim.sparse.data_parallel import DataParallelModel, SampleRanks
+from p4sgd.sim.sparse.directories import Directories
+from p4sgd.sim.sparse.entries import Entries
+from p4sgd.sim.sparse.features import SparseFeatures
+from p4sgd.sim.sparse.model import SparseModel
+from p4sgd.sim.sparse.sorting import sort_words
 
-__all__ = ["Features", "Model", "Source", "shared_features"]
+__all__ = ["Features", "Model", "Source", "new_model", "shared_features", "single_model"]
 
 Source: TypeAlias = Lines | Directories | Entries
 """Features of a worker as its memory has them."""
@@ -62,31 +67,75 @@ def shared_features(sources: Sequence[Source]) -> Features:
 _shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.WeakValueDictionary()
 
 
+def new_model(
+    features: Features,
+    weights: Sequence[WeightArray],
+    settings: RunSettings,
+    limits: IntArray,
+    exempt: Sequence[int | None],
+    ranks: SampleRanks | None = None,
+) -> Model:
+    """A model to train.
+
+    Parameters
+    ----------
+    features
+        Those of all workers.
+    weights
+        Initial weights of each worker: int32 (engines · chunks · lanes,).
+    settings, limits
+        See `Model`.
+    exempt
+        For each worker the place among its weights of the one that has no penalties, that of the bias, or None.
+    ranks
+        Processes that have other samples of the worker, a single sparse one; None if all are here.
+    """
+    if isinstance(features, SparseFeatures):
+        if ranks is not None:
+            return DataParallelModel(features, weights, settings, limits, exempt, ranks)
+        return SparseModel(features, weights, settings, limits, exempt)
+    assert isinstance(features, DenseFeatures)
+    assert ranks is None
+    return DenseModel(features, weights, settings, limits, exempt)
+
+
+def single_model(
+    features: Features,
+    weights: Sequence[WeightArray],
+    settings: RunSettings,
+    limit: int | None,
+    exempt: Sequence[int | None],
+) -> Model:
+    """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
+    limits = np.array([np.iinfo(np.int64).max if limit is None else limit])
+    return new_model(features, weights, settings, limits, exempt)
+
+
 def _are_sparse(lines: Sequence[Lines]) -> bool:
     """Whether few of the features are not 0, in micro-batches from all over the data."""
     seen = nonzero = 0
     for each in lines:
-        micro_batches = each.parts[0].shape[0]
+        micro_batches = each.micro_batches
         wanted = max(1, _SAMPLED // (len(lines) * BANKS * each.size))
         for micro_batch in np.unique(np.linspace(0, micro_batches - 1, min(wanted, micro_batches)).astype(int)):
-            decoded = kernels.decode(each.parts, int(micro_batch), 1, each.form)
-            nonzero += int(np.count_nonzero(decoded != kernels.offset(each.form)))
+            decoded = each.decode(int(micro_batch), 1)
+            nonzero += int(np.count_nonzero(decoded != offset(each.form)))
             seen += decoded.size
     return max(each.size for each in lines) >= _LEAST and nonzero <= _SPARSE * seen
 
 
 def _find_entries(lines: Lines) -> Entries:
     """The features that are not 0, of as many bits as are read."""
-    form, micro_batches = lines.form, lines.parts[0].shape[0]
-    offset, unit = kernels.offset(form), max(lines.unit, lines.lanes)
+    form, micro_batches = lines.form, lines.micro_batches
+    zero, unit = offset(form), max(lines.unit, lines.lanes)
     step = max(1, _SAMPLED // (BANKS * lines.size))
     parts = []
     for first in range(0, micro_batches, step):
         count = min(step, micro_batches - first)
-        decoded = kernels.decode(lines.parts, first, count, form)
-        engine, row, place = np.nonzero(decoded != offset)
+        decoded = lines.decode(first, count)
+        engine, row, place = np.nonzero(decoded != zero)
         columns = (place // unit * lines.engines + engine) * unit + place % unit
-        values = decoded[engine, row, place] ^ np.uint8(offset)  # inverts the sign bit
+        values = decoded[engine, row, place] ^ np.uint8(zero)  # inverts the sign bit
         parts.append(split_words(sort_words(entry_words(row, columns, values)), count))
     counts, keys, values = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Entries(

@@ -8,7 +8,8 @@ import numpy as np
 
 from p4sgd.hw.spec.fixed import IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
-from p4sgd.sim import kernels
+from p4sgd.sim import parallel
+from p4sgd.sim.loss import add_partials, loss_of
 
 __all__ = ["Features", "Model"]
 
@@ -40,36 +41,6 @@ class Features(ABC):
     def part(self, samples: int) -> "Features":
         """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
         return self
-
-    @abstractmethod
-    def model(
-        self,
-        weights: Sequence[WeightArray],
-        settings: RunSettings,
-        limits: IntArray,
-        exempt: Sequence[int | None],
-    ) -> "Model":
-        """A model to train; see `Model`.
-
-        Parameters
-        ----------
-        weights
-            Initial weights of each worker: int32 (engines · chunks · lanes,).
-        settings, limits
-            See `Model`.
-        exempt
-            For each worker the place among its weights of the one that has no penalties, that of the bias, or None.
-        """
-
-    def single(
-        self,
-        weights: Sequence[WeightArray],
-        settings: RunSettings,
-        limit: int | None,
-        exempt: Sequence[int | None],
-    ) -> "Model":
-        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
-        return self.model(weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]), exempt)
 
     @abstractmethod
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:
@@ -119,7 +90,7 @@ class Model(ABC):
         totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
         self._under_way += first % self._settings.batch == 0
         self._add_up(first, shift, totals[0])
-        kernels.add(totals, self._limits, self.clamped, sums)
+        add_partials(totals, self._limits, self.clamped, sums)
         return sums
 
     @abstractmethod
@@ -152,18 +123,17 @@ class Model(ABC):
         -------
         Whether a residual or its argument was saturated.
         """
-        mode, batch = self._settings.label_mode, self._settings.batch
-        threads = max(1, min(kernels.THREADS, self._most_threads(first, labels.size)))
-        arrivals, release = kernels.meeting(threads)
+        batch = self._settings.batch
+        threads = max(1, min(parallel.THREADS, self._most_threads(first, labels.size)))
+        arrivals, release = parallel.meeting(threads)
         totals = np.empty((2, threads, self._limits.size, batch), np.int64)
         saturated = np.zeros(threads, np.bool_)
-        loss = (table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)
-        share = self._share(first, labels, importances, loss, threads)
+        share = self._share(first, labels, importances, loss_of(table, self._settings), threads)
 
         def part(thread: int) -> None:
             saturated[thread] = share(thread, arrivals, totals)
 
-        kernels.in_threads(part, threads, release)
+        parallel.in_threads(part, threads, release)
         return bool(saturated.any())
 
     @property

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +17,19 @@ from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
 from p4sgd.host.devices.merging import MergeLimit, MiniBatchTime, cut_evenly, find_merge_limit, plan_packets
+from p4sgd.host.devices.worker_image import WorkerImage, longest_micro_batch, model_address
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
-from p4sgd.hw.spec.image import ImageLayout, pack_labels
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+from p4sgd.hw.spec.image import pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
-__all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes", "of_job"]
+__all__ = ["RunReport", "Session", "of_job"]
 
 _T = TypeVar("_T")
 
@@ -38,48 +39,6 @@ _ABORT_SECONDS = 0.02
 _NOT_RUN = {"aborted", "not_joined", "refused"}
 """Fields of STATUS that are set only if another program has written to the worker's registers: a session finds such
 mistakes of its own before it starts a run."""
-
-_PAGE = 4096
-"""Images and weights begin at multiples of this, so that bursts are not cut short at a 4 KiB boundary."""
-
-
-class WorkerImage(Protocol):
-    """A worker's slice of the data, as written to the worker's memory (`p4sgd.host.image.Image`)."""
-
-    @property
-    def layout(self) -> ImageLayout:
-        """Shape of the image: whole mini-batches, padded with samples of zeros."""
-        ...
-
-    @property
-    def signed(self) -> bool:
-        """Whether the features are in two's complement."""
-        ...
-
-    @property
-    def labels(self) -> npt.NDArray[np.int32]:
-        """`LABEL` integers of all samples including padding, (8·T,)."""
-        ...
-
-    @property
-    def importances(self) -> npt.NDArray[np.int32] | None:
-        """`IMPORTANCE` integers, as many; ``None`` if all samples weigh the same."""
-        ...
-
-    @property
-    def exempt(self) -> tuple[int, int, int] | None:
-        """Engine, chunk and lane of the weight that penalties leave alone, that of the bias, if the worker has it."""
-        ...
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), with
-        directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
-        ...
-
-    @property
-    def starts(self) -> IntArray | None:
-        """Lines of each engine before each micro-batch if the layout has directories: int64 (engines, T + 1)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -147,6 +106,8 @@ class Session:
         self._ranks = communicator
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
+        self._longest: list[int | None] = []
+        """Of each image with directories, most lines that a micro-batch has on an engine."""
         self._stale = False
         self._weighted = False
         self._names = names_of(device, self.workers)
@@ -209,8 +170,9 @@ class Session:
                     if image.lines(number).size:
                         worker.write_memory(number, 0, image.lines(number).reshape(-1))
                     client.write_pair(registers.lines_address(engine, port), 0)
-                client.write_pair(registers.model_address(engine), _model_address(image))
+                client.write_pair(registers.model_address(engine), model_address(image))
         self._images = list(images)
+        self._longest = [None if image.starts is None else longest_micro_batch(image) for image in images]
         for index, image in enumerate(images):
             self._write_labels(index, image.labels, image.importances)
 
@@ -354,7 +316,7 @@ class Session:
             if values.shape != (layout.features,) or WEIGHT.overflows(values):
                 raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
             for engine, scattered in enumerate(layout.scatter(layout.pad(values))):
-                number, address = worker.config.model_memory(engine), _model_address(image)
+                number, address = worker.config.model_memory(engine), model_address(image)
                 worker.write_memory(number, address, np.ascontiguousarray(scattered, dtype="<i4").view(np.uint8))
 
     # -- a run ---------------------------------------------------------------------------------------------------
@@ -440,7 +402,7 @@ class Session:
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
-            address, padded = _model_address(image), np.empty(layout.padded_features, np.int32)
+            address, padded = model_address(image), np.empty(layout.padded_features, np.int32)
             for engine, own in enumerate(layout.by_engine(padded)):
                 content = worker.read_memory(config.model_memory(engine), address, layout.model_bytes)
                 own[:] = np.ascontiguousarray(content).view("<i4").reshape(own.shape)
@@ -529,7 +491,7 @@ class Session:
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:
             raise P4sgdError("no images were uploaded yet")
-        for worker, image in zip(self._device.workers, self._images, strict=True):
+        for worker, image, longest in zip(self._device.workers, self._images, self._longest, strict=True):
             layout, form = image.layout, settings.features
             if (form.stored, form.signed, settings.unit) != (layout.stored, image.signed, layout.unit):
                 raise P4sgdError(
@@ -541,15 +503,11 @@ class Session:
                     f"the settings read {settings.batch * settings.mini_batches} samples, the image has "
                     f"{BANKS * layout.micro_batches}"
                 )
-            longest = None
-            if image.starts is not None:
-                if form.precision != form.stored:
-                    raise UserError(
-                        f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: "
-                        f"store no more planes than are read, or leave --skip-zeros always out"
-                    )
-                # This counts directories, too, which the FIFO does not keep: it keeps no more than all planes.
-                longest = min(int(np.diff(image.starts).max()), layout.chunks * form.stored)
+            if image.starts is not None and form.precision != form.stored:
+                raise UserError(
+                    f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: store "
+                    f"no more planes than are read, or leave --skip-zeros always out"
+                )
             try:
                 replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)
             except ValueError as error:
@@ -576,17 +534,3 @@ def _mini_batch_time(report: RunReport, mini_batches: int) -> MiniBatchTime | No
         return None
     cycles = (min(counted[name] for counted in report.counters) for name in ("CYCLES", "CYCLES_NETWORK"))
     return MiniBatchTime(*(each * CLOCK_NS * 1e-9 / mini_batches for each in cycles))
-
-
-def bank_bytes(layout: ImageLayout, *, weighted: bool = False) -> int:
-    """Bytes used in the fullest memory bank of a worker with an image of this shape; samples may have weights."""
-    return max(_aligned(layout.lines_bytes) + layout.model_bytes, (1 + weighted) * layout.labels_bytes)
-
-
-def _model_address(image: WorkerImage) -> int:
-    """Address of the first page after what is in any memory."""
-    return _aligned(max(image.lines(number).nbytes for number in range(image.layout.config.labels_memory)))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _PAGE) * _PAGE

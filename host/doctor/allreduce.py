@@ -44,7 +44,7 @@ class _Image:
     starts: ClassVar[None] = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """As `p4sgd.host.devices.session.WorkerImage.lines`."""
+        """As `p4sgd.host.devices.worker_image.WorkerImage.lines`."""
         return self.layout.memories(self.q)[number]
 
 

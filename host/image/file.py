@@ -23,6 +23,7 @@ little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 
 import dataclasses
 import json
+import mmap
 import os
 import struct
 import zlib
@@ -421,12 +422,20 @@ def _aligned(size: int) -> int:
 
 
 def join_scaling(images: Sequence[Image]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Offset and scale of all features of the data, from the images of all workers: float64 (features,) each."""
-    offset, scale = np.empty((2, images[0].shard.total - images[0].bias))
-    for image in images:
-        image.shard.put(image.offset, offset)
-        image.shard.put(image.scale, scale)
-    return offset, scale
+    """Offset and scale of all features of the data, from the images of all workers: float64 (features,) each, as in
+    images maybe views of one number."""
+    features = images[0].shard.total - images[0].bias
+
+    def join(parts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        known = [part for part in parts if part.size]
+        if all(part.strides == (0,) and part[:1].tobytes() == known[0][:1].tobytes() for part in known):
+            return np.broadcast_to(known[0][0], features)
+        joined = np.empty(features)
+        for image, part in zip(images, parts, strict=True):
+            image.shard.put(part, joined)
+        return joined
+
+    return join([image.offset for image in images]), join([image.scale for image in images])
 
 
 def image_file(folder: Path, worker: int) -> Path:
@@ -475,13 +484,15 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             if len(text) != length or zlib.crc32(text) != checksum:
                 raise UserError(f"{path}: the header is damaged: prepare the data again")
             header = json.loads(text)
-            size = path.stat().st_size
-        sections: dict[str, dict[str, Any]] = header["sections"]
-        if size < _total(sections):
-            raise UserError(f"{path}: is cut off at {size} of {_total(sections)} bytes: prepare the data again")
-        whole = np.memmap(path, dtype=np.uint8, mode="r")
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+        raise UserError(
+            f"{path}: cannot read: {error.strerror or error}: prepare the data again with p4sgd data prepare"
+        ) from error
+    whole = np.frombuffer(mapped, np.uint8)
+    sections: dict[str, dict[str, Any]] = header["sections"]
+    if whole.size < _total(sections):
+        raise UserError(f"{path}: is cut off at {whole.size} of {_total(sections)} bytes: prepare the data again")
     arrays = {name: _section(whole, section) for name, section in sections.items()}
     config = WorkerConfig(**header["config"])
     for name, section in sections.items():
@@ -496,6 +507,9 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
     directory = header.get("directory", False)
     shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed, directory)
     scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
+    offset, scale = (_shortened(arrays[name][:scaled].astype(np.float64, copy=False)) for name in ("offset", "scale"))
+    # What was read so far may be more than lines and labels, and counts as this process's memory while it is mapped.
+    mapped.madvise(mmap.MADV_DONTNEED)
     return Image(
         layout=shard.layout(header["padded_samples"], header["stored"]),
         signed=header["signed"],
@@ -504,8 +518,8 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         samples=header["samples"],
         bias=header["bias"],
         labels=arrays["labels"].astype(np.int32, copy=False),
-        offset=arrays["offset"][:scaled].astype(np.float64, copy=False),
-        scale=arrays["scale"][:scaled].astype(np.float64, copy=False),
+        offset=offset,
+        scale=scale,
         port_lines=_memories(arrays, config),
         path=path,
         importances=arrays["importances"].astype(np.int32, copy=False) if "importances" in arrays else None,
@@ -519,6 +533,12 @@ def _memories(arrays: Mapping[str, npt.NDArray[Any]], config: WorkerConfig) -> t
         return tuple(arrays[f"lines{number}"] for number in range(config.labels_memory))
     lists = [arrays[name].view(np.uint8) for name in ("starts", "keys", "values")]
     return (*lists, *[np.empty(0, np.uint8)] * (config.labels_memory - len(lists)))
+
+
+def _shortened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A view of one number if all have the same bits; there may be millions."""
+    bits = values.view(np.int64)
+    return np.broadcast_to(values[0], values.shape) if values.size and (bits == bits[0]).all() else values
 
 
 def _section(whole: npt.NDArray[np.uint8], section: dict[str, Any]) -> npt.NDArray[Any]:

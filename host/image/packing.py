@@ -1,12 +1,10 @@
 """Memory images of a data set: features are scaled, quantised, and packed into lines, or into entries if sparse."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,98 +13,27 @@ from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
-from p4sgd.host.files import new_file, write_error
-from p4sgd.host.image.directories import DirectoryPacker
-from p4sgd.host.image.entries import EntryStore, Values, entry_block, entry_places, own_words
-from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file, open_image
+from p4sgd.host.image.entries import Values, entry_block, entry_places, own_words
+from p4sgd.host.image.file import EntryBlock, Image, Shard
+from p4sgd.host.image.lines import pack_lines
+from p4sgd.host.image.store import store_images
 from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.sim.data_parallel import SampleRanks
-from p4sgd.sim.sorting import sort_words
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+from p4sgd.sim.sparse.sorting import sort_words
 
 __all__ = [
     "PackedBlocks",
-    "append_blocks",
-    "available_memory",
-    "count_lines",
     "count_values",
-    "pack_lines",
     "pad_samples",
     "plan_images",
     "prepare_images",
     "quantized_values",
-    "store_images",
-    "unpack_lines",
     "zeros_error",
 ]
-
-
-_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
-"""Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
-
-
-def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """Lines of some micro-batches, as defined by `ImageLayout.pack_lines`.
-
-    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per plane.
-
-    Parameters
-    ----------
-    q
-        uint8 (samples, padded features), as `ImageLayout.pad` gives them, C-contiguous, samples a multiple of 8: S-bit
-        features in the low bits; the higher bits are ignored. The array is overwritten.
-    layout
-        Layout of the image; its number of samples does not matter.
-
-    Returns
-    -------
-    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous; T is the number of micro-batches in ``q``.
-    """
-    words = q.view(np.uint64)
-    _transpose_bits(words)
-    planes = words.view(np.uint8).reshape(-1, *_plane_shape(layout))
-    most_significant_first = planes[..., layout.stored - 1 :: -1]
-    lines = np.ascontiguousarray(most_significant_first.transpose(_LINE_ORDER))
-    return lines.reshape(-1, planes.shape[0], layout.chunks, *lines.shape[5:])
-
-
-def unpack_lines(lines: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """Undo `pack_lines`: the S-bit features in the low bits, 0 above them."""
-    planes = np.zeros((lines.shape[1], *_plane_shape(layout)), np.uint8)
-    most_significant_first = planes[..., layout.stored - 1 :: -1]
-    in_line_order = lines.reshape([most_significant_first.shape[axis] for axis in _LINE_ORDER])
-    most_significant_first[:] = in_line_order.transpose(np.argsort(_LINE_ORDER))
-    words = planes.reshape(lines.shape[1] * BANKS, -1).view(np.uint64)
-    _transpose_bits(words)
-    return words.view(np.uint8)
-
-
-_LINE_ORDER = (4, 1, 0, 3, 5, 7, 2, 6)
-"""Axes of `_plane_shape`, after that of micro-batches, in the order in which lines have them."""
-
-
-def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
-    """Bytes of a micro-batch before they are put in order: port, bank of the port, unit of the engine, engine, chunk of
-    the unit, group of 8 lanes, bit of the feature."""
-    config = layout.config
-    units = layout.chunks // layout.unit_chunks
-    return (config.ports, BANKS // config.ports, units, config.engines, layout.unit_chunks, config.lanes // 8, 8)
-
-
-def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
-    """Transpose 64-bit words as 8×8 bits, in place."""
-    swapped = np.empty_like(words)
-    for shift, mask in _SWAPS:
-        np.right_shift(words, np.uint64(shift), out=swapped)
-        swapped ^= words
-        swapped &= np.uint64(mask)
-        words ^= swapped
-        swapped <<= np.uint64(shift)
-        words ^= swapped
 
 
 _BLOCK_VALUES = 1 << 17
@@ -294,164 +221,12 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
     )
 
 
-LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
-"""For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
-lanes/8), or entries, of which lines with directories are made, too. They can be gone through again."""
-
-
-def store_images(
-    images: Sequence[Image],
-    blocks: LineBlocks,
-    directory: Path | None,
-    *,
-    name: str,
-    remedy: str,
-    communicator: Communicator = SINGLE_PROCESS,
-) -> list[Image]:
-    """Give images their lines or entries.
-
-    Parameters
-    ----------
-    images
-        Images without them, of the workers of this process.
-    blocks
-        The lines or entries.
-    directory
-        See `prepare_images`.
-    name
-        Name of the data, for messages.
-    remedy
-        What helps if the images do not fit into memory, for messages.
-    communicator
-        The processes that do this together.
-
-    Raises
-    ------
-    UserError
-        See `prepare_images`.
-    """
-    if directory is not None:
-        try:
-            directory.mkdir(exist_ok=True)
-        except OSError as error:
-            raise write_error(directory, error) from error
-    # All processes go through the blocks together, also those whose own workers have no directories.
-    if any(communicator.all_gather(any(image.shard.directory for image in images))):
-        images = count_lines(images, blocks)
-    if directory is not None:
-        return _in_files(images, blocks, directory)
-    raise_on_all(communicator, partial(_check_room, images, name, remedy))
-    return _in_memory(images, blocks)
-
-
-def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
-    counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
-    for block in blocks:
-        for part, image, known in zip(block, own, counts, strict=True):
-            if image.shard.directory:
-                assert isinstance(part, EntryBlock)
-                known.append(np.diff(DirectoryPacker(part, image.layout).starts))
-    return [
-        dataclasses.replace(image, starts=np.cumsum(np.concatenate(known, axis=1), axis=1))
-        if image.shard.directory
-        else image
-        for image, known in zip(own, counts, strict=True)
-    ]
-
-
-def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
-    """Check that images fit into memory.
-
-    Those of dense workers store all features of all samples, including zeros, so that a small sparse file may have
-    large ones.
-
-    Raises
-    ------
-    UserError
-        If they are larger than the available memory.
-    """
-    needed = sum(image.lines_bytes for image in own)
-    available = available_memory()
-    if available is not None and needed > available:
-        features = own[0].shard.total - own[0].bias
-        zeros = "" if all(image.shard.lists_values for image in own) else ", zeros included,"
-        raise UserError(
-            f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
-            f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: "
-            f"{remedy}"
-        )
-
-
-def available_memory() -> int | None:
-    """Memory that can still be allocated, including swap, in bytes; ``None`` where the system does not report it."""
-    try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = sum(int(fields[name].split()[0]) << 10 for name in ("MemAvailable", "SwapFree"))
-    except (OSError, KeyError, ValueError):
-        return None
-    group = Path("/sys/fs/cgroup")  # a container may be allowed less than the machine has
-    try:
-        limit = int((group / "memory.max").read_text())
-        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return min(free, limit - int(used["anon"]))  # file caches can be evicted
-    except (OSError, KeyError, ValueError):  # no limit, or no control groups
-        return free
-
-
-def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
-    append_blocks(stores, own, blocks)
-    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
-
-
-class _LineStore:
-    """The lines of an image, in memory."""
-
-    def __init__(self, image: Image) -> None:
-        self.arrays = tuple(np.empty(shape, np.uint8) for shape in image.lines_shapes)
-        self._done = [0] * len(self.arrays)
-
-    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
-        assert not isinstance(part, EntryBlock)
-        for number, lines in enumerate(part):
-            first, self._done[number] = self._done[number], self._done[number] + len(lines)
-            self.arrays[number][first : self._done[number]] = lines
-
-
-def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
-    paths = [image_file(directory, image.shard.worker) for image in own]
-    with contextlib.ExitStack() as files:
-        writers = [
-            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
-            for path, image in zip(paths, own, strict=True)
-        ]
-        append_blocks(writers, own, blocks)
-        for writer in writers:
-            writer.finish()
-    return [open_image(path, verify=False) for path in paths]
-
-
-def append_blocks(
-    stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
-) -> None:
-    """Append all lines or entries to what holds those of each image."""
-    for block in blocks:
-        for part, image, store in zip(block, own, stores, strict=True):
-            if image.shard.directory:
-                assert isinstance(part, EntryBlock)
-                for lines in DirectoryPacker(part, image.layout):
-                    store.append(lines)
-            else:
-                store.append(part)
-
-
 @dataclass(frozen=True, eq=False)
 class PackedBlocks:
     """Scaled, quantised and packed samples of a data set, block by block.
 
-    Iterating gives `LineBlocks` for the workers of this process. The micro-batches of all blocks have
-    ``padded_samples`` samples.
+    Iterating gives `p4sgd.host.image.store.LineBlocks` for the workers of this process. The micro-batches of all blocks
+    have ``padded_samples`` samples.
 
     Parameters
     ----------

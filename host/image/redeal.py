@@ -12,10 +12,11 @@ import numpy.typing as npt
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image.entries import Values, entries_of, entry_block, entry_places, own_words, places_of
 from p4sgd.host.image.file import EntryBlock, Image, Shard, join_scaling
-from p4sgd.host.image.packing import pack_lines, store_images, unpack_lines
+from p4sgd.host.image.lines import pack_lines, unpack_lines
+from p4sgd.host.image.store import store_images
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.sim.directories import blocks_of
+from p4sgd.sim.sparse.entries import blocks_of
 
 __all__ = ["first_values", "redeal_images", "same_lines"]
 

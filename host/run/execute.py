@@ -23,7 +23,7 @@ from p4sgd.host.training.heat import Split
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
-from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace

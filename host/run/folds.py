@@ -158,8 +158,8 @@ def cross_validate(
             on_warning(f"fold {number}: {text}")
 
     def tell(text: str) -> None:
-        about, predicted, _ = text.partition("predicted")  # predictions differ a little
-        kind = re.sub(r"[\d.,]+", "", about) if predicted else text
+        kind, predicted, _ = text.partition("predicted")
+        kind = re.sub(r"[\d.,]+", "", kind) if predicted else text  # predictions, and what they are of, differ a little
         if on_remark is not None and kind not in told:
             told.add(kind)
             on_remark(f"fold {number}: {text}")

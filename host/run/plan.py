@@ -144,21 +144,10 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     UserError
         If something is wrong with the request, with a file that it names, or with the data.
     """
-    asked, saved, fixed = request, None, {}
-    if request.init is not None:
-        _check_init(request)
-    if asked.resume is not None:
-        saved = load_checkpoint(asked.resume)
-        digest = hashlib.sha256(asked.resume.read_bytes()).hexdigest()
-        check_same(ranks, digest, f"{asked.resume}: is not the same file for all ranks: give all of them the newest")
-        request = resume_request(asked, saved, ranks)
-        fixed = {name: str(asked.resume) for name in request.options if name not in RESUME_MAY_CHANGE}
-    model = None
-    if request.init is not None:
-        model = load_model(request.init)
-        digest = hashlib.sha256(request.init.read_bytes()).hexdigest()
-        check_same(ranks, digest, f"{request.init}: is not the same file for all ranks: give all of them the same one")
-        request = init_request(request, Start.of_model(model, str(request.init)))
+    asked = request
+    request, saved, model = _completed(asked, ranks)
+    kept = [] if saved is None else [name for name in request.options if name not in RESUME_MAY_CHANGE]
+    fixed = dict.fromkeys(kept, str(asked.resume))
     raise_on_all(ranks, partial(_check_outputs, request) if ranks.rank == 0 else None)
     device = request.device or _DEFAULT_DEVICE
     request = dataclasses.replace(request, device=device)
@@ -206,32 +195,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
-    if request.sparse_workers and device != "emulator":
-        raise UserError("--sparse-workers is for the emulator: in a cluster, p4sgd worker --sparse is one")
-    if request.sparse_workers < 0:
-        raise UserError(f"--sparse-workers must be at least 0, not {request.sparse_workers}")
-    if request.sparse_workers >= options.workers:
-        raise UserError(
-            f"--sparse-workers {request.sparse_workers} leaves none of {options.workers} workers dense: choose more "
-            f"--workers, or --config sparse for sparse ones only"
-        )
     config = _configuration(request, device, data, saved, options, ranks)
-    if config is not None:
-        if device == "rtl" and config.sparse:
-            raise UserError(
-                "sparse workers are programs and cannot be simulated: use p4sgd train without --device rtl, or choose "
-                "another configuration with --config"
-            )
-        shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
-        if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
-            from p4sgd.sim.cluster.protocol import MEMORY_BITS
-
-            check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
-        if folder is not None:
-            folder.check(options)
-            if cluster is None:  # a cluster's workers may get other shares
-                dealt = folder.deal(shards, options, network=DEVICES[device].has_network).shards
-                folder.check_images(dealt, request.images)
+    _check_workers(request, options, config, data, cluster)
     checkpoint = None
     if request.checkpoint is not None:
         checkpoint = CheckpointFile(request.checkpoint, request.origin(), overwrite=request.overwrite)
@@ -249,6 +214,64 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         resume=saved,
         ranks=ranks,
     )
+
+
+def _completed(
+    request: TrainingRequest, ranks: Communicator
+) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
+    """A request with what the checkpoint that it resumes, or the model that it starts from, knows; and these."""
+    saved = model = None
+    if request.init is not None:
+        _check_init(request)
+    if (file := request.resume) is not None:
+        saved = load_checkpoint(file)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        check_same(ranks, digest, f"{file}: is not the same file for all ranks: give all of them the newest")
+        request = resume_request(request, saved, ranks)
+    if (file := request.init) is not None:
+        model = load_model(file)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        check_same(ranks, digest, f"{file}: is not the same file for all ranks: give all of them the same one")
+        request = init_request(request, Start.of_model(model, str(file)))
+    return request, saved, model
+
+
+def _check_workers(
+    request: TrainingRequest,
+    options: TrainingOptions,
+    config: WorkerConfig | None,
+    data: Dataset | PreparedFolder,
+    cluster: Cluster | None,
+) -> None:
+    """Refuse workers that do not suit the device, each other, or the data, as far as their configuration is known."""
+    device = request.device
+    assert device is not None
+    if request.sparse_workers and device != "emulator":
+        raise UserError("--sparse-workers is for the emulator: in a cluster, p4sgd worker --sparse is one")
+    if request.sparse_workers < 0:
+        raise UserError(f"--sparse-workers must be at least 0, not {request.sparse_workers}")
+    if request.sparse_workers >= options.workers:
+        raise UserError(
+            f"--sparse-workers {request.sparse_workers} leaves none of {options.workers} workers dense: choose more "
+            f"--workers, or --config sparse for sparse ones only"
+        )
+    if config is None:
+        return
+    if device == "rtl" and config.sparse:
+        raise UserError(
+            "sparse workers are programs and cannot be simulated: use p4sgd train without --device rtl, or choose "
+            "another configuration with --config"
+        )
+    shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
+    if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
+        from p4sgd.sim.cluster.protocol import MEMORY_BITS
+
+        check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
+    if isinstance(data, PreparedFolder):
+        data.check(options)
+        if cluster is None:  # a cluster's workers may get other shares
+            dealt = data.deal(shards, options, network=DEVICES[device].has_network).shards
+            data.check_images(dealt, request.images)
 
 
 def _check_outputs(request: TrainingRequest) -> None:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,16 @@ from p4sgd.host.data.identity import DataIdentity, identify
 from p4sgd.host.data.weights import average, relative
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Shard
 from p4sgd.host.losses import LOSSES, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import is_prepared
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
-from p4sgd.host.training.preparation import Prepared, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
 
@@ -270,18 +268,9 @@ class _PreparedOnce:
             return None if prepared is None else prepared.validation_weights
         return relative(prepared.validation.sample_weights, prepared.validation.name)
 
-    def load(
-        self,
-        options: TrainingOptions,
-        shards: Sequence[Shard],
-        *,
-        directory: Path | None = None,
-        network: bool = False,
-        sample_ranks: SampleRanks | None = None,
-    ) -> Prepared:
+    def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         key = dataclasses.replace(options, l2=0.0)
         if self._prepared is None or key != self._options:
             self._prepared = None  # before there is another one
-            how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
-            self._prepared, self._options = prepare(self._data, options, shards, **how), key
+            self._prepared, self._options = prepare(self._data, options, placement), key
         return self._prepared

@@ -22,7 +22,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.errors import UserError
 from p4sgd.host.streaming.manifest import VALIDATION, VALIDATION_SPARSE
 
-__all__ = ["ArrayFile", "Buckets", "stored_values", "write_held_out"]
+__all__ = ["ArrayFile", "Buckets", "stored_values", "sync_folder", "write_held_out"]
 
 
 class ArrayFile:
@@ -228,3 +228,12 @@ def write_held_out(
     for name, (values, dtype, size, before) in zip(VALIDATION_SPARSE, parts, strict=True):
         with _open_array_file(folder / f"{name}.npy", dtype, (size,), before) as file:
             file.append(values)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the entries of a folder to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

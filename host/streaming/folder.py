@@ -1,8 +1,8 @@
 """Folders of prepared data as training data."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,14 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training.hardware_features import hardware_means, hardware_values
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
-from p4sgd.host.training.skipping import Dealt, deal_columns, skipping_problem
+from p4sgd.host.training.prepared import Placement, Prepared
+from p4sgd.host.training.skipping import Dealt, deal_columns
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 
@@ -107,14 +107,14 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
-    @functools.cached_property
+    @cached_property
     def _images(self) -> list[Image]:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
 
-    @functools.cached_property
+    @property
     def _heat(self) -> IntArray | None:
-        """See `p4sgd.host.data.Scaling`."""
+        """See `p4sgd.host.data.Scaling`. Mapped anew, because few steps of training need it."""
         if f"{HEAT}.npy" not in self.manifest.files:
             return None
         heat: IntArray = self._array(HEAT)
@@ -181,35 +181,26 @@ class PreparedFolder:
             **{name: value for name, value in ours.items() if name not in given or name not in TRAINING_MAY_CHANGE},
         }
 
-    def load(
-        self,
-        options: TrainingOptions,
-        shards: Sequence[Shard],
-        *,
-        directory: Path | None = None,
-        network: bool = False,
-        sample_ranks: SampleRanks | None = None,
-    ) -> Prepared:
+    def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
-        For other workers than those it was prepared for, `redeal_images` makes new images of its images, in
-        ``directory`` if there is one.
+        For other workers than those it was prepared for, `redeal_images` makes new images of its images.
 
         Raises
         ------
         UserError
             If the options do not suit the folder, or if a file cannot be read.
         """
-        manifest = self.manifest
         self.check(options)
-        images = self._images
-        dealt = self.deal(shards, options, network=network)
-        shards = dealt.shards
-        if sample_ranks is None:
-            own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
+        manifest, images = self.manifest, self._images
+        dealt = self.deal(placement.shards, options, network=placement.network)
+        if placement.sample_ranks is None:
+            own = redeal_images(
+                images, dealt.shards, name=self.name, communicator=self.communicator, directory=placement.directory
+            )
         else:  # each rank takes its samples from the image of the worker
-            (image,) = redeal_images(images, shards, name=self.name)
-            own = [own_samples(image, options.batch // BANKS, sample_ranks)]
+            (image,) = redeal_images(images, dealt.shards, name=self.name)
+            own = [own_samples(image, options.batch // BANKS, placement.sample_ranks)]
         scaling, heat = self._scaling, self._heat
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(
@@ -228,8 +219,8 @@ class PreparedFolder:
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             nonzeros=None if heat is None else int(heat.sum()),
-            count_heat=None if heat is None else lambda: heat,
-            means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
+            count_heat=None if heat is None else lambda: self._array(HEAT),
+            means=partial(hardware_means, self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
             remarks=manifest.remarks,
@@ -263,7 +254,7 @@ class PreparedFolder:
             )
 
     def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `deal_columns`, and `open_prepared` of workers that cannot skip zeros.
+        """Deal the columns to workers: see `deal_columns`.
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
@@ -277,23 +268,20 @@ class PreparedFolder:
             before, *how, dealt = self._dealt
             if how == [options, network] and len(before) == len(shards) and all(map(_same_units, before, shards)):
                 return dealt
-        asked, scaling = options, self._scaling
-        if (
-            self._may_read_zeros
-            and options.skip_zeros == "always"
-            and skipping_problem(shards, scaling, options, prepared=True) is not None
-        ):
-            options = dataclasses.replace(options, skip_zeros="never")
         dealt = deal_columns(
             shards,
-            scaling,
+            self._scaling,
             options,
             samples=self.manifest.samples,
             values=self._first_values,
             network=network,
             prepared=True,
+            may_read_zeros=self._may_read_zeros,
         )
-        self._dealt = list(shards), asked, network, dealt
+        # A worker with the columns of an image shares its array: they may be millions.
+        known = {image.shard.worker: image.shard for image in self._images}
+        dealt = dealt._replace(shards=[_share_columns(shard, known.get(shard.worker)) for shard in dealt.shards])
+        self._dealt = list(shards), options, network, dealt
         return dealt
 
     def _first_values(self, samples: int) -> Values:
@@ -316,7 +304,7 @@ class PreparedFolder:
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )
 
-    @functools.cached_property
+    @property
     def _scaling(self) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
@@ -356,6 +344,13 @@ class PreparedFolder:
             raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
 
 
+def _share_columns(shard: Shard, other: Shard | None) -> Shard:
+    """A worker, with the other's array of columns if it is equal."""
+    if other is None or other.placed is None or shard.placed is None or not np.array_equal(other.placed, shard.placed):
+        return shard
+    return dataclasses.replace(shard, placed=other.placed)
+
+
 def _same_units(ours: Shard, theirs: Shard) -> bool:
     """Whether two workers are alike and have the same units before columns are dealt."""
     return ours.config == theirs.config and ours.unit == theirs.unit and np.array_equal(ours.units, theirs.units)
@@ -373,8 +368,8 @@ def open_prepared(
     communicator
         The processes that train on it together; all must see the folder.
     may_read_zeros
-        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run: then
-        workers that cannot skip zeros read them, instead of being refused.
+        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run; see
+        `p4sgd.host.training.skipping.deal_columns`.
 
     Raises
     ------

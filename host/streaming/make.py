@@ -16,9 +16,12 @@ from typing import Any
 from p4sgd.host.data.read import Source
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
+from p4sgd.host.streaming.buckets import sync_folder
 from p4sgd.host.streaming.manifest import MANIFEST, Manifest, load_manifest
+from p4sgd.host.streaming.pack import COUNTED
 from p4sgd.host.streaming.state import (
     STATE,
+    Attempt,
     OnProgress,
     State,
     Step,
@@ -27,7 +30,7 @@ from p4sgd.host.streaming.state import (
     has_changed,
     load_state,
 )
-from p4sgd.host.streaming.steps import COUNTED, ROWS, SOURCE_LABELS, SOURCE_WEIGHTS, Steps, sync_folder
+from p4sgd.host.streaming.steps import ROWS, SOURCE_LABELS, SOURCE_WEIGHTS, Steps
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -93,8 +96,8 @@ def make_folder(
                 work.rmdir()
                 return _finished(folder, request)
             with _resumable(work):
-                state = _begin(work, request)
-                Steps(source, options, config, work, memory, request, state, on_progress or _no_progress).run()
+                state, told = _begin(work, request), on_progress or _no_progress
+                Steps(Attempt(source, options, config, work, memory, request, state, told)).run()
                 os.rename(work, folder)
                 sync_folder(folder.parent)
             _delete_scratch(folder)
@@ -130,14 +133,21 @@ def _locked(work: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resumable(work: Path) -> Iterator[None]:
-    """Tell the user after an interruption how to resume; delete the folder if nothing was done."""
+    """Tell the user after an interruption how to resume; delete the folder if nothing was done.
+
+    A refusal of the data or of the options leaves nothing behind, either, unless an earlier attempt has begun.
+    """
+    begun = (work / STATE).exists()
     try:
         yield
     except BaseException as error:
         told = write_error(work, error) if isinstance(error, OSError) else error
-        if not (work / STATE).exists():
+        interrupted = isinstance(error, OSError | MemoryError | KeyboardInterrupt)
+        interrupted = interrupted or isinstance(error.__cause__, OSError)
+        refused = isinstance(error, UserError) and not interrupted
+        if not (work / STATE).exists() or (refused and not begun):
             shutil.rmtree(work, ignore_errors=True)
-        elif isinstance(error, OSError | MemoryError | KeyboardInterrupt) or isinstance(error.__cause__, OSError):
+        elif interrupted:
             told.add_note(f"{work} has what was done so far: the same command continues from there")
         if told is error:
             raise

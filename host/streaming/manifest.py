@@ -112,13 +112,13 @@ class Manifest:
         One of `p4sgd.host.data.scaling.KINDS`, as it was chosen; offset and scale of every feature are in the images.
         For whitened features it is the scaling before that.
     reason, remarks
-        See `p4sgd.host.training.preparation.Prepared`.
+        See `p4sgd.host.training.prepared.Prepared`.
     signed
         Whether features are two's complement.
     labels
         Meaning of the labels.
     mean_square
-        See `p4sgd.host.training.preparation.Prepared`.
+        See `p4sgd.host.training.prepared.Prepared`.
     files
         The files by name.
     """
@@ -198,7 +198,7 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
     try:
         content = json.loads(text)
         if content["schema"] != _SCHEMA:
@@ -231,7 +231,7 @@ HEAT = "heat"
 """int64 (features,), of sparse data: `p4sgd.host.data.Scaling.heat`."""
 
 SUMS = "sums"
-"""int64 (features,): `p4sgd.host.training.preparation.feature_sums` of the training samples."""
+"""int64 (features,): `p4sgd.host.training.hardware_features.feature_sums` of the training samples."""
 
 WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
 """int32 (features, 64), int64 (features,) and int64 (features,): see `p4sgd.host.precondition.Whitening`."""
@@ -290,7 +290,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
 
 
 def _read(path: Path) -> Iterator[bytes]:
@@ -299,4 +299,8 @@ def _read(path: Path) -> Iterator[bytes]:
             while data := file.read(_BLOCK_BYTES):
                 yield data
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot read: {error.strerror}: prepare the data again with p4sgd data prepare")

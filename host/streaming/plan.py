@@ -4,11 +4,13 @@ The first pass counts samples and finds features and labels. Labels alone decide
 are those of `p4sgd.host.training.preparation.prepare`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.raw_labels import RawLabels
@@ -18,6 +20,7 @@ from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.streaming.buckets import Buckets
 from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
@@ -125,7 +128,7 @@ class BucketPlan:
     destinations
         Destination of each sample, in the order of the file.
     train_weights, validation_weights
-        What training and held-out samples weigh; see `p4sgd.host.training.preparation.Prepared`.
+        What training and held-out samples weigh; see `p4sgd.host.training.prepared.Prepared`.
     """
 
     coding: LabelCoding
@@ -151,6 +154,11 @@ class BucketPlan:
         if bucket < self.train_buckets:
             return min(self.rows, self.train_labels.size - bucket * self.rows)
         return min(self.rows, self.validation_labels.size - (bucket - self.train_buckets) * self.rows)
+
+    def first_samples(self, buckets: Buckets, count: int) -> Iterator[Features]:
+        """The first ``count`` training samples, bucket by bucket."""
+        for bucket in range(-(-count // self.rows)):
+            yield buckets.load(bucket, self.samples_of(bucket))[: count - bucket * self.rows]
 
 
 @dataclass(frozen=True, eq=False)

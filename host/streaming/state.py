@@ -31,6 +31,7 @@ from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
     "STATE",
+    "Attempt",
     "FirstPass",
     "OnProgress",
     "State",
@@ -238,9 +239,9 @@ class State:
     written
         `p4sgd.host.image.file.ImageWriter.written` of each image at that point.
     sums
-        See `p4sgd.host.training.preparation.feature_sums`; of the packed samples.
+        See `p4sgd.host.training.hardware_features.feature_sums`; of the packed samples.
     mean_square
-        See `p4sgd.host.training.preparation.Prepared`; ``None`` until it is known.
+        See `p4sgd.host.training.prepared.Prepared`; ``None`` until it is known.
     validation
         Number of stored values of the held-out samples that have been written.
     skips_zeros
@@ -296,6 +297,42 @@ class State:
         encoding = None if self.encoding is None else self.encoding.to_json()
         texts = {"survey": first_pass, "scalars": scalars, "encoding": encoding}
         _KIND.save(folder / STATE, tensors, {name: json.dumps(value) for name, value in texts.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """An attempt to prepare data.
+
+    Parameters
+    ----------
+    source, options, config, memory, on_progress
+        See `p4sgd.host.streaming.make.make_folder`.
+    work
+        The folder, which is locked and unfinished.
+    request
+        Result of `describe_request`.
+    state
+        What is done.
+    """
+
+    source: Source
+    options: TrainingOptions
+    config: WorkerConfig | None
+    work: Path
+    memory: int
+    request: dict[str, Any]
+    state: State
+    on_progress: OnProgress
+
+    def save(self) -> None:
+        """Write the state file.
+
+        Raises
+        ------
+        UserError
+            If it cannot be written.
+        """
+        self.state.save(self.work)
 
 
 _SCALARS = (

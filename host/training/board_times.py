@@ -4,6 +4,7 @@ They are those of :mod:`p4sgd.hw.spec.timing`, with `BOARDS_NETWORK`.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.file import ColumnArray
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import IntArray
@@ -71,11 +73,22 @@ class ListedLines:
         self._rows, self._places, self._values = values.rows, places[values.columns].astype(np.int64), values.values
         self._listed = functools.cache(self._list)
 
-    def sample_ns(self, shard: Shard) -> float:
-        """Predicted time of a board with these units for a sample, in ns: that of its slowest engine.
+    def sample_ns(self, shards: Sequence[Shard]) -> float:
+        """Predicted time for a sample of boards with these units that work together, in ns.
 
-        As `mini_batch_cycles`, with the lines that there are. A directory takes two cycles. At the end of a mini-batch
-        every chunk is updated, so those that are absent from its last micro-batch take a cycle each.
+        As `mini_batch_cycles`, with the lines that there are: in each mini-batch the sums wait for the slowest engine.
+        """
+        slowest = float(np.concatenate([self._cycles(shard) for shard in shards]).max(axis=0).mean())
+        way = max(round_trip_cycles(shard.config, BOARDS_NETWORK) for shard in shards)
+        way += chaining_cycles(self._options.precision)
+        whole = max(slowest, (slowest + way) / 2) if self._options.staleness else slowest + way
+        return whole * CLOCK_NS / self._options.batch
+
+    def _cycles(self, shard: Shard) -> FloatArray:
+        """What each engine of a board takes for each whole mini-batch of the samples: float64 (engines, mini-batches).
+
+        A directory takes two cycles. At the end of a mini-batch every chunk is updated, so those that are absent from
+        its last micro-batch take a cycle each. Of a mini-batch that is larger than the samples it is an average one.
         """
         config, layout, count = shard.config, shard.layout(BANKS, self._options.stored), self._micro_batches
         engines, unit_chunks, chunks_each = config.engines, layout.unit_chunks, layout.chunks
@@ -93,12 +106,16 @@ class ListedLines:
             (np.bincount(keys, weights, engines * count) + absent).reshape(engines, count)
             for weights in (listed.lines[mine], None)
         )
-        cycles = np.maximum(lines + 2 * -(-chunks // layout.line_descriptors), UPDATE_SPACING).mean(axis=1)
-        passed = chunks_each - chunks.mean(axis=1)
-        slowest = float((cycles * (self._options.batch // BANKS) + passed).max())
-        way = round_trip_cycles(config, BOARDS_NETWORK) + chaining_cycles(self._options.precision)
-        whole = max(slowest, (slowest + way) / 2) if self._options.staleness else slowest + way
-        return whole * CLOCK_NS / self._options.batch
+        cycles: FloatArray = np.maximum(lines + 2 * -(-chunks // layout.line_descriptors), UPDATE_SPACING)
+        passed, step = chunks_each - chunks, self._options.batch // BANKS
+        if count < step:
+            average: FloatArray = (cycles * step + passed).mean(axis=1, keepdims=True)
+            return average
+        whole = slice(count // step * step)
+        each: FloatArray = (
+            cycles[:, whole].reshape(engines, -1, step).sum(axis=2) + passed[:, whole][:, step - 1 :: step]
+        )
+        return each
 
     def _list(self, lanes: int, unit_chunks: int) -> _Listed:
         unit, stored = self._unit, self._options.stored

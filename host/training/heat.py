@@ -125,6 +125,9 @@ class Split:
         Number of all columns, the bias, if there is one, included as the last.
     workers
         What each worker has, by shard.
+    sample_ns
+        Predicted time for a sample, in ns: that of the slowest worker. Dense ones that pass over zeros also wait for
+        each other: now this one is the slowest, now that.
     all_dense, all_sparse
         What it would be without sparse and without dense workers.
     bias
@@ -134,6 +137,7 @@ class Split:
     columns: int
     total: int
     workers: tuple[WorkerShare, ...]
+    sample_ns: float
     all_dense: Alternative
     all_sparse: Alternative
     bias: bool = True
@@ -143,14 +147,9 @@ class Split:
         """Fraction of the nonzeros in the hot columns."""
         return sum(worker.nonzeros for worker in self.workers if not worker.sparse)
 
-    @property
-    def sample_ns(self) -> float:
-        """Predicted time of the slowest worker for a sample, in ns."""
-        return max(worker.sample_ns for worker in self.workers)
-
     def to_json(self) -> dict[str, Any]:
         """As plain data, for reports."""
-        return dataclasses.asdict(self) | {"nonzeros": self.nonzeros, "sample_ns": self.sample_ns}
+        return dataclasses.asdict(self) | {"nonzeros": self.nonzeros}
 
     def __str__(self) -> str:
         bias = " (the bias is the last)" if self.bias else ""
@@ -227,8 +226,12 @@ def deal_by_heat(
         )
         for shard in dealt
     )
-    columns = min(hot * unit, total)
-    return dealt, Split(columns, total, workers, model.all_dense(), model.all_sparse(), bias=total > heat.size)
+    sample_ns = max(
+        model.dense_ns([shard for shard in dealt if not shard.config.sparse]),
+        *(worker.sample_ns for worker in workers if worker.sparse),
+    )
+    alone = model.all_dense(), model.all_sparse()
+    return dealt, Split(min(hot * unit, total), total, workers, sample_ns, *alone, bias=total > heat.size)
 
 
 def deal_in_turn(shards: Sequence[Shard]) -> list[Shard]:
@@ -360,7 +363,7 @@ class _TimeModel:
         times = (self._cold_ns(begin, end) for _, begin, end in self._deal_cold(np.arange(least, most + 1)))
         cold = functools.reduce(np.maximum, times)
         best = np.minimum.accumulate(cold)
-        dense_ns = functools.cache(lambda more: max(map(self.sample_ns, self._deal_hot(least + more))))
+        dense_ns = functools.cache(lambda more: self.dense_ns(self._deal_hot(least + more)))
         next_one = bisect.bisect_left(range(cold.size), True, key=lambda more: bool(dense_ns(more) >= best[more]))
         found = [int(np.argmin(cold[: more + 1])) for more in (next_one - 1, next_one) if 0 <= more < cold.size]
         return least + min(found, key=lambda more: max(dense_ns(more), cold[more]))
@@ -378,17 +381,20 @@ class _TimeModel:
         """Predicted time of a worker for a sample, in ns."""
         if shard.config.sparse:
             return float(self._cold_ns(shard.units[:1], shard.units[-1:] + 1)[0])
-        if shard.directory:
-            assert self._lines is not None
-            return self._lines.sample_ns(shard)
-        return all_lines_ns(shard, self._options)
+        return self.dense_ns([shard])
+
+    def dense_ns(self, shards: Sequence[Shard]) -> float:
+        """Predicted time of dense workers that work together for a sample, in ns."""
+        if self._lines is not None:
+            return self._lines.sample_ns(shards)
+        return max(all_lines_ns(shard, self._options) for shard in shards)
 
     def all_dense(self) -> Alternative:
         """All units on the dense workers."""
         room = sum(map(self._room, self._dense))
         if room < self._count:
             return Alternative(room * self._unit, None)
-        return Alternative(room * self._unit, max(map(self.sample_ns, self._deal_hot(self._count))))
+        return Alternative(room * self._unit, self.dense_ns(self._deal_hot(self._count)))
 
     def all_sparse(self) -> Alternative:
         """All units on the sparse workers."""

@@ -31,9 +31,9 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.dense import Lines
+from p4sgd.sim.dense.lines import Lines
 from p4sgd.sim.features import Features, Source, shared_features
-from p4sgd.sim.sparse import Entries
+from p4sgd.sim.sparse.entries import Entries
 
 __all__ = [
     "decoded_features",

@@ -1,6 +1,6 @@
 """The result of a training run: the history of its epochs and the best model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -9,7 +9,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["EpochRecord", "ResultSet", "StopReason", "TrainingResult", "common"]
+__all__ = ["EpochRecord", "Remarks", "ResultSet", "StopReason", "TrainingResult", "common"]
 
 
 class StopReason(Enum):
@@ -72,6 +72,40 @@ class EpochRecord:
             "flags": list(self.flags),
             "counters": list(self.counters) or None,
         }
+
+
+class Remarks:
+    """What the user is told about the training of a row, each remark once.
+
+    Parameters
+    ----------
+    kept
+        The remarks that checkpoints keep; others are added.
+    tell
+        Called with each remark, whether it is about this row, and whether it is a warning.
+    """
+
+    def __init__(self, kept: list[str], tell: Callable[[str, bool, bool], None]) -> None:
+        self._kept = kept
+        self._passing: list[str] = []
+        self._tell = tell
+
+    def add(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
+        """Tell the user something, if there is anything to tell; whether it is about this row, and a warning."""
+        if text is not None and text not in self._kept:
+            self._kept.append(text)
+            self._tell(text, own, warns)
+
+    def add_passing(self, text: str, *, own: bool = False) -> None:
+        """Tell the user what a resumed run finds out again, so that checkpoints do not keep it."""
+        if text not in self._passing:
+            self._passing.append(text)
+            self._tell(text, own, False)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All remarks."""
+        return (*self._kept, *self._passing)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, join
+from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import (
     automatic_rate,
     choose_penalties,
@@ -36,7 +36,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, WeightArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.features import Model
+from p4sgd.sim.features import Model, single_model
 
 __all__ = ["samples_of_trials", "search_rate", "try_rates"]
 
@@ -243,7 +243,7 @@ class _Trials:
         exempt = [_exempt_place(image) for image in self._prepared.images]
         self._models = [
             [
-                features.single([zeros[place] for place in places], each, limit, [exempt[place] for place in places])
+                single_model(features, [zeros[at] for at in places], each, limit, [exempt[at] for at in places])
                 for places, features in self._groups
             ]
             for each in settings

@@ -184,7 +184,7 @@ def _time(cycles: float) -> str:
 
 @dataclass(frozen=True)
 class _Blank:
-    """An image of zeros: `p4sgd.host.devices.session.WorkerImage`."""
+    """An image of zeros: `p4sgd.host.devices.worker_image.WorkerImage`."""
 
     layout: ImageLayout
     signed: bool = False

@@ -21,7 +21,7 @@ _MAX_FEATURES = 1 << 24
 """Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
 
 _MAX_SPARSE_FEATURES = 1 << 26
-"""The same for a sparse worker, of which a sample has at most 2^24 that are not 0 (`p4sgd.sim.sparse.Entries`)."""
+"""The same for a sparse worker, of which a sample has at most 2^24 that are not 0 (`p4sgd.sim.sparse.entries`)."""
 
 _SPARSE_MEMORIES = 4
 """Memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)."""

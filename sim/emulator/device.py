@@ -16,10 +16,10 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
-from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 from p4sgd.sim.features import Features
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
@@ -221,7 +221,7 @@ def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
 
 
 def warm_up(config: WorkerConfig) -> None:
-    """Compile the kernels for a configuration by small runs, which takes seconds the first time.
+    """Compile the loops for a configuration by small runs, which takes seconds the first time.
 
     Otherwise the first run would compile them, and other workers would take the delay for lost packets.
     """

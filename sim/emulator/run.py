@@ -12,13 +12,14 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.sim import golden, kernels
-from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
-from p4sgd.sim.dense import Lines
-from p4sgd.sim.directories import Directories
+from p4sgd.sim import golden
+from p4sgd.sim.dense.lines import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Model, Source, shared_features
-from p4sgd.sim.sparse import Entries, SparseFeatures
+from p4sgd.sim.features import Source, new_model, shared_features
+from p4sgd.sim.loss import deltas
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+from p4sgd.sim.sparse.directories import Directories
+from p4sgd.sim.sparse.entries import Entries
 
 __all__ = ["Inputs", "Run", "read_settings"]
 
@@ -59,12 +60,7 @@ class Run:
         ]
         weights, limits = [each.reshape(-1) for each in self._shapes], np.array([each.limit for each in inputs])
         exempt = [each.exempt for each in inputs]
-        self._model: Model
-        if ranks is None:
-            self._model = self.features.model(weights, self.settings, limits, exempt)
-        else:
-            assert isinstance(self.features, SparseFeatures)
-            self._model = DataParallelModel(self.features, weights, self.settings, limits, exempt, ranks)
+        self._model = new_model(self.features, weights, self.settings, limits, exempt, ranks)
         self._residual_saturated = False
 
     def partials(self, mini_batch: int, part: range | None = None) -> IntArray:
@@ -94,19 +90,11 @@ class Run:
         mini_batch, part
             See `partials`.
         """
-        settings, table, mode, rows = self.settings, self.table, self.settings.label_mode, self._rows(mini_batch, part)
-        deltas = np.empty(rows.stop - rows.start, np.int64)
-        self._residual_saturated |= kernels.deltas_of(
-            sums,
-            self.labels[rows],
-            self.importances[rows],
-            (table.shift, table.slope, table.intercept),
-            (mode.sign, mode.offset, mode.constant),
-            settings.rate_mantissa,
-            deltas,
-        )
-        self._model.update(rows.start, deltas)
-        if rows.stop % settings.batch == 0:
+        rows = self._rows(mini_batch, part)
+        own, saturated = deltas(sums, self.labels[rows], self.importances[rows], self.table, self.settings)
+        self._residual_saturated |= saturated
+        self._model.update(rows.start, own)
+        if rows.stop % self.settings.batch == 0:
             self._model.regularize()
 
     def _rows(self, mini_batch: int, part: range | None) -> slice:

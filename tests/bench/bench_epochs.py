@@ -47,7 +47,8 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.options import LearningRateSchedule
-from p4sgd.host.training.preparation import Prepared, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.rate import automatic_rate, largest_rate
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.host.training.shares import deal
@@ -146,7 +147,7 @@ def prepare_run(problem: Problem, **options: object) -> tuple[Dataset, TrainingO
     """The data and options of a run on the emulator, and what it begins with."""
     data = Dataset(problem.made.features, problem.made.labels, "set")
     chosen = TrainingOptions(loss=problem.made.loss, **options)
-    return data, chosen, prepare(data, chosen, deal(data.feature_count, chosen, [CONFIG]))
+    return data, chosen, prepare(data, chosen, Placement(deal(data.feature_count, chosen, [CONFIG])))
 
 
 def rounded_optimum(problem: Problem, prepared: Prepared) -> float:
@@ -199,7 +200,7 @@ def _intercepts(z: FloatArray, y: FloatArray, name: str) -> FloatArray:
 
 
 class _Adaptive:
-    """Schedules ``adaptive`` for columns of weights, as `p4sgd.host.training.trainer` applies them."""
+    """Schedules ``adaptive`` for columns of weights, as `p4sgd.host.training.epochs` applies them."""
 
     def __init__(self, rates: FloatArray) -> None:
         self._schedules = [LearningRateSchedule("adaptive", rate, 0.5) for rate in rates]

@@ -5,7 +5,7 @@
 Dense and sparse workers have some of the columns each, and send 8 partial activations in a frame. Ranks with samples of
 their own send steps of 8 hot columns in a frame, and weights and steps of cold columns to each other by MPI. Sums are
 those of the software switch, of BMv2 with --bmv2, or of MPI. All layouts must end with the same weights. Needs network
-namespaces: root, or `unshare -Urn` before it.
+namespaces: root, or `unshare -Urn` before it; for BMv2 also p4c-bm2-ss, simple_switch_grpc and ethtool.
 """
 
 import argparse
@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from support.lab import Lab
 
+from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build
 from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES
 
 PROCESSES = 4
@@ -46,8 +48,9 @@ LAYOUTS = (
 )
 
 
-def measure(layout: Layout, data: Path, batch: int, epochs: int, *, bmv2: bool) -> dict:
-    """The document of a run."""
+def measure(layout: Layout, data: Path, batch: int, epochs: int, program: Path | None) -> dict:
+    """The document of a run, with packets through BMv2 if the folder of its program is given."""
+    bmv2 = program is not None and layout.packets
     words = ["train", data, "--batch", batch, "--epochs", epochs, "--lr", 1, "--schedule", "constant", "--json"]
     if layout.packets:
         words += ["--device", "cluster", "--cluster", "cluster.toml"]
@@ -55,28 +58,22 @@ def measure(layout: Layout, data: Path, batch: int, epochs: int, *, bmv2: bool) 
         words += ["--parallel", "data", "--split", layout.split]
     with tempfile.TemporaryDirectory() as folder:
         kind = {"config": list(layout.configs)} if layout.configs else {"ranks": True}
-        lab = Lab(Path(folder), PROCESSES, network="resend_us = 100000", bmv2=bmv2 and layout.packets, **kind)
+        lab = Lab(Path(folder), PROCESSES, network="resend_us = 100000", bmv2=bmv2, **kind)
         try:
-            if bmv2 and layout.packets:
-                _deploy(lab)
-            run = lab.p4sgd(*words)
-            out, err = run.communicate()
-            if run.returncode:
-                raise SystemExit(f"{layout.name}: {err}")
+            if bmv2:
+                (lab.folder / "bmv2").symlink_to(program)
+                _output(layout, lab, "switch", "deploy", "--cluster", "cluster.toml")
+            return json.loads(_output(layout, lab, *words))
         finally:
             lab.close()
-    return json.loads(out)
 
 
-def _deploy(lab: Lab) -> None:
-    from p4sgd.build.generate.switch_program import build
-    from p4sgd.hw.spec.aggregator import AggregatorConfig
-
-    build("bmv2", AggregatorConfig(slots=256, jobs=2), lab.folder / "bmv2")
-    run = lab.p4sgd("switch", "deploy", "--cluster", "cluster.toml")
+def _output(layout: Layout, lab: Lab, *words: object) -> str:
+    run = lab.p4sgd(*words)
     out, err = run.communicate()
     if run.returncode:
-        raise SystemExit(out + err)
+        raise SystemExit(f"{layout.name}: {out}{err}")
+    return out
 
 
 def row(layout: Layout, document: dict, batch: int) -> list[str]:
@@ -111,6 +108,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.libsvm"
         write_dataset(made := make_dataset(options.data, scale=options.scale), data)
+        program = Path(folder) / "bmv2" if options.bmv2 else None
+        if program and not build("bmv2", AggregatorConfig(slots=256, jobs=2), program)[1]:
+            raise SystemExit(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
         console.print(f"{options.data}: {made.samples:,} samples of {made.feature_count:,} features")
         for batch in options.batch:
             table = Table(
@@ -123,7 +123,7 @@ def main() -> None:
             )
             hashes = set()
             for layout in LAYOUTS:
-                document = measure(layout, data, batch, options.epochs, bmv2=options.bmv2)
+                document = measure(layout, data, batch, options.epochs, program)
                 hashes.add(document["weights_sha256"])
                 table.add_row(*row(layout, document, batch))
             console.print(table)

@@ -123,11 +123,11 @@ class Estimate:
     def predicted(self, chunks: int) -> float:
         """Boards with so many chunks whose images have directories, as training predicts them by the first samples."""
         config, boards = self._config, self._options.boards
-        shards = (
+        shards = [
             Shard(board, config, np.arange(board, chunks, boards), config.lanes, self._total, directory=True)
             for board in range(min(boards, chunks))
-        )
-        return max(map(self._listed.sample_ns, shards))
+        ]
+        return self._listed.sample_ns(shards)
 
     def split_with_directories(self) -> int:
         """Chunks on boards whose images have directories, if a sparse worker has the others, as training chooses."""

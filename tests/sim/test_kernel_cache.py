@@ -23,7 +23,7 @@ def add(tmp_path, folder, before="", after=""):
         from p4sgd.sim import compiled as module
         from p4sgd.sim.compiled import compiled
 
-        module._SPEC = Path("spec")
+        module._SIM, module._SPEC = Path("sim"), Path("spec")
 
         @compiled("the loops")
         def inner(a, b):
@@ -92,9 +92,10 @@ def test_who_only_trains_imports_nothing_to_compile_with(tmp_path):
 def test_compiled_again_if_a_module_beside_has_changed(tmp_path):
     """Whose functions the loops may call; or one of formats and sizes, whose numbers they may have as constants."""
     folder = tmp_path / "cache"
-    (tmp_path / "spec").mkdir()
+    for room in ("sim/network", "spec"):
+        (tmp_path / room).mkdir(parents=True)
     add(tmp_path, folder)
-    for module in ("other.py", "spec/sizes.py"):
+    for module in ("other.py", "sim/other.py", "sim/network/other.py", "spec/sizes.py"):
         (tmp_path / module).write_text("SIZE = 3")
         assert add(tmp_path, folder) == COMPILING
         assert add(tmp_path, folder) == ""
@@ -161,9 +162,10 @@ def test_without_a_cache_for_compiled_code(tmp_path):
     for room in ("hw", "sim", "host"):
         shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".packages" / "p4sgd" / "__init__.py", package)
-    (package / "sim" / "__pycache__").write_text("")
+    for folder in (package / "sim", package / "sim" / "dense"):
+        (folder / "__pycache__").write_text("")
     nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "PYTHONPATH": str(tmp_path)}
-    program = "from p4sgd.sim import kernels; print(kernels.__file__); from p4sgd.host.cli import main; main()"
+    program = "from p4sgd.sim import parallel; print(parallel.__file__); from p4sgd.host.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "iris:1", "--epochs", "1", "--config", "tiny"]
     done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, check=False)
     remark = "compiling the emulator's loops: some seconds in every run; to keep them, set NUMBA_CACHE_DIR to a "

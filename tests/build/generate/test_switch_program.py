@@ -87,7 +87,7 @@ def test_the_command_says_what_is_next(no_compiler, tmp_path):
     assert "p4c-bm2-ss" in done.stdout
     assert "p4sgd switch deploy" in done.stdout
     document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    assert [command.split()[0] for command in document["next"]] == ["cd", "simple_switch_grpc", "p4sgd"]
+    assert [command.split()[0] for command in document["next"]] == ["cd", "for", "simple_switch_grpc", "p4sgd"]
 
 
 def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, monkeypatch):

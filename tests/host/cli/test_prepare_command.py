@@ -19,7 +19,7 @@ from support.data_files import make_samples, write_data
 from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.image import open_image, packing
+from p4sgd.host.image import open_image, store
 from p4sgd.host.streaming import folder as prepared_folder
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.streaming.folder import open_prepared
@@ -226,9 +226,8 @@ def test_a_run_deals_columns_once(tmp_path, monkeypatch):
         ([dense, sparse, sparse], "never", True),
     ):
         other = dataclasses.replace(options, skip_zeros=skip_zeros, workers=len(configs))
-        for _ in range(2):
-            found = mine.deal(deal(300, other, configs), other, network=network)
-            assert found is dealt[-1]
+        found, again = (mine.deal(deal(300, other, configs), other, network=network) for _ in range(2))
+        assert again is found
         assert [shard.config for shard in found.shards] == configs
     assert len(dealt) == 5
 
@@ -359,7 +358,7 @@ def test_images_for_other_workers_may_be_files(folder, tmp_path):
 
 def test_images_for_other_workers_may_be_too_large(folder, monkeypatch):
     """What the message proposes must be possible for a folder, whose planes are given."""
-    monkeypatch.setattr(packing, "available_memory", lambda: 1)
+    monkeypatch.setattr(store, "available_memory", lambda: 1)
     stderr = run("train", folder, "--workers", 3, status=2).stderr
     assert "--images DIR, or prepare the data for these workers" in stderr
     assert "--precision" not in stderr

@@ -28,6 +28,7 @@ from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode_table, prepare
+from p4sgd.host.training.prepared import Placement
 
 HEADER = "size,colour,weight,label\n"
 ROWS = "1,red,0.5,0\n2,blue,1.5,1\n3,red,2,0\n4,green,1,1\n"
@@ -473,7 +474,7 @@ def test_fillings_are_for_tables(tmp_path):
         TrainingOptions(missing="median")
     data = read_dataset(write(tmp_path, HEADER + ROWS))
     with pytest.raises(ValueError, match="has texts: encode_table makes features of them"):
-        prepare(data, TrainingOptions(), [])
+        prepare(data, TrainingOptions(), Placement([]))
 
 
 def test_what_is_kept_comes_back(tmp_path):

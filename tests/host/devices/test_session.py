@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.bench import default_seed
+from support.directory_cycles import listed_chunks
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -325,34 +327,46 @@ def test_images_with_directories(device):
         session.configure(settings())
 
 
-def test_the_longest_micro_batch_fits_the_line_fifo(device):
-    """Lines of zeros, which are not there, take no room: only three chunks of 6 planes are too many."""
+@pytest.mark.parametrize(("values", "lines"), [((31, 31, 31, 0), 16), ((31, 31, 63, 0), 17), ((63, 63, 63, 63), 24)])
+def test_the_longest_micro_batch_fits_the_line_fifo(device, values, lines):
+    """Lines of zeros, which are not there, take no room, nor do the directories that list the others.
+
+    Engine 0 has four chunks, the last of which always has a line, and two directories.
+    """
     images = [image(np.random.default_rng(2), 8 * 8, stored=6, directory=True) for _ in device.workers]
-    session = Session(device)
-    run = {"features": FeatureFormat(6, 6, False), "micro_batches": 1, "mini_batches": 6}
     for each in images:
         each.q[:] = 0
-        each.q[8, :16] = 63
-    session.upload(images)
-    session.configure(settings(**run))
-    for each in images:
-        each.q[8, 16:48] = 63
-    session.upload(images)
-    with pytest.raises(
-        UserError, match="a micro-batch has 21 lines an engine, the line FIFO holds 16: use more workers"
-    ):
-        session.configure(settings(**run))
-
-
-def test_directories_take_no_room_in_the_line_fifo(device):
-    """Four chunks of 4 planes fill it, whatever lists them."""
-    images = [image(np.random.default_rng(2), 8 * 8, stored=4, directory=True) for _ in device.workers]
-    for each in images:
-        each.q[8] = 15
-    assert np.diff(images[0].starts).max() == CONFIG.line_fifo_depth + 2
+        each.q[8] = np.repeat(values, 16)
+    assert np.diff(images[0].starts).max() == lines + 2 > CONFIG.line_fifo_depth
     session = Session(device)
     session.upload(images)
-    session.configure(settings(features=FeatureFormat(4, 4, False), micro_batches=1, mini_batches=6))
+    run = settings(features=FeatureFormat(6, 6, False), micro_batches=1, mini_batches=6)
+    if lines <= CONFIG.line_fifo_depth:
+        session.configure(run)
+        return
+    with pytest.raises(
+        UserError, match=f"a micro-batch has {lines} lines an engine, the line FIFO holds 16: use more workers"
+    ):
+        session.configure(run)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+@pytest.mark.parametrize("stored", [1, 2, 8])
+def test_lines_of_the_longest_micro_batch_are_counted(ports, stored):
+    """By the definition of the image; a chunk 0 of a single plane has a descriptor of zeros, as if there were none."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = np.random.default_rng(seed)
+    config = dataclasses.replace(CONFIG, ports=ports, chunks=16, line_fifo_depth=8)
+    packed = image(rng, 200, stored=stored, config=config, directory=True)
+    packed.q *= rng.random(packed.q.shape) < 0.05
+    longest = max(
+        sum(lines for _, lines in listed) for engine in listed_chunks(packed.layout, packed.q) for listed in engine
+    )
+    session = Session(RecordingDevice(config, 1))
+    session.upload([packed])
+    with pytest.raises(UserError, match=f"has {longest} lines"):
+        session.configure(settings(features=FeatureFormat(stored, stored, False), workers=1))
 
 
 def test_table(device):

@@ -21,8 +21,8 @@ from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint
 from p4sgd.host.training import skipping as skipping_module
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
-from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 CONFIG = PRESETS["tiny"]()
 LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)

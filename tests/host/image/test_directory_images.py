@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import directories, open_image, packing, partition, prepare_images, redeal
+from p4sgd.host.image import directories, open_image, packing, partition, prepare_images, redeal, store
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.hw.spec.config import WorkerConfig
@@ -166,8 +166,8 @@ def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
             sizes.append(block.keys.size)
             super().__init__(block, layout)
 
-    monkeypatch.setattr(packing, "DirectoryPacker", Counted)
-    monkeypatch.delattr(packing, "EntryStore")
+    monkeypatch.setattr(store, "DirectoryPacker", Counted)
+    monkeypatch.delattr(store, "EntryStore")
     monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
     monkeypatch.setattr(redeal, "_BLOCK_VALUES", 1024)
     folder = tmp_path / "made" if files else None
@@ -211,9 +211,9 @@ def test_room_is_for_the_lines_that_there_are(monkeypatch):
     data, shards = make(40, 4000, density=0.001), deal(1, 4000, config=WorkerConfig(ports=2, lanes=8, chunks=1024))
     (image,) = prepare(data, shards)
     assert image.lines_bytes < image.layout.lines_bytes * image.layout.config.labels_memory // 10
-    monkeypatch.setattr(packing, "available_memory", lambda: image.lines_bytes)
+    monkeypatch.setattr(store, "available_memory", lambda: image.lines_bytes)
     prepare(data, shards)
-    monkeypatch.setattr(packing, "available_memory", lambda: image.lines_bytes - 1)
+    monkeypatch.setattr(store, "available_memory", lambda: image.lines_bytes - 1)
     with pytest.raises(UserError, match=r"made: the memory images of 40 samples of 4,000 features take .* GB and"):
         prepare(data, shards)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import open_image, packing, partition, prepare_images
+from p4sgd.host.image import open_image, packing, partition, prepare_images, store
 from p4sgd.host.image.file import ImageWriter
 from p4sgd.host.image.packing import PackedBlocks
 from p4sgd.hw.spec.config import WorkerConfig
@@ -219,7 +219,7 @@ def test_damage_is_seen(prepared):
     refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
     refused("not an image file", lambda raw: raw.clear())
     assert open_image(other.path).shard.worker == 1
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match=r"No such file.*: prepare the data again with p4sgd data prepare$"):
         open_image(image.path.with_name("nothing"))
 
 
@@ -239,7 +239,7 @@ def test_refused(change, message):
 
 def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch):
     """A few sparse samples of very many features make a large image; files may hold it."""
-    monkeypatch.setattr(packing, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(store, "available_memory", lambda: 10_000)
     data = make(np.random.default_rng(0), samples=300, sparse=True)
     arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features, "maxabs"), deal(50, 1, 8)
     sparse = *arguments[:3], deal(50, 1, 8, SPARSE)
@@ -249,7 +249,7 @@ def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=f"300 samples of 50 features .* GB and .*{where}"):
         prepare_images(*sparse)
     assert prepare_images(*arguments, directory=tmp_path)[0].samples == 300
-    monkeypatch.setattr(packing, "available_memory", lambda: None)
+    monkeypatch.setattr(store, "available_memory", lambda: None)
     assert prepare_images(*arguments)[0].samples == 300
 
 
@@ -292,7 +292,7 @@ def test_sparse_workers_without_values(tmp_path):
 
 
 def test_available_memory():
-    assert 1 << 20 < packing.available_memory() < 1 << 50
+    assert 1 << 20 < store.available_memory() < 1 << 50
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.image.packing import pack_lines, unpack_lines
+from p4sgd.host.image.lines import pack_lines, unpack_lines
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS

@@ -11,7 +11,7 @@ from support.ranks import run_ranks
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.image import partition, prepare_images, redeal
 from p4sgd.host.image.file import Shard
-from p4sgd.host.image.packing import unpack_lines
+from p4sgd.host.image.lines import unpack_lines
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL

@@ -2,22 +2,28 @@
 
 import dataclasses
 import json
+import mmap
 import os
 import random
 import shutil
 import signal
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
 from support.tensor_file import rewrite
 
-from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.synth import write_dataset
+from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
 from p4sgd.host.streaming import plan
@@ -25,8 +31,9 @@ from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE, FirstPass, Step
-from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -96,14 +103,14 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
     shards = deal(features, options, [config] * options.workers)
-    expected = prepare(read_dataset(path), options, shards, directory=folder / "expected")
+    expected = prepare(read_dataset(path), options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
         manifest = build(path, folder / "made", options, config)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, shards)
+    loaded = open_prepared(folder / "made").load(options, Placement(shards))
     assert [image.path for image in loaded.images] == [
         folder / "made" / f"worker{worker}.p4sgd" for worker in range(options.workers)
     ]
@@ -123,12 +130,12 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     form = loaded.features
     one = steps(form.stored, form.signed) / 2.0 ** (form.stored - form.signed)
     values = values.clip(-one if form.signed else 0.0, one)
-    assert loaded.means[:features] == pytest.approx(
+    assert loaded.means()[:features] == pytest.approx(
         values.mean(axis=0), rel=1e-9, abs=1e-3 if loaded.mixing is not None else 1e-9
     )
-    assert loaded.means[features:].tolist() == expected.offset[features:].tolist()
+    assert loaded.means()[features:].tolist() == expected.offset[features:].tolist()
     if expected.means is not None:
-        assert loaded.means.tobytes() == expected.means.tobytes()
+        assert loaded.means().tobytes() == expected.means().tobytes()
     assert manifest.source.samples == samples
     if options.validation_fraction:
         held, kept = expected.validation, loaded.validation
@@ -334,9 +341,27 @@ def test_zeros_that_cannot_be_skipped_are_told_at_once(job, tiny, config, option
 
 def test_options_may_change_while_only_labels_were_read(job, tiny):
     path, folder, options = job
+    with pytest.raises(KeyboardInterrupt):
+        build(path, folder, dataclasses.replace(options, seed=7), on_progress=stop_at("SORT"))
     with pytest.raises(UserError, match="use at most"):
         build(path, folder, TrainingOptions(workers=9))
-    build(path, folder, options, on_progress=stop_at("READ"))
+    build(path, folder, options, on_progress=stop_at("READ"))  # which is not done again
+
+
+def test_a_refusal_leaves_nothing(job, tiny):
+    """Unless an earlier attempt has begun, as above; of the options, or of data that change meanwhile."""
+    path, folder, options = job
+    with pytest.raises(UserError, match="use at most"):
+        build(path, folder, TrainingOptions(workers=9))
+    assert not unfinished_folder(folder).exists()
+
+    def grow(step, done, total):
+        if step.name == "SORT":
+            path.write_text(path.read_text() + "1 1:2\n")
+
+    with pytest.raises(UserError, match="changed while it was read"):
+        build(path, folder, options, on_progress=grow)
+    assert contents(path.parent).keys() == {path.name}
 
 
 @pytest.mark.parametrize(
@@ -478,6 +503,9 @@ def test_damage_is_found(job, tiny):
             (folder / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{name}.*again"):
                 open_prepared(folder).verify(shards)
+        (folder / name).unlink()
+        with pytest.raises(UserError, match=f"{name}: cannot read: .*prepare the data again"):
+            open_prepared(folder).verify(shards)
         (folder / name).write_bytes(whole)
     open_prepared(folder).verify(shards)
 
@@ -494,7 +522,7 @@ def test_images_are_opened_once(job, tiny, monkeypatch):
     with pytest.raises(UserError, match="leave --images out"):
         prepared.check_images(shards, folder / "other")
     prepared.verify(shards)
-    prepared.load(options, shards)
+    prepared.load(options, Placement(shards))
     assert len(opened) == options.workers
 
 
@@ -524,4 +552,39 @@ def test_images_are_mapped(job, tiny):
     worker = device.workers[0]
     worker.write_memory(1, 0, lines.reshape(-1))
     assert np.shares_memory(worker.memory(1, registers.lines_address(0, 1), lines.size), lines)
-    assert isinstance(lines.base.base, np.memmap)
+    base = lines
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base.obj, mmap.mmap)
+
+
+def test_training_on_a_million_columns(tmp_path):
+    """For each column a run has its number, what it reads on average (8), the worker's weights, the host's before it,
+    and two copies of the new ones while these are read and measured (16), also as real numbers (8). That leaves no room
+    for another array of 4 bytes a column, and one scale for all columns is no array. Nor do pages of the image stay
+    resident that only its checksums need.
+    """
+    columns, samples = 1 << 20, 64
+    places = np.random.default_rng(3).permutation(columns)[:samples]
+    x = scipy.sparse.csr_array((np.linspace(0.5, 1, samples), (np.arange(samples), places)), shape=(samples, columns))
+    write_dataset(Dataset(x, np.arange(samples) % 2.0, "made"), tmp_path / "made.npz")
+    options, config = TrainingOptions(epochs=3, batch=8, scaling="none"), WorkerConfig.sparse_worker()
+    build(tmp_path / "made.npz", tmp_path / "folder", options, config)
+
+    def resident():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+    before = resident()
+    image = open_image(tmp_path / "folder" / "worker0.p4sgd")
+    assert resident() - before < columns
+    assert image.scale.strides == image.offset.strides == (0,)
+    device = open_device("emulator", config, 1)
+    train(open_prepared(tmp_path / "folder"), options, device)  # loads and compiles everything
+    tracemalloc.start()
+    try:
+        train(open_prepared(tmp_path / "folder"), options, device)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * columns

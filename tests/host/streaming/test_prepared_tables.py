@@ -18,6 +18,7 @@ from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode_table, prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
@@ -85,14 +86,14 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, seed, samples, kind, op
     data = encode_table(read_dataset(path, missing=options.missing), options)
     config = CONFIG if kind != "wide" or options.scaling == "minmax" else WorkerConfig.sparse_worker()
     shards = deal(data.feature_count, options, [config] * options.workers)
-    expected = prepare(data, options, shards, directory=folder / "expected")
+    expected = prepare(data, options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch)
         manifest = build(path, folder / "made", options, config)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, shards)
+    loaded = open_prepared(folder / "made").load(options, Placement(shards))
     assert loaded.space == data.space
     assert manifest.sparse == data.sparse == (kind == "wide")
     for part in ("coding", "features", "scaling", "reason", "remarks", "mean_square", "samples", "space"):

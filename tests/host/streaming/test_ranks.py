@@ -18,7 +18,9 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.preparation import prepare, square_norms
+from p4sgd.host.training.hardware_features import square_norms
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
@@ -60,16 +62,16 @@ def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, more):
     folders = [tmp_path / each for each in ("process", "ranks", "buckets")]
     for folder in folders[:2]:
         folder.mkdir()
-    one = prepare(read_dataset(path), options, deal_to(options), directory=folders[0])
+    one = prepare(read_dataset(path), options, Placement(deal_to(options), folders[0]))
     several = run_ranks(
         options.workers,
-        lambda ranks: prepare(read_dataset(path, communicator=ranks), options, deal_to(options), directory=folders[1]),
+        lambda ranks: prepare(read_dataset(path, communicator=ranks), options, Placement(deal_to(options), folders[1])),
     )
     make_folder(open_source(path), options, CONFIG, folders[2])
     expected = images(folders[0])
     assert images(folders[1]) == expected
     assert images(folders[2]) == expected
-    for other in [*several, open_prepared(folders[2]).load(options, deal_to(options))]:
+    for other in [*several, open_prepared(folders[2]).load(options, Placement(deal_to(options)))]:
         assert other.mean_square == one.mean_square
         assert (other.scaling, other.coding, other.features) == (one.scaling, one.coding, one.features)
         for part in ("slope", "offset", "train_labels", *(["mixing"] if "precondition" in more else [])):

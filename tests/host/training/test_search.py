@@ -10,6 +10,7 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.metrics import fit_intercept, penalty
 from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import search_rate, try_rates
 from p4sgd.host.training.shares import deal
@@ -28,7 +29,7 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
 
 
 def prepared_for(data, options):
-    return prepare(data, options, deal(data.feature_count, options, [CONFIG] * options.workers))
+    return prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG] * options.workers)))
 
 
 def features_read(prepared):
@@ -204,5 +205,5 @@ def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
     rng = np.random.default_rng(0)
     data = Dataset(rng.normal(size=(samples, features)), np.arange(samples) % 2.0, "wide")
     options = TrainingOptions(batch=batch)
-    prepared = prepare(data, options, deal(features, options, [WorkerConfig.u280()]))
+    prepared = prepare(data, options, Placement(deal(features, options, [WorkerConfig.u280()])))
     assert np.isfinite(try_rates(prepared, options, LOSSES["logistic"])[1]).all()

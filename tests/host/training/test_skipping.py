@@ -46,12 +46,13 @@ def skip(data, configs=(CONFIG, CONFIG), **options):
     return skipping(data, configs, **options)[0]
 
 
-def skipping(data, configs, **options):
+def skipping(data, configs, *, may_read_zeros=False, **options):
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
     shards = deal(data.feature_count, chosen, configs)
     values = sample_values(data, scaling, chosen)
-    return deal_columns(shards, scaling, chosen, samples=data.samples, values=values), scaling, chosen
+    how = {"samples": data.samples, "values": values, "may_read_zeros": may_read_zeros}
+    return deal_columns(shards, scaling, chosen, **how), scaling, chosen
 
 
 def skips(found):
@@ -79,7 +80,7 @@ def test_sparse_data_are_skipped_if_that_is_faster():
     data = sparse_data()
     assert skips(skip(data)) == [True, True]
     assert skips(skip(data, skip_zeros="never")) == [False, False]
-    told = r"dense workers pass over zeros: predicted \S+ instead of \S+ µs a sample on boards"
+    told = r"dense workers pass over zeros: predicted \S+ µs a sample on boards, \S+ µs if they read all lines"
     assert re.fullmatch(told, skip(data).remark)
     assert skip(data, skip_zeros="never").remark is None
 
@@ -118,6 +119,8 @@ def test_what_cannot_skip(configs, options, message):
     assert not any(skips(skip(sparse_data(), configs, **options)))
     with pytest.raises(UserError, match=message):
         skip(sparse_data(), configs, **options, skip_zeros="always")
+    found, _, _ = skipping(sparse_data(), configs, may_read_zeros=True, **options, skip_zeros="always")
+    assert not any(skips(found))  # where nobody asks it of these workers
 
 
 def test_scalings_that_change_zeros_cannot_skip():
@@ -179,17 +182,21 @@ def test_predictions_count_the_lines_of_the_image(data):
     values = Values(rows, places, q[rows, places].astype(np.uint8))
     end = Values(np.array([samples - 1]), np.array([0]), np.zeros(1, np.uint8))  # there may be samples without values
     lines = ListedLines(Values.join([values, end]), order, unit, total, options)
-    layout, slowest = shard.layout(samples, stored), 0
+    layout, engines = shard.layout(samples, stored), []
     for engine in listed_chunks(layout, q[:, shard.columns]):
-        micro_batches = []
+        micro_batches, absent = [], [layout.chunks - len(listed) for listed in engine]
         for listed in engine:
             directories = -(-len(listed) // layout.line_descriptors)
             micro_batches.append(max(11, sum(count for _, count in listed) + 2 * directories))
-        absent = layout.chunks - np.mean([len(listed) for listed in engine])
-        slowest = max(slowest, np.mean(micro_batches) * (batch // 8) + absent)
+        if samples < batch:
+            engines.append([2 * micro_batches[0] + absent[0]])
+        else:
+            pairs = zip(micro_batches[::2], micro_batches[1::2], absent[1::2], strict=False)
+            engines.append([sum(pair) for pair in pairs])
+    slowest = np.max(engines, axis=0).mean()
     way = round_trip_cycles(config, BOARDS_NETWORK) + chaining_cycles(stored)
     cycles = max(slowest, (slowest + way) / 2) if stale else slowest + way
-    assert lines.sample_ns(shard) == pytest.approx(cycles * CLOCK_NS / batch)
+    assert lines.sample_ns([shard]) == pytest.approx(cycles * CLOCK_NS / batch)
 
 
 @pytest.mark.parametrize(("batch", "precision", "columns"), [(64, 8, 900), (256, 4, 900), (256, 1, 3000)])
@@ -202,8 +209,8 @@ def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
     found, scaling, chosen = skipping(data, [config] * 2, **options)
     told = float(found.remark.split("predicted ")[1].split()[0])
     expected = boards_ns(found.shards, quantised(data, scaling, chosen), chosen)
-    assert told == pytest.approx(expected / 1000, rel=0.1)
-    assert told < 0.9 * float(found.remark.split("instead of ")[1].split()[0])
+    assert told == pytest.approx(expected / 1000, rel=0.05)
+    assert told < 0.9 * float(found.remark.split("boards, ")[1].split()[0])
 
 
 @pytest.mark.parametrize(("batch", "precision", "density"), [(64, 8, 0.001), (256, 4, 0.003), (256, 8, 0.001)])
@@ -217,13 +224,13 @@ def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
     def at(split):
         found, scaling, chosen = skipping(data, [config] * 2 + [sparse], **options, split=split)
         dense = boards_ns(found.shards[:2], quantised(data, scaling, chosen), chosen)
-        told = max(worker.sample_ns for worker in found.split.workers if not worker.sparse)
-        assert told == pytest.approx(dense, rel=0.1)
-        return max(dense, found.split.workers[2].sample_ns), found.split
+        cold = found.split.workers[2].sample_ns
+        assert found.split.sample_ns == pytest.approx(max(dense, cold), rel=0.05)
+        return max(dense, cold), found.split
 
     time, chosen = at("auto")
     others = np.unique(np.geomspace(32, 3000, 12).astype(int) // 16 * 16)
-    assert time <= 1.1 * min(at(str(other))[0] for other in others)
+    assert time <= 1.05 * min(at(str(other))[0] for other in others)
     before = skip(data, [config] * 2 + [sparse], **options | {"skip_zeros": "never"}).split
     assert chosen.columns > before.columns  # there is time for more
     assert chosen.sample_ns < before.sample_ns
@@ -238,13 +245,12 @@ def test_the_split_decides_whether_zeros_are_skipped():
     how = {"samples": data.samples, "values": sample_values(data, scaling, options)}
     found = deal_columns(shards, scaling, options, **how)
     assert skips(found) == [True, False]
-    told = r"dense workers pass over zeros: predicted (\S+) instead of (\S+) µs a sample with sparse workers"
+    told = r"dense workers pass over zeros: predicted (\S+) µs a sample with sparse workers, (\S+) µs .*"
     assert re.fullmatch(told, found.remark)[1] == f"{found.split.sample_ns / 1000:.3g}"
     assert not any(skips(deal_columns(shards, scaling, options, network=True, **how)))
     asked = dataclasses.replace(options, skip_zeros="always")
-    told = r"dense workers pass over zeros: predicted no change from (\S+) µs a sample with sparse workers"
     found = deal_columns(shards, scaling, asked, network=True, **how)
-    assert re.fullmatch(told, found.remark)[1] == f"{found.split.sample_ns / 1000:.3g}"
+    assert re.fullmatch(told, found.remark)[1] == re.fullmatch(told, found.remark)[2]  # packets take all the time
 
 
 def test_a_split_says_what_workers_have_then():
@@ -263,7 +269,7 @@ def test_a_split_says_what_workers_have_then():
     # All columns on the dense workers are what these would be dealt without a sparse one.
     alone = skip(data, configs[:2], skip_zeros="always")
     assert found.split.all_dense.sample_ns < before.split.all_dense.sample_ns
-    assert f"predicted {found.split.all_dense.sample_ns / 1000:.3g} instead" in alone.remark
+    assert f"predicted {found.split.all_dense.sample_ns / 1000:.3g} µs" in alone.remark
 
 
 @pytest.mark.parametrize("kinds", [(CONFIG,), (SPARSE,), (CONFIG, SPARSE), (CONFIG, CONFIG, SPARSE)])
@@ -322,3 +328,23 @@ def test_lines_of_zeros_need_no_room():
     small = dataclasses.replace(config, line_fifo_depth=64)
     with pytest.raises(UserError, match=r"a micro-batch has .* lines an engine, the line FIFO holds 64"):
         train(data, dataclasses.replace(options, skip_zeros="always"), open_device("emulator", small, 1))
+
+
+@pytest.mark.parametrize("chunks", [16, 17])
+def test_directories_need_no_room(chunks):
+    """The line FIFO holds the 128 lines of 16 chunks, whatever lists them: in a session and in the emulator."""
+    config = WorkerConfig(engines=1, lanes=8, chunks=64, line_fifo_depth=128)
+    features = np.zeros((64, 320))
+    features[:, 312 - 16 * np.arange(chunks)] = 1  # in all 8 planes; the last chunk, which is always listed, has one
+    data = Dataset(features, np.where(np.arange(64) % 2, -1.0, 1.0), "made")
+    options = TrainingOptions(
+        epochs=1, batch=64, workers=1, scaling="maxabs", skip_zeros="always", bias=False, learning_rate=0.1
+    )
+    if chunks > 16:
+        with pytest.raises(UserError, match="a micro-batch has 136 lines an engine, the line FIFO holds 128"):
+            train(data, options, open_device("emulator", config, 1))
+        return
+    result = train(data, options, open_device("emulator", config, 1))
+    roomy, never = dataclasses.replace(config, line_fifo_depth=512), dataclasses.replace(options, skip_zeros="never")
+    expected = train(data, never, open_device("emulator", roomy, 1))
+    assert result.model.weights.tolist() == expected.model.weights.tolist()

@@ -15,7 +15,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim import kernels
+from p4sgd.sim import parallel
 
 SPARSE = WorkerConfig(engines=3, lanes=16, chunks=32, sparse=True)
 DENSE = [WorkerConfig(lanes=8), WorkerConfig.small(), WorkerConfig(engines=4, lanes=64, chunks=16)]
@@ -82,9 +82,9 @@ def test_the_same_as_on_dense_workers(
     workers = min(workers, -(-(columns + options["bias"]) // (options["unit"] or 8)))
     chosen = TrainingOptions(**options, epochs=3, workers=workers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "THREADS", threads)
-        patch.setattr("p4sgd.sim.sparse._THREAD_ENTRIES", 1)
-        patch.setattr("p4sgd.sim.sparse._PART", 1 << 10)
+        patch.setattr(parallel, "THREADS", threads)
+        patch.setattr("p4sgd.sim.sparse.model._THREAD_ENTRIES", 1)
+        patch.setattr("p4sgd.sim.sparse.model._PART", 1 << 10)
         expected = outcome(data, chosen, SPARSE)
         assert outcome(data, dataclasses.replace(chosen, skip_zeros="never"), dense) == expected
         *found, ends = outcome(data, dataclasses.replace(chosen, skip_zeros="always"), dense)

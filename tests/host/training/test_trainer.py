@@ -30,6 +30,7 @@ from p4sgd.host.training.metrics import evaluate, fit_intercept, quantised_activ
 from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
@@ -60,7 +61,7 @@ def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=N
 
 
 def prepare_for(data, options):
-    return prepare(data, options, deal(data.feature_count, options, [CONFIG] * options.workers))
+    return prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG] * options.workers)))
 
 
 def features_read(prepared, precision):
@@ -76,9 +77,13 @@ def features_read(prepared, precision):
 def test_features_are_decoded_once(monkeypatch, sparse):
     """By the search, the emulator and the evaluation together, also if units have fewer features than lanes."""
     made = []
-    for name in ("DenseFeatures", "SparseFeatures"):
-        make = getattr(features, name)
-        monkeypatch.setattr(features, name, lambda sources, make=make: made.append(make(sources)) or made[-1])
+    for kind in (features.DenseFeatures, features.SparseFeatures):
+
+        def count(self, *arguments, init=kind.__init__):
+            made.append(self)
+            init(self, *arguments)
+
+        monkeypatch.setattr(kind, "__init__", count)
     config = WorkerConfig(engines=3, lanes=64, chunks=8, sparse=sparse)
     run(workers=2, config=config, unit=8, scaling="maxabs")
     assert len(made) == 1

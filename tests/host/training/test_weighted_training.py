@@ -25,14 +25,15 @@ from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.metrics import fit_intercept, measure
 from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
 from p4sgd.host.training.shares import deal
 from p4sgd.host.training.weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.sim import golden
-from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)
@@ -67,7 +68,7 @@ def test_weights_are_the_golden_model_s(name):
     data = dataset(LOSSES[name].task)
     options = TrainingOptions(loss=name, epochs=1, batch=24, learning_rate=0.3, l2=1e-3)
     result = train(data, options, open_device("emulator", CONFIG, 1))
-    prepared = prepare(data, options, deal(data.feature_count, options, [CONFIG]))
+    prepared = prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG])))
     (image,), form = prepared.images, prepared.features
     wanted = prepared.train_weights * LOSSES[name].importance(prepared.coding.real(prepared.train_labels))
     assert image.importances[: data.samples].tolist() == importances(wanted / wanted.max()).tolist()

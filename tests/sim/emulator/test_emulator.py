@@ -17,12 +17,18 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim import dense, features, kernels, sparse
-from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
+from p4sgd.sim import features, parallel
+from p4sgd.sim.dense import features as dense_features
+from p4sgd.sim.dense import model as dense_model
+from p4sgd.sim.dense import passes
+from p4sgd.sim.dense.features import KEPT_BYTES, DenseFeatures
+from p4sgd.sim.dense.lines import Lines
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.run import read_settings
 from p4sgd.sim.features import shared_features
-from p4sgd.sim.sparse import SparseFeatures
+from p4sgd.sim.sparse import model as sparse_model
+from p4sgd.sim.sparse import penalties
+from p4sgd.sim.sparse.features import SparseFeatures
 
 configs = st.builds(
     WorkerConfig,
@@ -66,15 +72,15 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         if kind not in ("lines", "directories"):
             stored[rng.random(stored.shape) < (0.8 if kind == "entries" else 0.98)] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "KEPT_BYTES", kept)
-        patch.setattr(dense, "_PART", part)
-        patch.setattr(sparse, "_PART", part)
-        patch.setattr(sparse, "_THREAD_ENTRIES", 1)
-        patch.setattr(sparse, "_STEP_TIME", step_time)
+        patch.setattr(dense_features, "KEPT_BYTES", kept)
+        patch.setattr(dense_model, "_PART", part)
+        patch.setattr(sparse_model, "_PART", part)
+        patch.setattr(sparse_model, "_THREAD_ENTRIES", 1)
+        patch.setattr(penalties, "_STEP_TIME", step_time)
         patch.setattr(features, "_LEAST", 1)
         patch.setattr(features, "_SAMPLED", 100)
-        patch.setattr(kernels, "THREADS", threads)
-        patch.setattr(dense, "_THREAD_FEATURES", 1)
+        patch.setattr(parallel, "THREADS", threads)
+        patch.setattr(dense_model, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
@@ -128,7 +134,7 @@ def test_decoded_features_are_those_packed(engines, ports, lanes, stored, read, 
     )
     q = np.random.default_rng(seed).integers(0, 1 << stored, (8 * micro_batches, features))
     lines, first = layout.pack_lines(q), seed % micro_batches
-    decoded = kernels.decode(tuple(lines), first, micro_batches - first, form)
+    decoded = Lines(tuple(lines), form, layout.unit).decode(first, micro_batches - first)
     expected = layout.unpack_lines(lines, form.precision, signed) + (signed << form.precision - 1)
     assert np.array_equal(layout.gather(decoded), expected[8 * first :])
 
@@ -155,9 +161,9 @@ def test_decoded_features_are_shared_by_what_they_are():
 def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, failing):
     """Nor do those that were not started."""
     job = random_job(WorkerConfig.tiny(), 3, seed=2)
-    monkeypatch.setattr(kernels, "THREADS", 3)
-    monkeypatch.setattr(dense, "_THREAD_FEATURES", 1)
-    compiled = kernels.train
+    monkeypatch.setattr(parallel, "THREADS", 3)
+    monkeypatch.setattr(dense_model, "_THREAD_FEATURES", 1)
+    compiled = passes.train
     seen = []
 
     def fail(thread, *arguments):
@@ -166,7 +172,7 @@ def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, faili
             raise MemoryError("no memory left")
         return compiled(thread, *arguments)
 
-    monkeypatch.setattr(kernels, "train", fail)
+    monkeypatch.setattr(passes, "train", fail)
     with pytest.raises(MemoryError):
         run_on(EmulatedDevice(job.config, 3), job)
     assert sorted(seen) == [0, 1, 2]
@@ -183,9 +189,9 @@ def test_a_thread_that_cannot_be_started(monkeypatch):
             super().start()
 
     job = random_job(WorkerConfig.tiny(), 3, seed=2)
-    monkeypatch.setattr(kernels, "THREADS", 3)
-    monkeypatch.setattr(dense, "_THREAD_FEATURES", 1)
-    monkeypatch.setattr(kernels.threading, "Thread", Limited)
+    monkeypatch.setattr(parallel, "THREADS", 3)
+    monkeypatch.setattr(dense_model, "_THREAD_FEATURES", 1)
+    monkeypatch.setattr(parallel.threading, "Thread", Limited)
     with pytest.raises(RuntimeError, match="new thread"):
         run_on(EmulatedDevice(job.config, 3), job)
 
@@ -226,8 +232,8 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
     padded = layout.pad(weights.astype(np.int32))
     source = Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "KEPT_BYTES", kept)
-        patch.setattr(dense, "_BLOCK", 1)
+        patch.setattr(dense_features, "KEPT_BYTES", kept)
+        patch.setattr(dense_features, "_BLOCK", 1)
         got = DenseFeatures([source]).activations([padded])
         patch.setattr(features, "_LEAST", 0)
         patch.setattr(features, "_SPARSE", 1)

@@ -27,13 +27,14 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
-from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.sparse import ByteArray, SparseFeatures, SparseModel, bring_up
+from p4sgd.sim.loss import add_partials, deltas
+from p4sgd.sim.sparse.entries import ByteArray, Columns
+from p4sgd.sim.sparse.features import SparseFeatures
+from p4sgd.sim.sparse.model import SparseModel
+from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
 __all__ = ["DataParallelModel", "SampleRanks"]
-
-Columns = npt.NDArray[np.uint32]
 
 _PACKETS = 1 << 12
 """Rows that a call sends to an aggregator, some tenths of a second."""
@@ -224,8 +225,8 @@ class DataParallelModel(SparseModel):
         self._seen[: hot.size] = hot
         self._seen[wanted] = self._send(weights, served_counts, wanted_counts)
 
-        deltas, saturated = self._deltas(first, labels, importances, table)
-        columns, steps = self._features.steps(first // BANKS + self._own.start, deltas, settings.gradient_shift)
+        own_deltas, saturated = self._deltas(first, labels, importances, table)
+        columns, steps = self._features.steps(first // BANKS + self._own.start, own_deltas, settings.gradient_shift)
         largest = int(np.abs(steps).max(initial=0))
         large |= largest * len(self._own) > _HALF // ranks.size
         _add_steps(columns, steps, self._moved)
@@ -255,22 +256,13 @@ class DataParallelModel(SparseModel):
 
     def _deltas(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> tuple[IntArray, bool]:
         """δ of this rank's samples of a mini-batch, and whether a residual was saturated."""
-        settings, mode = self._settings, self._settings.label_mode
+        settings = self._settings
         own = slice(BANKS * self._own.start, BANKS * self._own.stop)
         count, shift = len(self._own), settings.features.forward_shift
         totals = self._features.unit_sums(self._seen, first // BANKS + self._own.start, count, shift)
-        sums, deltas = np.empty(BANKS * count, np.int64), np.empty(BANKS * count, np.int64)
-        kernels.add(totals[None, None], self._limits, self.clamped, sums)
-        saturated = kernels.deltas_of(
-            sums,
-            labels[own],
-            importances[own],
-            (table.shift, table.slope, table.intercept),
-            (mode.sign, mode.offset, mode.constant),
-            settings.rate_mantissa,
-            deltas,
-        )
-        return deltas, bool(saturated)
+        sums = np.empty(BANKS * count, np.int64)
+        add_partials(totals[None, None], self._limits, self.clamped, sums)
+        return deltas(sums, labels[own], importances[own], table, settings)
 
     def _take_in_order(self, columns: Columns, steps: IntArray) -> None:
         """Exchange steps one by one, and take those of hot and own columns in the order of micro-batches."""
@@ -301,11 +293,11 @@ _compiled = functools.partial(compiled, "the emulator's loops for data-parallel 
 @_compiled(nogil=True)
 def _read(columns: Any, mini_batch: int, penalty: Any, state: Any, values: Any) -> bool:
     """Weights as the forward pass of a mini-batch reads them; returns whether one is larger than `_HALF`."""
-    weights, done, before, changed = state
+    weights, before, changed = state.weights, state.before, state.changed
     stale = changed.size > 0
     large = False
-    if done.size > 0:
-        bring_up(columns, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
+    if state.done.size > 0:
+        catch_up_columns(columns, steps_seen(mini_batch, stale), penalty, weights, state.done)
     for place in range(columns.size):
         column = columns[place]
         weight: Any = np.int64(weights[column])
@@ -323,11 +315,11 @@ def _add_steps(columns: Any, steps: Any, moved: Any) -> None:
 @_compiled(nogil=True)
 def _take_steps(columns: Any, steps: Any, mini_batch: int, penalty: Any, state: Any) -> bool:
     """Subtract steps from weights, one after the other; returns whether a weight was saturated."""
-    weights, done, before, changed = state
+    weights, before, changed = state.weights, state.before, state.changed
     stale = changed.size > 0
     saturated = False
-    if stale and done.size > 0:
-        bring_up(columns, mini_batch, penalty, weights, done)
+    if stale and state.done.size > 0:
+        catch_up_columns(columns, mini_batch, penalty, weights, state.done)
     for place in range(columns.size):
         column = columns[place]
         if stale and changed[column] != mini_batch:

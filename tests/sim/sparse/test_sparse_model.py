@@ -1,4 +1,4 @@
-"""Sparse features: penalties that catch up, against the golden model, and saturation."""
+"""Weights of sparse workers during a run: saturation, and which columns are hot."""
 
 import numpy as np
 import pytest
@@ -9,70 +9,16 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
+from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
-from p4sgd.sim import golden, sparse
+from p4sgd.sim import golden
 from p4sgd.sim.emulator import EmulatedDevice
-
-WEIGHTS = st.one_of(
-    st.integers(WEIGHT.minimum, WEIGHT.maximum), st.integers(-(1 << 20), 1 << 20), st.integers(-300, 300)
-)
-
-
-@settings(max_examples=300)
-@given(
-    weights=st.lists(st.tuples(WEIGHTS, st.integers(0, 200)), max_size=20),
-    repeat=st.sampled_from([1, 40]),
-    shrink=st.one_of(st.integers(0, SHRINK.maximum), st.integers(0, 1 << 10), st.sampled_from([1, 2, SHRINK.maximum])),
-    threshold=st.one_of(st.integers(0, 20), st.integers(0, 1 << 20), st.just(WEIGHT.maximum)),
-)
-def test_many_steps_of_a_penalty_at_once(weights, repeat, shrink, threshold):
-    """Each weight misses other steps; with repetitions there are more than those that catch up at the same time."""
-    form, most = FeatureFormat(8, 8, False), 200
-    run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, shrink=shrink, threshold=threshold)
-    given_weights, missing = (np.array([pair[number] for pair in weights] * repeat, np.int64) for number in (0, 1))
-    wanted = given_weights.copy()
-    for step in range(most):
-        wanted = np.where(missing > step, golden.regularize(wanted, run), wanted)
-    found, done = given_weights.astype(np.int32), (most - missing).astype(np.int32)
-    sparse.bring_up(np.arange(found.size, dtype=np.uint32), most, sparse.penalties(shrink, threshold), found, done)
-    assert found.tolist() == wanted.tolist()
-    assert (done == most).all()
-
-
-@settings(max_examples=300)
-@given(
-    weights=st.lists(WEIGHTS, max_size=50),
-    shrink=st.one_of(st.integers(0, SHRINK.maximum), st.integers(0, 1 << 10), st.just(SHRINK.maximum)),
-    threshold=st.one_of(st.integers(0, 20), st.integers(0, 1 << 20), st.just(WEIGHT.maximum)),
-    first=st.integers(0, 50),
-)
-def test_penalties_of_many_weights_side_by_side(weights, shrink, threshold, first):
-    form = FeatureFormat(8, 8, False)
-    run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, shrink=shrink, threshold=threshold)
-    found = np.array(weights, np.int32)
-    first = min(first, found.size)
-    wanted = np.append(found[:first], golden.regularize(found[first:].astype(np.int64), run))
-    sparse._penalise(np.array([[first, found.size]]), sparse.penalties(shrink, threshold), found)
-    assert found.tolist() == wanted.tolist()
-
-
-@settings(max_examples=300)
-@given(
-    weight=WEIGHTS,
-    shrink=st.integers(0, SHRINK.maximum),
-    threshold=st.one_of(st.just(0), st.integers(0, 20), st.integers(0, 1 << 20)),
-    steps=st.lists(st.integers(0, (1 << 31) - 1), min_size=2, max_size=2),
-)
-def test_as_many_steps_as_a_run_has_are_those_of_its_parts(weight, shrink, threshold, steps):
-    penalty, first, last = sparse.penalties(shrink, threshold), min(steps), max(steps)
-    columns = np.zeros(1, np.uint32)
-    whole, parts, done = np.array([weight], np.int32), np.array([weight], np.int32), np.zeros(1, np.int32)
-    sparse.bring_up(columns, last, penalty, whole, done.copy())
-    sparse.bring_up(columns, first, penalty, parts, done)
-    sparse.bring_up(columns, last, penalty, parts, done)
-    assert whole == parts
+from p4sgd.sim.sparse import model as sparse_model
+from p4sgd.sim.sparse import penalties
+from p4sgd.sim.sparse.entries import Entries
+from p4sgd.sim.sparse.features import SparseFeatures
+from p4sgd.sim.sparse.model import SparseModel
 
 
 @pytest.mark.parametrize(("second", "saturated"), [(1 << 30, False), (0, True)])
@@ -80,10 +26,10 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     form = FeatureFormat(8, 8, False)
     # Two samples of a micro-batch have the same feature: keys 0 and 1.
     keys, values = np.array([0, 1], np.uint32), np.array([200, 200], np.uint8)
-    entries = sparse.Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
+    entries = Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
     run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, unit=64)
     weights = np.full(64, WEIGHT.maximum - 10, np.int32)
-    model = sparse.SparseFeatures([entries]).model([weights], run, np.array([1 << 40]), [None])
+    model = SparseModel(SparseFeatures([entries]), [weights], run, np.array([1 << 40]), [None])
     model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
     assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)
@@ -117,8 +63,8 @@ def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, ex
     rows, places = np.nonzero(q)
     words = np.sort(entry_words(rows, places, q[rows, places].astype(np.uint8)))
     counts, keys, values = split_words(words, samples // 8)
-    entries = sparse.Entries(np.append(0, np.cumsum(counts)), keys, values, form, 64, (1, 64))
-    model = sparse.SparseFeatures([entries]).model([weights.astype(np.int32)], run, np.array([1 << 60]), [None])
+    entries = Entries(np.append(0, np.cumsum(counts)), keys, values, form, 64, (1, 64))
+    model = SparseModel(SparseFeatures([entries]), [weights.astype(np.int32)], run, np.array([1 << 60]), [None])
     labels = np.zeros(samples, np.int64)
     model.train(0, labels, labels[:0], table)
     wanted = golden.train([q], labels, [weights], table, run)
@@ -131,15 +77,15 @@ def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, ex
 )
 def test_columns_that_turn_out_hot_change_no_weight(monkeypatch, more, changes):
     """Weights that are all 0 at first do not tell which columns are hot, so that is chosen again in the first run."""
-    monkeypatch.setattr(sparse, "_CATCH_UP_TIME", 0.0)
-    monkeypatch.setattr(sparse, "_FIRST_CHOICE", 3)
-    hot, choose = [], sparse.SparseModel._choose
+    monkeypatch.setattr(penalties, "_CATCH_UP_TIME", 0.0)
+    monkeypatch.setattr(sparse_model, "_FIRST_CHOICE", 3)
+    hot, choose = [], SparseModel._choose
 
     def chosen(model):
         choose(model)
         hot.append(int((model._hot[:, 1] - model._hot[:, 0]).clip(0).sum()))
 
-    monkeypatch.setattr(sparse.SparseModel, "_choose", chosen)
+    monkeypatch.setattr(SparseModel, "_choose", chosen)
     rng = np.random.default_rng(4)
     features = scipy.sparse.random_array((240, 300), density=0.03, rng=rng, format="csr")
     data = Dataset(features, rng.choice([-1.0, 1.0], 240), "random")

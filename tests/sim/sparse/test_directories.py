@@ -11,8 +11,8 @@ from support.bench import default_seed
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import Descriptor, ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim import directories
-from p4sgd.sim.directories import Directories
+from p4sgd.sim.sparse import directories
+from p4sgd.sim.sparse.directories import Directories
 
 
 def packed(layout: ImageLayout, q: np.ndarray, *, signed: bool = False) -> Directories:

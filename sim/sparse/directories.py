@@ -1,7 +1,6 @@
 """Lines with directories (:mod:`p4sgd.hw.spec.image`), from which the features that are not 0 are decoded."""
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.sorting import sort_words
-from p4sgd.sim.sparse import Entries
+from p4sgd.sim.sparse.entries import Entries, blocks_of
+from p4sgd.sim.sparse.sorting import sort_words
 
-__all__ = ["Directories", "blocks_of"]
+__all__ = ["Directories"]
 
 _FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
@@ -93,30 +91,12 @@ class Directories:
         return Entries(*entries, self.form, self.unit, (engines, self.chunks * lanes))
 
 
-def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
-    """Blocks of consecutive micro-batches with at most so many entries, or of a single one that has more.
-
-    Parameters
-    ----------
-    counts
-        int64 (T,): entries of each micro-batch.
-    most
-        Most entries of a block.
-    """
-    ends, first = np.cumsum(counts), 0
-    while first < ends.size:
-        before = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + most, "right")))
-        yield slice(first, stop)
-        first = stop
-
-
 def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
     """Lines of an engine as bytes: those of port 0 and those of port 1, of which there may be none."""
     low, *others = (part.reshape(part.shape[0], part.shape[1] * part.shape[2]) for part in parts)
     found = low.view(), (others[0] if others else np.empty((low.shape[0], 0), np.uint8)).view()
     for each in found:
-        each.flags.writeable = False  # as images in files are, so that the kernels are compiled for one type only
+        each.flags.writeable = False  # as images in files are, so that the loops are compiled for one type only
     return found
 
 

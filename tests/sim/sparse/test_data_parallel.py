@@ -11,10 +11,10 @@ from support.ranks import run_ranks
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
-from p4sgd.sim import data_parallel
-from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice
-from p4sgd.sim.sparse import SparseFeatures
+from p4sgd.sim.sparse import data_parallel
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+from p4sgd.sim.sparse.features import SparseFeatures
 
 CONFIG = WorkerConfig(engines=3, lanes=16, chunks=16, sparse=True)
 
@@ -81,7 +81,7 @@ def test_steps_are_exchanged_one_by_one_only_where_weights_may_saturate(hot):
             super()._take_in_order(columns, steps)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("p4sgd.sim.emulator.run.DataParallelModel", Counted)
+        patch.setattr("p4sgd.sim.features.DataParallelModel", Counted)
         check(random_job(CONFIG, 1, seed=3, loss="logistic", micro_batches=4), 2, hot)
         assert not calls
         check(random_job(CONFIG, 1, seed=3, wild=True, micro_batches=4), 2, hot)

@@ -1,0 +1,93 @@
+"""The image of a worker as a session writes it: what is in which memory, and whether there is room for it."""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import DESCRIPTOR_FIELDS, DESCRIPTOR_SHIFTS, ImageLayout
+
+__all__ = ["WorkerImage", "bank_bytes", "longest_micro_batch", "model_address"]
+
+_PAGE = 4096
+"""Images and weights begin at multiples of this, so that bursts are not cut short at a 4 KiB boundary."""
+
+
+class WorkerImage(Protocol):
+    """A worker's slice of the data, as written to the worker's memory (`p4sgd.host.image.Image`)."""
+
+    @property
+    def layout(self) -> ImageLayout:
+        """Shape of the image: whole mini-batches, padded with samples of zeros."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether the features are in two's complement."""
+        ...
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """`LABEL` integers of all samples including padding, (8·T,)."""
+        ...
+
+    @property
+    def importances(self) -> npt.NDArray[np.int32] | None:
+        """`IMPORTANCE` integers, as many; ``None`` if all samples weigh the same."""
+        ...
+
+    @property
+    def exempt(self) -> tuple[int, int, int] | None:
+        """Engine, chunk and lane of the weight that penalties leave alone, that of the bias, if the worker has it."""
+        ...
+
+    def lines(self, number: int) -> npt.NDArray[np.uint8]:
+        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), with
+        directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
+        ...
+
+    @property
+    def starts(self) -> IntArray | None:
+        """Lines of each engine before each micro-batch if the layout has directories: int64 (engines, T + 1)."""
+        ...
+
+
+def longest_micro_batch(image: WorkerImage) -> int:
+    """Most lines of a micro-batch on an engine of an image with directories, without these.
+
+    The line FIFO keeps no directories. Where it has room for them, too, they are counted as well, as that is quicker.
+    """
+    layout, starts = image.layout, image.starts
+    assert starts is not None
+    lines, config = np.diff(starts), layout.config
+    if lines.max() <= config.line_fifo_depth:
+        return int(lines.max())
+    for engine in range(config.engines):
+        parts = [image.lines(engine * config.ports + port) for port in range(config.ports)]
+        (unread,) = np.nonzero(lines[engine] > config.line_fifo_depth)
+        place = starts[engine, unread]  # of the next directory of each
+        while unread.size:
+            words = np.concatenate([part[place].reshape(place.size, -1) for part in parts], axis=1).view("<u4")
+            ends = words >> DESCRIPTOR_SHIFTS["last"]
+            listed = np.cumsum(ends, axis=1) == ends  # behind the last there are zeros
+            later = np.bitwise_count(words >> DESCRIPTOR_SHIFTS["later"] & (1 << DESCRIPTOR_FIELDS["later"]) - 1)
+            place += 1 + ((1 + later.astype(np.int64)) * listed).sum(axis=1)
+            lines[engine, unread] -= 1
+            more = ~ends.any(axis=1)
+            unread, place = unread[more], place[more]
+    return int(lines.max())
+
+
+def bank_bytes(layout: ImageLayout, *, weighted: bool = False) -> int:
+    """Bytes used in the fullest memory bank of a worker with an image of this shape; samples may have weights."""
+    return max(_aligned(layout.lines_bytes) + layout.model_bytes, (1 + weighted) * layout.labels_bytes)
+
+
+def model_address(image: WorkerImage) -> int:
+    """Address of the first page after what is in any memory."""
+    return _aligned(max(image.lines(number).nbytes for number in range(image.layout.config.labels_memory)))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE

@@ -1,0 +1,72 @@
+"""Packing of bit planes into lines (:mod:`p4sgd.hw.spec.image`), of images that have all lines."""
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.image import ImageLayout
+
+__all__ = ["pack_lines", "unpack_lines"]
+
+_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
+"""Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
+
+
+def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """Lines of some micro-batches, as defined by `ImageLayout.pack_lines`.
+
+    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per plane.
+
+    Parameters
+    ----------
+    q
+        uint8 (samples, padded features), as `ImageLayout.pad` gives them, C-contiguous, samples a multiple of 8: S-bit
+        features in the low bits; the higher bits are ignored. The array is overwritten.
+    layout
+        Layout of the image; its number of samples does not matter.
+
+    Returns
+    -------
+    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous; T is the number of micro-batches in ``q``.
+    """
+    words = q.view(np.uint64)
+    _transpose_bits(words)
+    planes = words.view(np.uint8).reshape(-1, *_plane_shape(layout))
+    most_significant_first = planes[..., layout.stored - 1 :: -1]
+    lines = np.ascontiguousarray(most_significant_first.transpose(_LINE_ORDER))
+    return lines.reshape(-1, planes.shape[0], layout.chunks, *lines.shape[5:])
+
+
+def unpack_lines(lines: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """Undo `pack_lines`: the S-bit features in the low bits, 0 above them."""
+    planes = np.zeros((lines.shape[1], *_plane_shape(layout)), np.uint8)
+    most_significant_first = planes[..., layout.stored - 1 :: -1]
+    in_line_order = lines.reshape([most_significant_first.shape[axis] for axis in _LINE_ORDER])
+    most_significant_first[:] = in_line_order.transpose(np.argsort(_LINE_ORDER))
+    words = planes.reshape(lines.shape[1] * BANKS, -1).view(np.uint64)
+    _transpose_bits(words)
+    return words.view(np.uint8)
+
+
+_LINE_ORDER = (4, 1, 0, 3, 5, 7, 2, 6)
+"""Axes of `_plane_shape`, after that of micro-batches, in the order in which lines have them."""
+
+
+def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
+    """Bytes of a micro-batch before they are put in order: port, bank of the port, unit of the engine, engine, chunk of
+    the unit, group of 8 lanes, bit of the feature."""
+    config = layout.config
+    units = layout.chunks // layout.unit_chunks
+    return (config.ports, BANKS // config.ports, units, config.engines, layout.unit_chunks, config.lanes // 8, 8)
+
+
+def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
+    """Transpose 64-bit words as 8×8 bits, in place."""
+    swapped = np.empty_like(words)
+    for shift, mask in _SWAPS:
+        np.right_shift(words, np.uint64(shift), out=swapped)
+        swapped ^= words
+        swapped &= np.uint64(mask)
+        words ^= swapped
+        swapped <<= np.uint64(shift)
+        words ^= swapped

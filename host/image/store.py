@@ -1,0 +1,171 @@
+"""Images from blocks of their lines or entries, in memory or in files."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
+from p4sgd.host.errors import UserError
+from p4sgd.host.files import new_file, write_error
+from p4sgd.host.image.directories import DirectoryPacker
+from p4sgd.host.image.entries import EntryStore
+from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, image_file, open_image
+
+__all__ = ["append_blocks", "available_memory", "count_lines", "store_images"]
+
+LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
+"""For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
+lanes/8), or entries, of which lines with directories are made, too. They can be gone through again."""
+
+
+def store_images(
+    images: Sequence[Image],
+    blocks: LineBlocks,
+    directory: Path | None,
+    *,
+    name: str,
+    remedy: str,
+    communicator: Communicator = SINGLE_PROCESS,
+) -> list[Image]:
+    """Give images their lines or entries.
+
+    Parameters
+    ----------
+    images
+        Images without them, of the workers of this process.
+    blocks
+        The lines or entries.
+    directory
+        See `p4sgd.host.image.packing.prepare_images`.
+    name
+        Name of the data, for messages.
+    remedy
+        What helps if the images do not fit into memory, for messages.
+    communicator
+        The processes that do this together.
+
+    Raises
+    ------
+    UserError
+        See `p4sgd.host.image.packing.prepare_images`.
+    """
+    if directory is not None:
+        try:
+            directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise write_error(directory, error) from error
+    # All processes go through the blocks together, also those whose own workers have no directories.
+    if any(communicator.all_gather(any(image.shard.directory for image in images))):
+        images = count_lines(images, blocks)
+    if directory is not None:
+        return _in_files(images, blocks, directory)
+    raise_on_all(communicator, partial(_check_room, images, name, remedy))
+    return _in_memory(images, blocks)
+
+
+def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+    """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
+    counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
+    for block in blocks:
+        for part, image, known in zip(block, own, counts, strict=True):
+            if image.shard.directory:
+                assert isinstance(part, EntryBlock)
+                known.append(np.diff(DirectoryPacker(part, image.layout).starts))
+    return [
+        dataclasses.replace(image, starts=np.cumsum(np.concatenate(known, axis=1), axis=1))
+        if image.shard.directory
+        else image
+        for image, known in zip(own, counts, strict=True)
+    ]
+
+
+def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
+    """Check that images fit into memory.
+
+    Those of dense workers store all features of all samples, including zeros, so that a small sparse file may have
+    large ones.
+
+    Raises
+    ------
+    UserError
+        If they are larger than the available memory.
+    """
+    needed = sum(image.lines_bytes for image in own)
+    available = available_memory()
+    if available is not None and needed > available:
+        features = own[0].shard.total - own[0].bias
+        zeros = "" if all(image.shard.lists_values for image in own) else ", zeros included,"
+        raise UserError(
+            f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
+            f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: "
+            f"{remedy}"
+        )
+
+
+def available_memory() -> int | None:
+    """Memory that can still be allocated, including swap, in bytes; ``None`` where the system does not report it."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = sum(int(fields[name].split()[0]) << 10 for name in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError):
+        return None
+    group = Path("/sys/fs/cgroup")  # a container may be allowed less than the machine has
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return min(free, limit - int(used["anon"]))  # file caches can be evicted
+    except (OSError, KeyError, ValueError):  # no limit, or no control groups
+        return free
+
+
+def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
+    append_blocks(stores, own, blocks)
+    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
+
+
+class _LineStore:
+    """The lines of an image, in memory."""
+
+    def __init__(self, image: Image) -> None:
+        self.arrays = tuple(np.empty(shape, np.uint8) for shape in image.lines_shapes)
+        self._done = [0] * len(self.arrays)
+
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
+        assert not isinstance(part, EntryBlock)
+        for number, lines in enumerate(part):
+            first, self._done[number] = self._done[number], self._done[number] + len(lines)
+            self.arrays[number][first : self._done[number]] = lines
+
+
+def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
+    paths = [image_file(directory, image.shard.worker) for image in own]
+    with contextlib.ExitStack() as files:
+        writers = [
+            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
+            for path, image in zip(paths, own, strict=True)
+        ]
+        append_blocks(writers, own, blocks)
+        for writer in writers:
+            writer.finish()
+    return [open_image(path, verify=False) for path in paths]
+
+
+def append_blocks(
+    stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
+) -> None:
+    """Append all lines or entries to what holds those of each image."""
+    for block in blocks:
+        for part, image, store in zip(block, own, stores, strict=True):
+            if image.shard.directory:
+                assert isinstance(part, EntryBlock)
+                for lines in DirectoryPacker(part, image.layout):
+                    store.append(lines)
+            else:
+                store.append(part)

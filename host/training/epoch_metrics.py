@@ -1,0 +1,175 @@
+"""How the weights of an epoch do, and the model that they make.
+
+Training samples are measured as the hardware reads them, samples that are held out by a model on raw features
+(`model_file.py`). In the end the intercept of the best model is fitted to the unrounded training samples, and the model
+is measured on them.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.weights import average, relative
+from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.losses import Loss
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.training.checkpoint import Weights
+from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
+from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.prepared import Prepared
+from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+
+__all__ = ["EpochMetrics", "Measured", "named"]
+
+Measured: TypeAlias = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
+"""A model, its metrics, and by data its activations and the labels: see `p4sgd.host.training.TrainingResult`."""
+
+
+def named(name: str, metrics: dict[str, float]) -> dict[str, float]:
+    """Metrics with the name of their data before their own."""
+    return {f"{name}_{metric}": value for metric, value in metrics.items()}
+
+
+class EpochMetrics:
+    """Measures the weights of a row.
+
+    Parameters
+    ----------
+    prepared
+        The training set, for one row.
+    options
+        Options of the training run.
+    loss
+        The loss.
+    held_out
+        Samples that are not trained on, with their labels, by name: ``validation``, ``test``.
+    refit
+        Whether the intercept is fitted to the training samples.
+
+    Attributes
+    ----------
+    monitored : str
+        The metric that chooses the best epoch.
+    constant_loss : float
+        Training loss of the best constant model.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: TrainingOptions,
+        loss: Loss,
+        held_out: Mapping[str, tuple[Dataset, FloatArray]],
+        *,
+        refit: bool,
+    ) -> None:
+        self._ranks = prepared.communicator
+        self._loss = loss
+        self._held_out = held_out
+        self._refit = refit
+        (self._coding,) = prepared.coding.rows
+        self._weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+        """What samples weigh by data, those of classes included except in other samples than those to train on."""
+        if "test" in held_out:
+            test, _ = held_out["test"]
+            self._weights["test"] = relative(test.sample_weights, test.name)
+        self._penalties = prepared.penalties(options)
+        self._penalised = any(options.penalties)
+        self.monitored = "objective" if self._penalised else "train_loss"
+        if prepared.validation is not None:
+            self.monitored = "validation_loss"
+        self._real_labels = self._coding.real(prepared.train_labels)
+        y, z = self._real_labels, np.zeros_like(self._real_labels)
+        weights = prepared.train_weights
+        z += fit_intercept(loss, z, y, weights) if refit else 0.0
+        self.constant_loss = broadcast(self._ranks, average(loss.value(z, y), weights))
+        self._prepared = prepared
+        self._decoded = decoded_features(prepared.images, prepared.features)
+        """Kept for the search, the emulator and the evaluation."""
+
+    def read_from(self, prepared: Prepared) -> None:
+        """Go on with the same training set, whose images may be others if workers were lost or have come."""
+        if prepared is self._prepared:
+            return
+        self._prepared = prepared
+        self._decoded = []  # before there are others
+        self._decoded = decoded_features(prepared.images, prepared.features)
+
+    def of_epoch(self, weights: Weights, parts: Sequence[WeightArray]) -> dict[str, float]:
+        """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples.
+
+        Parameters
+        ----------
+        weights
+            The weights of all features.
+        parts
+            Those of each worker.
+        """
+        if self._held_out:
+            return self._measure(weights, parts)[1]
+        z = self._activations(parts)
+        z += self._fit(z)
+        return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
+
+    def finish(self, weights: Weights) -> Measured:
+        """The model to keep, measured. Unrounded training samples are used if they are available."""
+        prepared, train = self._prepared, self._prepared.train
+        if train is None:
+            return self._measure(weights, prepared.split(weights.values))
+        if self._refit:
+            model = prepared.fold(weights.values, self._loss)
+            z = model.decision_function(train)
+            correction = fit_intercept(self._loss, z, self._real_labels, prepared.train_weights)
+            model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
+        else:
+            model, _, _ = self._measure(weights, prepared.split(weights.values))
+            z = model.decision_function(train)
+        return self._complete(model, z)
+
+    def _measure(self, weights: Weights, parts: Sequence[WeightArray]) -> Measured:
+        """The model of these weights, and how it does on what training reads and on samples that are held out."""
+        prepared = self._prepared
+        z = self._activations(parts)
+        intercept = correction = self._fit(z)
+        if prepared.means is not None:  # what rounding to the planes that are read adds on average
+            products = prepared.means()
+            products *= weights.values  # integers, scaled after the sum: there may be millions
+            intercept += float(z.mean()) - float(WEIGHT.to_real(products.sum()))
+            del products
+        model = prepared.fold(weights.values, self._loss)
+        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
+
+    def _activations(self, parts: Sequence[WeightArray]) -> FloatArray:
+        """Those of the training samples as the hardware reads them."""
+        prepared = self._prepared
+        return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
+
+    def _fit(self, z: FloatArray) -> float:
+        """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
+        the others."""
+        return fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights) if self._refit else 0.0
+
+    def _complete(self, model: Model, z: FloatArray) -> Measured:
+        """Add activations of samples that are held out to those of the training samples, and measure all."""
+        activations = {"train": (z, self._prepared.train_labels)}
+        for name, (data, held_out) in self._held_out.items():
+            activations[name] = model.decision_function(data), held_out
+        metrics = self._metrics(activations, Weights(model.weights))
+        # Processors may round these differently, the rest of the model they do not.
+        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
+        return dataclasses.replace(model, intercept=intercept), metrics, activations
+
+    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: Weights) -> dict[str, float]:
+        """Metrics of activations and labels by the names of their data, and the objective."""
+        metrics: dict[str, float] = {}
+        for name, (values, labels) in activations.items():
+            measured = measure(self._loss, self._coding, values, labels, self._weights[name])
+            metrics |= named(name, measured)
+        if self._penalised:
+            penalties = penalty(weights.values[: self._prepared.space.count], *self._penalties)
+            metrics["objective"] = metrics["train_loss"] + penalties
+        return metrics

@@ -1,0 +1,295 @@
+"""A training set that is ready for the workers: what preparation, in memory or in a folder, makes for training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
+from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
+from p4sgd.host.data.quantization import full_value
+from p4sgd.host.data.scaling import CENTRED, deviation
+from p4sgd.host.data.statistics import HeatArray
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
+from p4sgd.host.image import Image, Shard, pad_samples
+from p4sgd.host.losses import Loss
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
+from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.skipping import Dealt
+from p4sgd.host.training.weights import hardware_labels
+from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, WeightArray
+from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+__all__ = ["Placement", "Prepared", "PreparedData", "join"]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where a training set goes.
+
+    Parameters
+    ----------
+    shards
+        The workers, as `p4sgd.host.training.shares.deal` gives them.
+    directory
+        Folder for images that are made, as files; ``None`` keeps them in memory.
+    network
+        Whether workers exchange packets; see `p4sgd.host.training.heat.deal_by_heat`.
+    sample_ranks
+        Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
+    """
+
+    shards: Sequence[Shard]
+    directory: Path | None = None
+    network: bool = False
+    sample_ranks: SampleRanks | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A training set, ready for the workers.
+
+    Parameters
+    ----------
+    name
+        Where the training samples come from.
+    samples
+        Number of training samples.
+    space
+        Their features.
+    train
+        The samples at full precision, in the order of the images; ``None`` if they are not available.
+    train_labels
+        Their labels, as `LabelCoding.labels_of` gives them.
+    validation
+        The held-out samples, if any.
+    coding
+        Meaning of the labels.
+    features
+        Format of the features.
+    images
+        The images of this process's workers, with the labels of the first row of the model.
+    dealt
+        The units of all workers, and how that was chosen.
+    slope, offset
+        float64 (features,), and (features,) or (features + 1,) with the bias last: the hardware reads slope · raw
+        feature + offset, rounded. With ``mixing`` these numbers are mixed first.
+    scaling
+        The scaling of the features: one of `p4sgd.host.data.scaling.KINDS`, as it was chosen.
+    mean_square
+        Mean squared norm of a sample's scaled features, bias included.
+    means
+        Returns the mean over the samples of what the hardware reads, without rounding, as ``offset``: float64;
+        ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
+    reason
+        Why the scaling was chosen; empty if the user chose it.
+    mixing
+        float64 (features, BLOCK + 1), see `p4sgd.host.precondition.Whitening.mixing`; ``None`` without preconditioning.
+    remarks
+        What the user should know about the scaling and the preconditioning.
+    communicator
+        The processes that train together.
+    whitening_times
+        How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
+    nonzeros
+        Number of values that are not 0, if the data are sparse; else ``None``.
+    count_heat
+        If the data are sparse: counts the training samples that have each feature (`p4sgd.host.data.Scaling.heat`).
+        They may be millions, and few runs need them again.
+    fitted
+        Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
+    train_weights, validation_weights
+        What training and held-out samples weigh, those of a class included, relative to the largest: float64; ``None``
+        if all weigh the same.
+    weigh_row
+        If they weigh something else for each row of the model: what they weigh for a row, and ``mean_square`` with
+        these weights.
+    """
+
+    name: str
+    samples: int
+    space: FeatureSpace
+    train: Dataset | None
+    train_labels: FloatArray
+    validation: Dataset | None
+    coding: LabelCoding | TargetCoding
+    features: FeatureFormat
+    images: Sequence[Image]
+    dealt: Dealt
+    slope: npt.NDArray[np.float64]
+    offset: npt.NDArray[np.float64]
+    scaling: str
+    mean_square: float
+    means: Callable[[], FloatArray] | None = None
+    reason: str = ""
+    mixing: npt.NDArray[np.float64] | None = None
+    remarks: tuple[str, ...] = ()
+    communicator: Communicator = SINGLE_PROCESS
+    whitening_times: StageTimes | None = None
+    nonzeros: int | None = None
+    count_heat: Callable[[], HeatArray] | None = None
+    fitted: Scaling | Whitening | None = None
+    train_weights: FloatArray | None = None
+    validation_weights: FloatArray | None = None
+    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """The units of all workers."""
+        return self.dealt.shards
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the hardware has weights of the samples."""
+        return self.images[0].importances is not None
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the training samples as the hardware has it: by so much larger its rate is per sample."""
+        own = self.images[0].importances
+        return 1.0 if own is None else float(IMPORTANCE.to_real(own[: self.samples].astype(np.int64)).mean())
+
+    @property
+    def width(self) -> int:
+        """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
+        return self.space.count if self.nonzeros is None else max(1, -(-self.nonzeros // self.samples))
+
+    @property
+    def unit(self) -> int:
+        """Features of a unit."""
+        return self.shards[0].unit
+
+    @property
+    def penalty_unit(self) -> float:
+        """What a penalty acts on, for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
+        with a deviation of 1 with those that centre, and of a scaled one otherwise.
+        """
+        if self.scaling == "none" and self.slope[0]:
+            return float(self.slope[0])
+        form = self.features
+        if self.scaling in CENTRED:
+            return full_value(form.stored, form.signed) * deviation(form.stored, form.signed)
+        return full_value(form.stored, form.signed)
+
+    def split(self, weights: WeightArray) -> list[WeightArray]:
+        """Deal the job's weights to its workers: int32 (features,) to one array a worker."""
+        return [shard.take(weights) for shard in self.shards]
+
+    def row(self, row: int, options: TrainingOptions) -> "Prepared":
+        """For one row of the model: with its labels alone, also in the images, for a run of these options."""
+        if len(self.coding.rows) == 1:
+            return self
+        coding = self.coding.rows[row]
+        labels = self.coding.of_row(self.train_labels, row)
+        weights: dict[str, Any] = {"train_weights": self.train_weights}
+        if self.weigh_row is not None:
+            train, validation, square = self.weigh_row(row)
+            weights = {"train_weights": train, "validation_weights": validation, "mean_square": square}
+        loss, samples = options.loss_for(coding.scale, self.name), self.images[0].layout.samples
+        coded = hardware_labels(loss, coding, labels, weights["train_weights"], self.name)
+        integers, rounded = broadcast(self.communicator, coded)
+        own: dict[str, Any] = {
+            "labels": pad_samples(integers, samples),
+            "importances": None if rounded is None else pad_samples(rounded, samples),
+        }
+        images = [replace(image, **own) for image in self.images]
+        return replace(self, coding=coding, train_labels=labels, images=images, weigh_row=None, **weights)
+
+    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
+        """Strengths of the L2 and L1 penalties of the hardware's weights."""
+        unit = self.penalty_unit  # its square may be infinite
+        l2, l1 = options.penalties
+        return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
+
+    def fold(self, weights: WeightArray, loss: Loss) -> Model:
+        """The model on raw features for weights of the hardware.
+
+        Parameters
+        ----------
+        weights
+            int32 (features,) or (features + 1,), `WEIGHT` integers.
+        loss
+            The loss.
+        """
+        real = WEIGHT.to_real(weights)
+        known, constant = self.space.count, 0.0
+        if self.mixing is not None:
+            real[:known], constant = fold_weights(self.mixing, real[:known])
+        # The bits of real @ offset would depend on threads. Most memory is taken here, so sparse data skip the product.
+        whole = real * self.offset if self.offset[:known].any() else real[known:] * self.offset[known:]
+        return Model(
+            coefficients=np.multiply(real[:known], self.slope, out=real[:known]),
+            intercept=float(whole.sum()) + constant,
+            weights=weights,
+            slope=self.slope,
+            offset=self.offset,
+            mixing=self.mixing,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
+            labels=self.coding.rows[0],
+            features=self.features,
+            feature_names=self.space.names,
+            zero_based=self.space.zero_based,
+            hash_bits=self.space.hash_bits,
+            scaling=self.fitted,
+            encoding=self.space.encoding,
+        )
+
+
+class PreparedData(Protocol):
+    """A training set that was prepared in advance, such as a folder of `p4sgd.host.streaming`."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for messages."""
+        ...
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, without those held out."""
+        ...
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Its features."""
+        ...
+
+    @property
+    def identity(self) -> DataIdentity:
+        """Its identity, for checkpoints."""
+        ...
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its samples have weights."""
+        ...
+
+    @property
+    def communicator(self) -> Communicator:
+        """The processes that train together."""
+        ...
+
+    def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
+        """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples.
+
+        Raises
+        ------
+        UserError
+            If it was prepared for other options.
+        """
+        ...
+
+
+def join(shards: Sequence[Shard], weights: Sequence[WeightArray]) -> WeightArray:
+    """Undo `Prepared.split` between these shards."""
+    joined = np.empty(shards[0].total, np.int32)
+    for shard, values in zip(shards, weights, strict=True):
+        shard.put(values, joined)
+    return joined

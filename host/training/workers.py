@@ -1,0 +1,254 @@
+"""The workers of a run, from epoch to epoch: their images, the session with them, and who takes over from lost ones."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.data import Scaling
+from p4sgd.host.devices import Device, has_network
+from p4sgd.host.devices.device import WorkerName, name_workers, names_of
+from p4sgd.host.devices.session import Session
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.image.file import image_file
+from p4sgd.host.image.redeal import first_values, redeal_images
+from p4sgd.host.losses import Loss
+from p4sgd.host.training.checkpoint import State
+from p4sgd.host.training.heat import Split
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.prepared import Placement, Prepared
+from p4sgd.host.training.result import Remarks
+from p4sgd.host.training.shares import deal, deal_to
+from p4sgd.host.training.skipping import deal_columns
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """The workers of a run.
+
+    `deal` comes first, then `begin` for each row, and in a row `open`, or `take_in` and `adopt` where workers come and
+    are lost.
+
+    Parameters
+    ----------
+    device, options, sample_ranks, directory, on_split
+        See `p4sgd.host.training.train`.
+    ranks
+        The processes that train together.
+
+    Attributes
+    ----------
+    device, options, sample_ranks
+        As they were given.
+    prepared : Prepared
+        Since `begin`: the training set, as it is dealt to the workers now.
+    session : Session | None
+        The session with the images on the device, if there is one.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        options: TrainingOptions,
+        ranks: Communicator,
+        sample_ranks: SampleRanks | None,
+        directory: Path | None,
+        on_split: Callable[[Split, Sequence[WorkerName]], None] | None,
+    ) -> None:
+        self.device = device
+        self.options = options
+        self.sample_ranks = sample_ranks
+        self._ranks = ranks
+        self._owners = ranks if sample_ranks is None else SINGLE_PROCESS
+        """The ranks that have a worker each."""
+        self._directory = directory
+        self._on_split = on_split
+        self.session: Session | None = None
+        self.prepared: Prepared
+        self._loss: Loss
+        self._state: State
+        self._remarks: Remarks
+
+    def deal(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
+        """Deal the features to the workers that are there.
+
+        Parameters
+        ----------
+        features, samples
+            Numbers of features and samples of the data.
+
+        Returns
+        -------
+        The workers with their units, remarks on that, and warnings that workers are missing.
+
+        Raises
+        ------
+        UserError
+            As `p4sgd.host.training.shares.deal`.
+        P4sgdError
+            If there are more workers than the options say, or if the device fails.
+        """
+        device, options = self.device, self.options
+        warnings = []
+        there = len(device.workers) * self._owners.size
+        if there > options.workers or (self._ranks.size > 1 and there < options.workers):
+            raise P4sgdError(f"the options are for {options.workers} workers, the device has {there}")
+        if there < options.workers:  # there must be units for the late ones
+            configs = [worker.config for worker in device.workers]
+            late = [max(configs, key=lambda config: config.features)] * (options.workers - there)
+            deal(features, options, [*configs, *late])
+            warnings.append(f"training begins with {there} workers; those that are late: {name_workers(device.absent)}")
+        while True:
+            try:
+                shards, remark = deal_to(device, features, samples, options, self._owners)
+                break
+            except P4sgdError as error:  # of the run that measures speeds
+                self._drop(error)
+                warnings.append(self._told("training begins with", there, [error]))
+        placement = Placement(shards, self._directory, has_network(device), self.sample_ranks)
+        return placement, [remark] if remark else [], warnings
+
+    def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
+        """Begin a row.
+
+        Parameters
+        ----------
+        prepared
+            The training set, for this row.
+        loss
+            The loss, whose table workers get.
+        state
+            The state of the row, whose weights they get.
+        remarks
+            What the user is told.
+        """
+        self.prepared, self._loss, self._state, self._remarks = prepared, loss, state, remarks
+        self._tell_dealt(show=self.session is None)
+
+    def open(self) -> tuple[Session, ModelSource]:
+        """A session with everything on the device, and where its weights come from."""
+        prepared, session = self.prepared, self.session
+        if session is None:
+            network, merge = has_network(self.device), self.options.merge
+            session = Session(
+                self.device,
+                communicator=self._owners,
+                merge=int(merge) if merge != "auto" and network else None,
+            )
+            session.upload(prepared.images)
+        else:  # another row had it
+            session.load_labels(prepared.images[0].labels, prepared.images[0].importances)
+        self.session = session
+        session.load_table(broadcast(self._ranks, self._loss.table()))
+        if self._state.weights is None:
+            return session, ModelSource.ZERO
+        session.write_weights(prepared.split(self._state.weights.values))
+        return session, ModelSource.MEMORY
+
+    def adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
+        """Deal the units of lost workers to the others, which go on from the weights of the last epoch.
+
+        Raises
+        ------
+        P4sgdError
+            The error, if this is not wanted or not possible.
+        """
+        before, errors = len(self.device.workers), [error]
+        while True:
+            self._drop(errors[-1])
+            told = self._told(f"epoch {self._state.epoch + 1} is trained by", before, errors)
+            try:
+                return self._deal_anew(told, warns=True)
+            except (P4sgdError, UserError, RuntimeError) as second:
+                if not isinstance(second, P4sgdError) or not second.lost_workers:
+                    error.add_note(f"the other workers could not go on: {second}")
+                    raise error from second
+                errors.append(second)
+
+    def take_in(self) -> tuple[Session, ModelSource] | None:
+        """Deal units to workers that have come, too; None if none have."""
+        came = self.device.take_in(partial(self._remarks.add, warns=True))
+        if not came:
+            return None
+        epoch, workers = self._state.epoch + 1, len(self.device.workers)
+        names = names_of(self.device, workers)
+        new = name_workers(names[shard] for shard in sorted(came))
+        try:
+            told = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
+            return self._deal_anew(told, warns=False)
+        except UserError as error:
+            self.device.drop(came)
+            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
+        mini-batch travel; with a network, the version of the packets and the micro-batches in each."""
+        dealt, session = self.prepared.dealt, self.session
+        times = None if session is None else session.message_times
+        about: dict[str, Any] = {
+            "workers": [name.number for name in names_of(self.device, len(dealt.shards))],
+            "split": None if dealt.split is None else dealt.split.to_json(),
+            "skips_zeros": any(shard.directory for shard in dealt.shards),
+        }
+        if session is not None and has_network(self.device):
+            about["packets"] = {"version": session.limit.version, "micro_batches": session.micro_batches}
+        return about | {"message_times": None if times is None else times.to_json()}
+
+    def _drop(self, error: P4sgdError) -> None:
+        """Go on without the workers whose loss an error reports; raises it if this is not wanted or not possible."""
+        lost = error.lost_workers
+        none_left = len(lost) == len(self.device.workers)
+        if self.options.on_loss != "adopt" or not lost or none_left or self._ranks.size > 1:
+            raise error
+        try:
+            self.device.drop(lost)
+        except (P4sgdError, RuntimeError) as second:  # some devices cannot
+            error.add_note(f"the other workers could not go on: {second}")
+            raise error from second
+
+    def _told(self, what: str, before: int, errors: list[P4sgdError]) -> str:
+        """A remark that fewer workers do something: how many, and why."""
+        left = len(self.device.workers)
+        return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
+
+    def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
+        """Deal all features to the workers that the device has now, from the images there are, and say so."""
+        prepared = self.prepared
+        shards, remark = deal_to(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
+        fitted = prepared.fitted
+        assert fitted is not None
+        if prepared.count_heat is not None:
+            assert isinstance(fitted, Scaling)
+            fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
+        dealt = deal_columns(
+            shards,
+            fitted,
+            self.options,
+            samples=prepared.samples,
+            values=partial(first_values, prepared.images),
+            network=has_network(self.device),
+            may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
+        )
+        images = redeal_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
+        self.session = None
+        self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
+        if self._directory is not None:
+            for worker in range(len(shards), len(prepared.shards)):
+                image_file(self._directory, worker).unlink(missing_ok=True)
+        self._remarks.add(told, own=True, warns=warns)
+        self._remarks.add(remark)
+        self._tell_dealt(show=True)
+        return self.open()
+
+    def _tell_dealt(self, *, show: bool) -> None:
+        """Tell the user how columns are dealt; ``show`` what each worker has, if there are dense and sparse ones."""
+        dealt = self.prepared.dealt
+        for told in filter(None, (dealt.remark, dealt.split)):
+            self._remarks.add_passing(str(told))  # a resumed run deals the columns again
+        if dealt.split is not None and show and self._on_split is not None:
+            self._on_split(dealt.split, names_of(self.device, len(dealt.shards)))
