@@ -119,9 +119,9 @@ def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **c
     """Make a random data set with the shape of a known one.
 
     NAME is gisette, real-sim, rcv1, avazu, criteo, kdd12, zipf or titanic: the data set whose numbers of samples and
-    features and whose sparsity are taken. Of avazu (its part
-    avazu-app), criteo and kdd12, which are large, make a part by --samples and --features: samples keep their number of
-    non-zero values. zipf is no known set: 1,000,000 samples of 20 out of 10,000,000 features, if not chosen otherwise.
+    features and whose sparsity are taken. Of avazu (its part avazu-app), criteo and kdd12, which are large, make a part
+    by --samples and --features: samples keep their number of non-zero values. zipf is no known set: 1,000,000 samples
+    of 20 out of 10,000,000 features, if not chosen otherwise.
 
     The labels, -1 or +1, come from a hidden linear model; 2 % of them are flipped. The same options give the same data.
 
