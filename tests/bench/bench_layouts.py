@@ -87,7 +87,7 @@ def row(layout: Layout, document: dict, batch: int) -> list[str]:
     seconds = statistics.median(each["seconds"] for each in document["epochs"][1:])
     count = max(frames) / mini_batches
     size = count * FRAME_BYTES
-    if document.get("packets", {}).get("version") == 2:  # half of the frames have sums, the others acknowledge them
+    if document.get("packets", {}).get("version") == 2:  # half of the frames have values, the others acknowledge
         micro_batches = -(-document["samples"] // VALUES) / mini_batches
         size = count / 2 * (frame_bytes(0) + FRAME_BYTES) + micro_batches * (frame_bytes(1) - frame_bytes(0))
     return [
