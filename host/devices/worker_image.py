@@ -68,14 +68,13 @@ def longest_micro_batch(image: WorkerImage) -> int:
         (unread,) = np.nonzero(lines[engine] > config.line_fifo_depth)
         place = starts[engine, unread]  # of the next directory of each
         while unread.size:
-            words = np.concatenate([part[place].reshape(place.size, -1) for part in parts], axis=1).view("<u4")
-            ends = words >> DESCRIPTOR_SHIFTS["last"]
-            listed = np.cumsum(ends, axis=1) == ends  # behind the last there are zeros
-            later = np.bitwise_count(words >> DESCRIPTOR_SHIFTS["later"] & (1 << DESCRIPTOR_FIELDS["later"]) - 1)
-            place += 1 + ((1 + later.astype(np.int64)) * listed).sum(axis=1)
             lines[engine, unread] -= 1
-            more = ~ends.any(axis=1)
-            unread, place = unread[more], place[more]
+            words = np.concatenate([part[place].reshape(place.size, -1) for part in parts], axis=1).view("<u4")
+            more = ~(words >> DESCRIPTOR_SHIFTS["last"]).any(axis=1)
+            # Where another directory follows, all descriptors of this one list chunks.
+            later = words[more] >> DESCRIPTOR_SHIFTS["later"] & (1 << DESCRIPTOR_FIELDS["later"]) - 1
+            listed = 1 + np.bitwise_count(later).astype(np.int64)
+            unread, place = unread[more], place[more] + 1 + listed.sum(axis=1)
     return int(lines.max())
 
 

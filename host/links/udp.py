@@ -26,7 +26,7 @@ from p4sgd.hw.spec.udp import (
     PROGRAM_PORTS,
     address_of,
     ipv4_of,
-    is_of_host,
+    is_unicast,
     socket_address_of,
 )
 
@@ -49,7 +49,7 @@ def parse_udp_address(text: str) -> int:
         ipv4 = IPv4Address(host)
     except ValueError:
         raise UserError(f"{host!r} is not an IPv4 address such as 10.0.0.1") from None
-    if ipv4.is_unspecified or not is_of_host(ipv4):
+    if ipv4.is_unspecified or not is_unicast(ipv4):
         raise UserError(f"{host} is not the address of a single host")
     if not colon:
         return address_of(ipv4)

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from p4sgd.host.errors import UserError
-from p4sgd.hw.spec.udp import is_of_host
+from p4sgd.hw.spec.udp import is_unicast
 
 __all__ = ["ControlAddress", "ControlListener", "check_address"]
 
@@ -121,7 +121,7 @@ def _may_be_host(host: str) -> bool:
 def _check_host(host: str, text: str) -> None:
     """Refuse IP addresses that no host can have; names are looked up later."""
     with contextlib.suppress(ValueError):
-        if not is_of_host(ip_address(host)):
+        if not is_unicast(ip_address(host)):
             raise UserError(f"{text}: {host} is not the address of a single host")
 
 

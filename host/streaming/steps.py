@@ -1,6 +1,8 @@
 """Steps of a preparation: read the data twice, sort them into buckets, pack the buckets into images."""
 
 import dataclasses
+import errno
+import os
 import shutil
 from collections.abc import Sequence
 from typing import Any
@@ -351,4 +353,4 @@ class Steps:
             raise UserError(
                 f"{self._work}: preparing the data takes {needed / 1e6:,.1f} MB on the disk, {free / 1e6:,.1f} MB are "
                 f"free: free some space or choose another folder"
-            )
+            ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as when it is full: labels need not be read again

@@ -20,9 +20,7 @@ from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, Stat
 from p4sgd.host.training.epoch_metrics import named
 from p4sgd.host.training.epochs import RowTraining, release_memory
 from p4sgd.host.training.heat import Split
-from p4sgd.host.training.metrics import (
-    measure_model,
-)
+from p4sgd.host.training.metrics import measure_model
 from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import prepare
@@ -145,13 +143,15 @@ def train(
         for name, samples in (("validation", prepared.validation), ("test", test))
         if samples is not None
     }
-    told = {text for state in states for text in state.remarks}
+    told, about_all = {text for state in states for text in state.remarks}, set[str]()
 
     def tell(text: str, own: bool, warns: bool) -> None:
         if own and len(states) > 1:
             if not warns:
                 return  # those of rows are told together in the end
             text = f"{coding.name_rows([names[row]])}: {text}"
+        else:
+            about_all.add(text)
         if text not in told:
             told.add(text)
             say = on_warning if warns and on_warning is not None else on_remark
@@ -164,13 +164,12 @@ def train(
             on_row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
         training = RowTraining(workers, prepared.row(row, options), own, state, starts[row], on_epoch, tell, keep)
-        if row == 0:
-            for remark in remarks:
-                training.remarks.add(remark)
-            for warning in warnings:
-                training.remarks.add(warning, warns=True)
-            if keep is not None and state.weights is not None:
-                keep()  # the new checkpoint file may be another one
+        for remark in remarks:
+            training.remarks.add(remark)
+        for warning in warnings:
+            training.remarks.add(warning, warns=True)
+        if row == 0 and keep is not None and state.weights is not None:
+            keep()  # the new checkpoint file may be another one
         results.append(training.run())
         if len(states) == 1:
             return results[0]
@@ -180,7 +179,8 @@ def train(
         prepared = dataclasses.replace(prepared, images=now.images, dealt=now.dealt)
     result = _joined(results, prepared, held_out)
     for remark in result.remarks:
-        if on_remark is not None and remark not in told:
+        # What is about all rows may have come up while only some of them were trained.
+        if on_remark is not None and remark not in told and not any(remark.endswith(f": {text}") for text in about_all):
             on_remark(remark)
     return result
 

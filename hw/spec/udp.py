@@ -45,7 +45,7 @@ __all__ = [
     "encapsulate",
     "ip_sum",
     "ipv4_of",
-    "is_of_host",
+    "is_unicast",
     "socket_address_of",
 ]
 
@@ -133,8 +133,8 @@ SENT = REQUIRED | {"ip_tos": 0, "ip_id": 0, "ip_dont_fragment": 1, "ip_ttl": 64,
 """Fields of the header that have the same value in all frames sent: all but addresses and checksum."""
 
 
-def is_of_host(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address may be that of a single host: none for multicast, and of IPv4 none from 240.0.0.0 on."""
+def is_unicast(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is that of a single host: not multicast, nor IPv4 from 240.0.0.0 on, which no host has."""
     return not (address.is_multicast or (address.version == 4 and address.is_reserved))
 
 

@@ -238,7 +238,7 @@ def test_unknown_classes_in_test_data_are_refused_before_training():
 
 def test_remarks_of_rows_are_told_together():
     told = []
-    options = TrainingOptions(epochs=6, batch=160)
+    options = TrainingOptions(epochs=6, batch=160, split="16")
     X, y = load_iris(return_X_y=True)
     data, device = Dataset(X, y, "iris"), open_device("emulator", CONFIG, 1)
     result = train(data, options, device, on_remark=told.append)
@@ -246,6 +246,7 @@ def test_remarks_of_rows_are_told_together():
     assert len(set(told)) == len(told)
     every, of_rows = told[0], [text for text in told if text.startswith("class")]
     assert "a batch of 160 is larger" in every
+    assert "--split 16 changes nothing: all workers are dense" in told
     assert of_rows
     own = {f"class {name}: {text}" for name, row in zip(result.names, result.rows, strict=True) for text in row.remarks}
     for text in of_rows:
