@@ -1,4 +1,4 @@
-"""Dealing the units of a job to workers."""
+"""Deals the units of a job, groups of neighbouring columns, to workers in proportion to shares or speeds."""
 
 import heapq
 from collections.abc import Sequence

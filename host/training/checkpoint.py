@@ -1,7 +1,7 @@
-"""Checkpoints: files with the state of a training run, from which it is resumed as if it had never stopped.
+"""Checkpoints: files with the state of a training run, from which it resumes as if it had never stopped.
 
-A checkpoint is written after every epoch and replaces the one before atomically, so that there is always a complete
-one, whatever happens to the program. It has everything that data and options do not determine; see `State`.
+A checkpoint is written after every epoch and replaces the previous one atomically. So a complete one always exists,
+whatever happens to the program. It has everything that data and options do not determine; see `State`.
 """
 
 import dataclasses

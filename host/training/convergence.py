@@ -1,4 +1,4 @@
-"""Divergence and convergence: what the losses of a run's epochs tell."""
+"""Divergence and convergence of a run, judged by the losses of its epochs."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The loop over epochs of a row of the model: run the workers, measure the weights, keep the best ones.
+"""The loop over epochs, for one row of the model: run the workers, measure the weights, keep the best ones.
 
 A run of the workers is one epoch, after which the host reads the weights and measures them (`epoch_metrics.py`).
 """

@@ -1,11 +1,11 @@
 """Search for the initial learning rate: short trials on a sample, in the arithmetic of the hardware.
 
-The norms of the samples do not tell which rate suits the data. Centred features bear rates many times larger than
-features with a common mean, classes that overlap need smaller ones, and the limit for large mini-batches is another
-than that for small ones. A few hundred updates show all of it.
+The norms of the samples alone do not determine a good rate. Centred features allow rates many times larger than
+features with a common mean, overlapping classes need smaller ones, and the limit depends on the size of mini-batches. A
+few hundred updates show all of this.
 
-The trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
-so the rate depends on the data and on the options of the problem alone, whoever has the columns.
+All trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
+so the rate depends only on the data and on the options of the problem, not on who has which columns.
 """
 
 import dataclasses
