@@ -120,7 +120,8 @@ class RowTraining:
             self.remarks.add(remark)
         self._tell_settings(prepared)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
-        self._convergence = Convergence(state.history, self._metrics.constant_loss)
+        automatic = options.learning_rate is None
+        self._convergence = Convergence(state.history, self._metrics.constant_loss, automatic=automatic)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         self._batch = options.batch * prepared.mean_weight
