@@ -140,7 +140,9 @@ def search(prepared, options, loss):
 )
 def test_twice_the_best_rate_if_it_is_about_as_good(scores, chosen, monkeypatch):
     """Where there is no loss left, a larger rate is of no use."""
-    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores, [1.0] * 5))
+    monkeypatch.setattr(
+        "p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores, [1.0] * 5)
+    )
     assert search_rate(None, TrainingOptions(), LOSSES["hinge"], 1.0) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
 
 
