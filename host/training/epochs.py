@@ -117,6 +117,11 @@ class RowTraining:
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
             )
+            if sample_ranks.size == 1:
+                remark = (
+                    "--parallel data divides the samples among processes, and there is only one: start N of them with "
+                    "mpiexec -n N, or leave it out, which is faster"
+                )
             self.remarks.add(remark)
         self._tell_settings(prepared)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
