@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from p4sgd.host.cli.failures import INTERRUPTED
 from p4sgd.host.cli.options import (
     common_options,
     data_name,
@@ -23,6 +24,7 @@ from p4sgd.host.cli.options import (
 from p4sgd.host.cli.output import Output, cell
 from p4sgd.host.cli.training_options import tuning_options
 from p4sgd.host.cli.training_run import COLUMNS
+from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
     from p4sgd.host.run.tuning import Trial
@@ -128,7 +130,7 @@ def tune(
         from p4sgd.host.run.execute import execute
         from p4sgd.host.run.plan import make_plan
         from p4sgd.host.run.request import TrainingRequest
-        from p4sgd.host.training import TrainingOptions
+        from p4sgd.host.training import StopReason, TrainingOptions
 
         options = given(choices) | {"validation_fraction": validation_fraction}
         tuning.check_data(data)
@@ -137,30 +139,29 @@ def tune(
             data=data, reading=reading, options=options, out=out, overwrite=overwrite, options_file=options_file()
         )
         plan = make_plan(request)
+    assert isinstance(plan.data, Dataset), "others are refused"
     metric = tuning.metric_of(plan.options)
     trials: list[Trial] = []
+    stopped = None
     try:
         with _progress(output, len(chosen)) as advance:
-
-            def add(trial: "Trial") -> None:
+            for trial in tuning.tune(plan, chosen):
                 trials.append(trial)
                 advance()
-
-            tuning.tune(plan, chosen, on_trial=add)
+        best, preferred = tuning.choose(trials)
+        picked = trials[preferred].options
+        words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(picked))]
+        words += _given_words()
+        if out is not None:
+            final = options | {name: getattr(picked, name) for name in (*_GRID, "epochs")}
+            with output.working("training the chosen model"):
+                trained = execute(make_plan(dataclasses.replace(request, data=plan.data, reading={}, options=final)))
+            stopped = trained.stopped
     except KeyboardInterrupt as error:
-        if trials:
+        with contextlib.suppress(UserError):  # none can be chosen
             _show(output, trials, metric, *tuning.choose(trials))
         error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
         raise
-    assert isinstance(plan.data, Dataset), "others are refused"
-    best, preferred = tuning.choose(trials)
-    trial = trials[preferred]
-    words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(trial.options))]
-    words += _given_words()
-    if out is not None:
-        final = options | {name: getattr(trial.options, name) for name in (*_GRID, "epochs")}
-        with output.working("training the chosen model"):
-            execute(make_plan(dataclasses.replace(request, data=plan.data, reading={}, options=final)))
     document = {
         "data": plan.data.name,
         "samples": plan.data.samples,
@@ -180,6 +181,9 @@ def tune(
         output.remark(f"{boards} cannot hold {plan.data.space.count:,} columns: times are not predicted")
     kept = "MODEL" if out is None else shlex.quote(str(out))
     output.say(f"recommended: {shlex.join(words)} --out {kept}", whole=True)
+    if stopped is StopReason.INTERRUPTED:
+        output.tell(f"interrupted; its best model so far is kept in {out}")
+        raise click.exceptions.Exit(INTERRUPTED)
     if out is not None:
         output.say(f"its model is kept in {out}")
 

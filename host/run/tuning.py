@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,10 +110,8 @@ def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list
     return [dataclasses.replace(options, **dict(zip(grid, each, strict=True))) for each in combined]
 
 
-def tune(
-    plan: TrainingPlan, chosen: Sequence[TrainingOptions], *, on_trial: Callable[[Trial], None] | None = None
-) -> list[Trial]:
-    """Train and measure a model for each choice; nothing is written.
+def tune(plan: TrainingPlan, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]:
+    """Train and measure a model for each choice, one after another; nothing is written.
 
     Data are prepared once for choices that follow each other and differ in the L2 penalty alone.
 
@@ -123,8 +121,6 @@ def tune(
         The plan of a run on the emulator, on data that are not prepared, with held-out samples.
     chosen
         The options of each run, which differ from those of the plan in precision, mini-batch and L2 penalty.
-    on_trial
-        Called when a run has ended.
 
     Raises
     ------
@@ -139,16 +135,13 @@ def tune(
         raise UserError(f"{data.name}: has several targets, of which models do not compare: name one --label-column")
     if not plan.options.validation_fraction:
         raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
-    kept, trials = _PreparedOnce(data, plan.options), []
+    kept = _PreparedOnce(data, plan.options)
     for options in chosen:
         with contextlib.closing(devices.open_device(plan.device, plan.config, options.workers)) as device:
             result = training.train(kept, options, device)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
-        trials.append(_trial(result, options, data.feature_count, kept.validation_weights))
-        if on_trial is not None:
-            on_trial(trials[-1])
-    return trials
+        yield _trial(result, options, data.feature_count, kept.validation_weights)
 
 
 def choose(trials: Sequence[Trial]) -> tuple[int, int]:

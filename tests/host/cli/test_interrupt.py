@@ -164,13 +164,25 @@ def test_folds_that_are_done_are_shown(interrupted_run):
     )
 
 
-def test_runs_of_tune_that_are_done_are_shown(interrupted_run):
-    interrupted_run(6)
-    done = CliRunner().invoke(main, ["tune", "iris:1", "--precision", "8", "--batch", "16", "--epochs", "2"])
+@pytest.mark.parametrize(("run", "finished"), [(1, 0), (6, 2), (7, 3)], ids=["first", "third", "the chosen model"])
+def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, run, finished):
+    interrupted_run(run)
+    words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--out", str(tmp_path / "model")]
+    done = CliRunner().invoke(main, ["tune", "iris:1", *words])
     assert done.exit_code == 130
     shown = [line.split() for line in done.stdout.splitlines() if " 16 " in line]
-    assert [line[-6] for line in shown] == ["0", "0.0001"]
-    assert done.stderr.splitlines()[-1] == "p4sgd tune: 2 of 3 runs are finished; no model is kept"
+    assert [line[-6] for line in shown] == ["0", "0.0001", "0.001"][:finished]
+    assert not (tmp_path / "model").exists()
+    assert done.stderr.splitlines()[-1] == f"p4sgd tune: {finished} of 3 runs are finished; no model is kept"
+
+
+def test_the_chosen_model_that_is_interrupted_is_kept_and_told(tmp_path, interrupted_run):
+    interrupted_run(8)  # after its first epoch
+    words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--out", str(tmp_path / "model"), "--quiet"]
+    done = CliRunner().invoke(main, ["tune", "iris:1", *words])
+    assert done.exit_code == 130
+    assert done.stderr == f"p4sgd tune: interrupted; its best model so far is kept in {tmp_path}/model\n"
+    assert load_model(tmp_path / "model").training["stopped"] == "interrupted"
 
 
 def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):
