@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.weights import average
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.image.entries import directories_of
@@ -37,7 +36,6 @@ from p4sgd.sim.sparse.entries import Entries
 
 __all__ = [
     "decoded_features",
-    "evaluate",
     "fit_intercept",
     "measure",
     "measure_model",
@@ -300,15 +298,3 @@ def penalty(weights: WeightArray, l2: float, l1: float) -> float:
         squares += float((w * w).sum()) if l2 else 0.0
         magnitudes += float(np.abs(w).sum()) if l1 else 0.0
     return l2 / 2 * squares + l1 * magnitudes
-
-
-def evaluate(model: Model | ModelSet, data: Dataset) -> dict[str, float]:
-    """Metrics of a model on a data set with labels; see `measure_model`.
-
-    Raises
-    ------
-    UserError
-        If features or labels are not the model's.
-    """
-    weights = relative(data.sample_weights, data.name)
-    return measure_model(model, model.decision_function(data), model.labels.labels_of(data), weights)
