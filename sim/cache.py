@@ -1,7 +1,7 @@
 """Size-limited cache of built simulators and of the Verilog they are built from.
 
-A process that adds an entry removes the least recently used ones. An entry is locked from the beginning of its build
-until the process that uses it ends, which shows others that it is in use; renaming the entry keeps the lock.
+A process that adds an entry removes the least recently used ones. An entry that is in use is locked, from the beginning
+of its build until the process that uses it ends. Renaming the entry keeps the lock.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Compiled loops: `numba.njit` with a cache, and a remark when Numba has to compile.
 
 Numba keeps compiled code in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``numba`` in the user's cache folder.
-The first use on a machine takes some seconds longer, as does every use if no such folder can be written. Loops that
-most runs need get arrays for scratch values: to load one that makes arrays imports more of Numba.
+The first use on a machine takes some seconds longer, as does every use if no such folder can be written. Callers pass
+scratch arrays to loops that most runs need, because loading a loop that allocates arrays imports more of Numba.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Features of workers as the emulator and the evaluation compute with them, dense or sparse, and models to train."""
+"""Makes decoded features of memory images, and weights to train on them: dense or sparse, whichever is faster."""
 
 import weakref
 from collections.abc import Sequence

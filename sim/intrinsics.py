@@ -1,6 +1,6 @@
-"""Instructions of LLVM that Numba does not offer, for compiled loops.
+"""LLVM instructions that Numba does not offer, for compiled loops.
 
-In a loop each is called like a function, and the instruction takes the place of the call.
+Each is called like a function; the compiler replaces the call by the instruction.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""The stages between forward and backward pass, compiled: partial activations are clamped and added up, and the loss
-makes δ of the sums."""
+"""The stages between forward and backward pass, compiled.
+
+Partial activations are clamped and added up; the loss makes δ of the sums."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What dense and sparse features have in common, and their weights during a run."""
+"""Base classes of dense and sparse features, and of their weights during a run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

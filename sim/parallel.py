@@ -1,4 +1,4 @@
-"""Threads that train together: they are started for some mini-batches, and meet in each to exchange sums."""
+"""Threads that train together, for some mini-batches: in each they wait for one another to exchange sums."""
 
 import contextlib
 import os

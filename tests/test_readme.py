@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from p4sgd.host.xrt import library
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.net.endpoint import Endpoint

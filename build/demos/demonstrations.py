@@ -16,7 +16,7 @@ from p4sgd.build.demos.serial import BAUD, Report
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform, program_script
 from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 
 __all__ = [

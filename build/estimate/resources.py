@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from p4sgd.build.estimate.loads import Loads, count_loads
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
 from p4sgd.build.estimate.timing import FLIP_FLOPS, Timing, analyse
-from p4sgd.build.generate.devices import Device
+from p4sgd.build.generate.boards import Device
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
 

@@ -1,7 +1,7 @@
 """The vendor's 100G Ethernet MAC (PG203): the script that makes it, and its constraints."""
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.devices import Cage
+from p4sgd.build.generate.boards import Cage
 
 __all__ = ["CABLES", "crossing_constraints", "ip_script"]
 

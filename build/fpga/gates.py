@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.generate.devices import Device
+from p4sgd.build.generate.boards import Device
 
 __all__ = ["GATES", "judge_command"]
 

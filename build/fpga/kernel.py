@@ -8,7 +8,7 @@ from functools import cached_property
 from xml.etree import ElementTree
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.devices import Device
+from p4sgd.build.generate.boards import Device
 from p4sgd.build.generate.floorplan import slice_dies
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,

@@ -15,7 +15,7 @@ from p4sgd.build.fpga.kernel import (
     kernel_xml,
 )
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.devices import Cage
+from p4sgd.build.generate.boards import Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS

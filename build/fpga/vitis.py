@@ -8,7 +8,7 @@ from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.devices import DEVICES, Device
+from p4sgd.build.generate.boards import DEVICES, Device
 from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST

@@ -12,7 +12,7 @@ from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.devices import DEVICES, Device, map_memories
+from p4sgd.build.generate.boards import DEVICES, Device, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.devices import Device
+from p4sgd.build.generate.boards import Device
 from p4sgd.hw.kernel.kernels import slice_name
 from p4sgd.hw.kernel.selftest import port_test_name
 from p4sgd.hw.kernel.verilog import KernelVerilog

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from p4sgd.build.generate import packet_documents as packet
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.build.generate.devices import BOARDS, DEVICES, Device
+from p4sgd.build.generate.boards import BOARDS, DEVICES, Device
 from p4sgd.build.generate.floorplan import floorplan, placement
 from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
 from p4sgd.hw.aggregator.aggregator import Aggregator

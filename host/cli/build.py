@@ -22,7 +22,7 @@ _NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
 
 def _with_shells() -> Iterable[str]:
     """Boards that `build vitis` makes folders for."""
-    from p4sgd.build.generate.devices import DEVICES
+    from p4sgd.build.generate.boards import DEVICES
 
     return DEVICES
 
@@ -105,7 +105,7 @@ def _board_of(name: str | None, board: str | None, boards: Iterable[str]) -> str
     UserError
         If no board is named and the configuration is for none, or for one that folders cannot be made for.
     """
-    from p4sgd.build.generate.devices import BOARDS
+    from p4sgd.build.generate.boards import BOARDS
 
     known = "|".join(boards)
     if name is None and board is None:

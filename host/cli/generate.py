@@ -13,7 +13,7 @@ from p4sgd.host.errors import P4sgdError
 
 if TYPE_CHECKING:
     from p4sgd.build.estimate.resources import Unit
-    from p4sgd.build.generate.devices import Device
+    from p4sgd.build.generate.boards import Device
 
 __all__ = ["generate", "resources"]
 
@@ -64,7 +64,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json
 
 
 def _boards() -> Any:
-    from p4sgd.build.generate.devices import DEVICES
+    from p4sgd.build.generate.boards import DEVICES
 
     return DEVICES
 
@@ -98,7 +98,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
         from p4sgd.build.estimate.resources import measure
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
         from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-        from p4sgd.build.generate.devices import BOARDS, DEVICES
+        from p4sgd.build.generate.boards import BOARDS, DEVICES
         from p4sgd.hw.spec.config import PRESETS
 
         board = board or BOARDS.get(name, "u280")

@@ -221,7 +221,7 @@ def _check_options(options: ReadOptions) -> None:
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
         raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
     if options.hash_bits is not None and not 1 <= options.hash_bits <= _MAX_HASH_BITS:
-        raise UserError(f"the bits of the hash must be 1 to {_MAX_HASH_BITS}, not {options.hash_bits}")
+        raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {options.hash_bits}")
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:

@@ -214,7 +214,7 @@ class BoardWorker:
             return
         if not self._is_idle():
             raise P4sgdError(f"{self._name} cannot move bank {bank} while it runs")
-        # The labels may be at the end of the last bank's memory (`p4sgd.build.generate.devices.map_memories`).
+        # The labels may be at the end of the last bank's memory (`p4sgd.build.generate.boards.map_memories`).
         labels = self._config.labels_memory
         is_last = bank == labels - 1
         try:

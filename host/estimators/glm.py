@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -99,13 +100,17 @@ class GLM(BaseEstimator):
         def remark(text: str) -> None:
             print(in_parameters(text), flush=True)
 
+        def warn(text: str) -> None:
+            warnings.warn(in_parameters(text), stacklevel=2)
+
         def begin(row: int, names: Sequence[str]) -> None:
             if self.verbose:
                 print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
 
         tell = remark if self.verbose else None
         with value_errors(), _compilations_told(self.verbose):
-            result = execute(make_plan(request), on_epoch=show, on_remark=tell, on_row=begin)
+            plan = make_plan(request)
+            result = execute(plan, on_epoch=show, on_remark=tell, on_warning=warn, on_row=begin)
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too

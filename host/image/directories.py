@@ -1,4 +1,4 @@
-"""Packing of images with directories (:mod:`p4sgd.hw.spec.image`), from the entries of what is not 0.
+"""Packing of images with directories (:mod:`p4sgd.hw.spec.image`) from the entries of nonzeros.
 
 Time and memory are proportional to the number of entries and of lines, whatever the number of columns.
 """

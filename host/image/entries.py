@@ -1,4 +1,4 @@
-"""Entries of sparse images: the features that are not 0 (:mod:`p4sgd.hw.spec.image`)."""
+"""Entries of sparse images: nonzero features with column and sample (:mod:`p4sgd.hw.spec.image`)."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Packing of bit planes into lines (:mod:`p4sgd.hw.spec.image`), of images that have all lines."""
+"""Packing of bit planes into lines (:mod:`p4sgd.hw.spec.image`), for images that have all lines."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Memory images of a data set: features are scaled, quantised, and packed into lines, or into entries if sparse."""
+"""Makes memory images of a data set: scales and quantises features and packs them into lines or, if sparse, entries."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

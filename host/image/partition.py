@@ -1,4 +1,4 @@
-"""Dealing the units of a job to workers."""
+"""Deals the units of a job, groups of neighbouring columns, to workers in proportion to shares or speeds."""
 
 import heapq
 from collections.abc import Sequence
@@ -65,10 +65,10 @@ def partition(
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     total = features + bias
-    named = f"{features} features{' and the bias' if bias else ''}"
+    named = f"{features:,} features{' and the bias' if bias else ''}"
     count = -(-total // unit)
     if count < workers:
-        are, most = (f"{count} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
+        are, most = (f"{count:,} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
         remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
         raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
     names = names or [f"worker {worker}" for worker in range(workers)]
@@ -152,12 +152,12 @@ def _no_room(
     """Why workers cannot hold so many units, and what to do, for messages."""
     workers, room = len(configs), rooms[0]
     if len(set(rooms)) > 1:
-        held = ", ".join(f"{name}: {room}" for name, room in zip(names, rooms, strict=True))
+        held = ", ".join(f"{name}: {room:,}" for name, room in zip(names, rooms, strict=True))
         remedies = ["more or larger workers", *other_unit]
-        return f"are {count} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
+        return f"are {count:,} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
     largest = -(-count // workers)
     needed = -(-count // room) if room else MAX_WORKERS + 1
-    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+    remedies = [f"at least {needed:,} workers"] if needed <= MAX_WORKERS else []
     remedies += other_unit
     if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= largest]:
         remedies.append(f"a larger configuration ({', '.join(larger)})")
@@ -165,8 +165,8 @@ def _no_room(
     if units_held(WorkerConfig.sparse_worker(), unit) >= largest:
         remedies.append("for sparse data --config sparse")
     return (
-        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
-        f"this configuration holds {room}: use {' or '.join(remedies)}"
+        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest:,} units of {unit} a worker, "
+        f"this configuration holds {room:,}: use {' or '.join(remedies)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Dealing the units in finished images to other workers: more or fewer, or of another configuration."""
+"""Deals the units in finished images anew: to more or fewer workers, or to workers of another configuration."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Images from blocks of their lines or entries, in memory or in files."""
+"""Builds images from blocks of their lines or entries, in memory or in files."""
 
 import contextlib
 import dataclasses

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ class ControlClient:
     name
         What errors call it.
     command
-        The command that starts it, without its token, for errors; an attribute, as more of it may be known later.
+        The command that starts it, without its token, for errors, or a function that finds it when there is one; an
+        attribute, as more of it may be known later.
     timeout_s
         Longest time without an answer, in seconds.
     connect_s
@@ -78,7 +80,7 @@ class ControlClient:
         address: ControlAddress,
         server: str,
         name: str,
-        command: str,
+        command: str | Callable[[], str],
         *,
         timeout_s: float,
         connect_s: float | None = None,
@@ -153,7 +155,8 @@ class ControlClient:
 
     @property
     def _whole_command(self) -> str:
-        return self.command if self._token is None else f"{self.command} --token FILE"
+        command = self.command if isinstance(self.command, str) else self.command()
+        return command if self._token is None else f"{command} --token FILE"
 
     def _connect(self) -> Channel:
         again = self._process is not None

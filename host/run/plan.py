@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,7 @@ from p4sgd.host.run.checks import (
     check_reading,
     check_replaces,
     find_cluster_file,
+    option_name,
 )
 from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
 from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
@@ -191,7 +193,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     else:
         data = folder
     if saved is not None:  # now, because test data are read to match these, and a simulator takes long
-        saved.check_data(identify(data) if isinstance(data, Dataset) else data.identity)
+        identity = identify(data) if isinstance(data, Dataset) else data.identity
+        saved.check_data(identity, _changed_reading(request, saved))
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
@@ -236,6 +239,13 @@ def _completed(
     return request, saved, model
 
 
+def _changed_reading(request: TrainingRequest, saved: Checkpoint) -> list[str]:
+    """The options with which the data are read in another way than those of a checkpoint were."""
+    began, now = saved.origin.get("reading", {}), request.origin()["reading"]
+    given = {name: value for name, value in json.loads(json.dumps(now)).items() if value not in (None, [])}
+    return [option_name(name) for name, value in given.items() if began.get(name) != value]
+
+
 def _check_workers(
     request: TrainingRequest,
     options: TrainingOptions,
@@ -255,7 +265,7 @@ def _check_workers(
             f"--sparse-workers {request.sparse_workers} leaves none of {options.workers} workers dense: choose more "
             f"--workers, or --config sparse for sparse ones only"
         )
-    if config is None:
+    if config is None or cluster is not None:  # a cluster's workers tell what they are, which may differ
         return
     if device == "rtl" and config.sparse:
         raise UserError(
@@ -269,9 +279,8 @@ def _check_workers(
         check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
     if isinstance(data, PreparedFolder):
         data.check(options)
-        if cluster is None:  # a cluster's workers may get other shares
-            dealt = data.deal(shards, options, network=DEVICES[device].has_network).shards
-            data.check_images(dealt, request.images)
+        dealt = data.deal(shards, options, network=DEVICES[device].has_network).shards
+        data.check_images(dealt, request.images)
 
 
 def _check_outputs(request: TrainingRequest) -> None:

@@ -53,8 +53,7 @@ _PATIENCE_S = 10.0
 
 @dataclass
 class _Member:
-    """A process of the cluster: its name and kind of server, a worker's configuration, where it is controlled, and its
-    command's words."""
+    """A process of the cluster: name, kind of server, a worker's configuration, control address, and command."""
 
     name: str
     server: str

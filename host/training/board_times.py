@@ -1,6 +1,6 @@
-"""Predicted times of boards for a sample: of those that read all lines, and of those that pass over lines of zeros.
+"""Predicted time of boards for a sample, whether they read all lines or skip lines of zeros.
 
-They are those of :mod:`p4sgd.hw.spec.timing`, with `BOARDS_NETWORK`.
+Times follow from :mod:`p4sgd.hw.spec.timing`, with `BOARDS_NETWORK`.
 """
 
 import functools

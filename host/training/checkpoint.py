@@ -1,7 +1,7 @@
-"""Checkpoints: files with the state of a training run, from which it is resumed as if it had never stopped.
+"""Checkpoints: files with the state of a training run, from which it resumes as if it had never stopped.
 
-A checkpoint is written after every epoch and replaces the one before atomically, so that there is always a complete
-one, whatever happens to the program. It has everything that data and options do not determine; see `State`.
+A checkpoint is written after every epoch and replaces the previous one atomically. So a complete one always exists,
+whatever happens to the program. It has everything that data and options do not determine; see `State`.
 """
 
 import dataclasses
@@ -194,14 +194,26 @@ class Checkpoint:
         if dataclasses.replace(self.run.options, **free) != run.options:
             raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
 
-    def check_data(self, data: DataIdentity) -> None:
+    def check_data(self, data: DataIdentity, changed: Sequence[str] = ()) -> None:
         """Refuse other training data; the part of `check` that can be done early.
+
+        Parameters
+        ----------
+        data
+            The training data.
+        changed
+            The options with which they are read in another way, to blame if it is the same file.
 
         Raises
         ------
         UserError
             If they differ.
         """
+        if changed and data != self.run.data and data.name == self.run.data.name:
+            raise UserError(
+                f"{self.path}: with this {' and '.join(changed)} the data are not those of this checkpoint: "
+                f"{_difference(self.run.data, data)}: leave that out, {_ANEW}"
+            )
         self._check_same("data", self.run.data, data)
 
     def _check_same(self, what: str, ours: DataIdentity | None, theirs: DataIdentity | None) -> None:

@@ -1,13 +1,13 @@
-"""Divergence and convergence: what the losses of a run's epochs tell."""
+"""Divergence and convergence of a run, judged by the losses of its epochs."""
 
 import math
 from collections.abc import Sequence
 
 from p4sgd.host.training.result import EpochRecord
 
-__all__ = ["Convergence", "estimate_more_epochs"]
+__all__ = ["DIVERGED", "Convergence", "estimate_more_epochs"]
 
-_DIVERGED = 2.0
+DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
 _SMALL = 0.1
@@ -30,15 +30,18 @@ class Convergence:
         The epochs so far; may grow.
     constant_loss
         Training loss of the best constant model.
+    automatic
+        Whether the learning rate was found by trials.
     """
 
-    def __init__(self, history: Sequence[EpochRecord], constant_loss: float) -> None:
+    def __init__(self, history: Sequence[EpochRecord], constant_loss: float, *, automatic: bool = False) -> None:
         self._history = history
         self._constant_loss = constant_loss
+        self._automatic = automatic
 
     def diverged(self, record: EpochRecord) -> bool:
         """Whether training diverged in an epoch."""
-        return not record.metrics["train_loss"] <= _DIVERGED * self._constant_loss
+        return not record.metrics["train_loss"] <= DIVERGED * self._constant_loss
 
     def divergence_remark(self) -> str | None:
         """What to say about the last epochs that diverged, if one that did not has followed."""
@@ -48,7 +51,8 @@ class Convergence:
         rate = self._history[last].learning_rate
         if rate >= self._history[last - 1].learning_rate:
             return f"{self._divergence(first, last)}, and there is no lower one"
-        return f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}: try that"
+        remedy = "" if self._automatic else ": try that"  # a rate that nobody gave needs no other
+        return f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}{remedy}"
 
     def last_remark(self, next_rate: float) -> str | None:
         """What to say if training diverged in the last epoch and the run ends; ``next_rate`` would have been next."""
@@ -57,7 +61,7 @@ class Convergence:
             return None
         if next_rate >= self._history[-1].learning_rate:
             return f"{self._divergence(first, last)}, and there is no lower one"
-        return f"{self._divergence(first, last)}: try {next_rate:.3g}"
+        return f"{self._divergence(first, last)}: try {'--lr ' * self._automatic}{next_rate:.3g}"
 
     def _last_divergence(self) -> tuple[int, int]:
         """The number of epochs before the last ones in a row that diverged, and the number of the last of these."""
@@ -69,7 +73,8 @@ class Convergence:
     def _divergence(self, first: int, last: int) -> str:
         epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
         rate = self._history[first].learning_rate
-        return f"the learning rate {rate:.3g} is too large: training diverged in {epochs}"
+        automatic = "automatic " * self._automatic
+        return f"the {automatic}learning rate {rate:.3g} is too large: training diverged in {epochs}"
 
     @property
     def separates(self) -> bool:

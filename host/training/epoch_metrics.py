@@ -1,8 +1,8 @@
-"""How the weights of an epoch do, and the model that they make.
+"""Metrics of the weights of an epoch, and the model made of the best ones.
 
-Training samples are measured as the hardware reads them, samples that are held out by a model on raw features
-(`model_file.py`). In the end the intercept of the best model is fitted to the unrounded training samples, and the model
-is measured on them.
+Training samples are measured as the hardware reads them, held-out samples by a model on raw features (`model_file.py`).
+At the end the intercept of the best model is fitted to the unrounded training samples, and the model is measured on
+them.
 """
 
 import dataclasses

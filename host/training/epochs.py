@@ -1,4 +1,4 @@
-"""The loop over epochs of a row of the model: run the workers, measure the weights, keep the best ones.
+"""The loop over epochs, for one row of the model: run the workers, measure the weights, keep the best ones.
 
 A run of the workers is one epoch, after which the host reads the weights and measures them (`epoch_metrics.py`).
 """
@@ -117,10 +117,16 @@ class RowTraining:
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
             )
+            if sample_ranks.size == 1:
+                remark = (
+                    "--parallel data divides the samples among processes, and there is only one: start N of them with "
+                    "mpiexec -n N, or leave it out, which is faster"
+                )
             self.remarks.add(remark)
         self._tell_settings(prepared)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
-        self._convergence = Convergence(state.history, self._metrics.constant_loss)
+        automatic = options.learning_rate is None
+        self._convergence = Convergence(state.history, self._metrics.constant_loss, automatic=automatic)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         self._batch = options.batch * prepared.mean_weight

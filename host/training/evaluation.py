@@ -1,7 +1,7 @@
 """All metrics of a model on a data set, computed by scikit-learn.
 
-They are apart from the metrics of each epoch, because to import scikit-learn's takes longer than to train on a small
-data set.
+Metrics of epochs are in `metrics.py`, without scikit-learn: importing it takes longer than training on a small data
+set.
 """
 
 import warnings

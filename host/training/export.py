@@ -1,4 +1,4 @@
-"""Models for other programs: as an ONNX graph, and as an estimator of scikit-learn."""
+"""Export of models, as an ONNX graph or as an estimator of scikit-learn."""
 
 import json
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,7 @@
-"""Features as the hardware reads them: by which linear map, with which means, and how large samples are.
+"""Features as the hardware reads them: their linear map, their means, and the norms of samples.
 
-Norms of samples tell the search for the learning rate where to begin; means tell what rounding adds to activations.
+The search for the learning rate begins at a rate that follows from the norms. The means show what rounding adds to
+activations.
 """
 
 import mmap

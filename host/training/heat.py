@@ -1,8 +1,8 @@
-"""Sparse data by heat: columns in the order of their nonzeros, and which workers get which.
+"""Deals sparse columns to boards and sparse workers by heat, the number of samples that have a column (``--split``).
 
-The first columns are the hottest. Boards, whose time depends on the number of columns, get hot ones; sparse workers,
-whose time depends on the number of nonzeros, get the others. The order of columns is part of the problem: it depends on
-the data alone, so that the weights do not depend on who has which columns.
+The hottest columns come first. Boards, whose time depends on the number of columns, get hot ones; sparse workers, whose
+time depends on the number of nonzeros, get the others. The order of columns is part of the problem: it depends on the
+data alone, so the weights do not depend on who has which columns.
 """
 
 import bisect

@@ -1,4 +1,4 @@
-"""The scaling of features in a model file, to the bit: what training on other samples goes on from."""
+"""The scaling of features in a model file, kept to the bit, from which training on other samples continues."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,11 +1,11 @@
-"""Activations, the intercept, and metrics: how good a model is.
+"""Activations, the intercept, and metrics of epochs.
 
-Weights are fitted to features of a few bits. Rounding shifts the mean of a feature, and so does rounding down (a run
-that reads fewer planes than are stored) even more; through the weights all activations are shifted. On breast cancer at
+Weights are fitted to features of a few bits. Rounding shifts the mean of a feature. Rounding down, in a run that reads
+fewer planes than are stored, shifts it even more. Through the weights this shifts all activations: on breast cancer at
 one bit, predictions on full-precision features are right for 51 % of the samples without a correction and for 95 % with
 one. Therefore the model's intercept is fitted on the training samples: one number, a convex problem. For a model
 without a bias nothing is fitted to the labels; the trainer only removes the mean shift. It is computed from the means
-of the features, clamped as in training, so that a few wild values do not count.
+of the features, clamped as in training, so outliers do not count.
 
 If the full-precision samples are not available (prepared data), the mean shift is removed, and the intercept is fitted
 to the activations of the quantised samples.
@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.weights import average
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.image.entries import directories_of
@@ -37,7 +36,6 @@ from p4sgd.sim.sparse.entries import Entries
 
 __all__ = [
     "decoded_features",
-    "evaluate",
     "fit_intercept",
     "measure",
     "measure_model",
@@ -300,15 +298,3 @@ def penalty(weights: WeightArray, l2: float, l1: float) -> float:
         squares += float((w * w).sum()) if l2 else 0.0
         magnitudes += float(np.abs(w).sum()) if l1 else 0.0
     return l2 / 2 * squares + l1 * magnitudes
-
-
-def evaluate(model: Model | ModelSet, data: Dataset) -> dict[str, float]:
-    """Metrics of a model on a data set with labels; see `measure_model`.
-
-    Raises
-    ------
-    UserError
-        If features or labels are not the model's.
-    """
-    weights = relative(data.sample_weights, data.name)
-    return measure_model(model, model.decision_function(data), model.labels.labels_of(data), weights)

@@ -1,4 +1,4 @@
-"""The options of a training run, with their checks, and the schedules of the learning rate."""
+"""The options of a training run, with their checks, and the schedules that lower the learning rate."""
 
 import dataclasses
 import math

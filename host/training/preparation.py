@@ -1,4 +1,4 @@
-"""Preparation of a data set in memory: from samples to the workers' memory images.
+"""Preparation of a data set in memory: samples become the workers' memory images.
 
 A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
 """

@@ -1,4 +1,4 @@
-"""A training set that is ready for the workers: what preparation, in memory or in a folder, makes for training."""
+"""A training set that is ready for the workers, prepared in memory or in a folder."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Learning rate, penalties and settings of a run as a worker's registers have them, and a first guess of the rate."""
+"""Learning rate, penalties and settings of a run in the format of a worker's registers; a first guess of the rate."""
 
 import math
 from dataclasses import dataclass

@@ -1,15 +1,16 @@
 """Search for the initial learning rate: short trials on a sample, in the arithmetic of the hardware.
 
-The norms of the samples do not tell which rate suits the data. Centred features bear rates many times larger than
-features with a common mean, classes that overlap need smaller ones, and the limit for large mini-batches is another
-than that for small ones. A few hundred updates show all of it.
+The norms of the samples alone do not determine a good rate. Centred features allow rates many times larger than
+features with a common mean, overlapping classes need smaller ones, and the limit depends on the size of mini-batches. A
+few hundred updates show all of this.
 
-The trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
-so the rate depends on the data and on the options of the problem alone, whoever has the columns.
+All trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
+so the rate depends only on the data and on the options of the problem, not on who has which columns.
 """
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
+from p4sgd.host.training.convergence import DIVERGED
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared, join
@@ -79,6 +81,9 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, consta
     the schedule lowers it when only noise is left. Where trials separate the classes, it is the least rate that does:
     the loss would fall for ever, with weights that only grow and predict other samples worse.
 
+    Rates with which the first epoch would count as diverged are left out, unless all are: trials of few samples
+    have many epochs, in which weights may recover from a step that was too large, but a run goes back after one.
+
     Parameters
     ----------
     prepared
@@ -90,7 +95,10 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, consta
     constant_loss
         Training loss of the best constant model.
     """
-    rates, scores = try_rates(prepared, options, loss)
+    rates, scores, first_scores = try_rates(prepared, options, loss)
+    diverged = [not score <= DIVERGED * constant_loss for score in first_scores]
+    if not all(diverged):
+        scores = [math.inf if out else score for score, out in zip(scores, diverged, strict=True)]
     if loss.task is Task.CLASSIFICATION:
         for rate, score in zip(rates, scores, strict=True):
             if score <= _SEPARATED * constant_loss:
@@ -102,7 +110,7 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, consta
     return rates[best]
 
 
-def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple[list[float], list[float]]:
+def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple[list[float], list[float], list[float]]:
     """Train with several learning rates for a short time.
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
@@ -121,7 +129,8 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
     on up to 1,024 samples after those that were trained on, and not more than these (on the same ones, if there are no
     others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
-    samples before each.
+    samples before each. Then the score of each after its first epoch, or at the first of these moments if that is
+    earlier.
     """
     form = prepared.features
     batch, updates, mini_batches = _trial_size(prepared, options)
@@ -145,15 +154,21 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
         )
     trials = _Trials(prepared, settings[0], loss)
     moments = sorted({updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)})
+    looks = sorted({min(-(-prepared.samples // batch), moments[0]), *moments})
     scores: list[float] = []
+    first_scores: list[float] = []
     for together in trials.together(settings):
         trials.begin(together)
         means = np.zeros(len(together))
-        for begin, end in itertools.pairwise([0, *moments]):
+        for begin, end in itertools.pairwise([0, *looks]):
             trials.train(range(begin, end))
-            means += trials.scores(options) / len(moments)
+            found = trials.scores(options)
+            if begin == 0:
+                first_scores += found.tolist()
+            if end in moments:
+                means += found / len(moments)
         scores += means.tolist()
-    return rates, broadcast(prepared.communicator, scores)
+    return rates, *broadcast(prepared.communicator, (scores, first_scores))
 
 
 def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int, int]:

@@ -1,4 +1,6 @@
-"""Dealing a job's features to workers: by stated shares, or by the speeds that a short run measures."""
+"""Deals a job's features to workers, by stated shares or by speeds that a short run measures.
+
+`skipping.py` then chooses the columns, if data are sparse."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

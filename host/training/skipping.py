@@ -1,6 +1,7 @@
-"""Which workers get which columns, and whether boards pass over lines of zeros: what it takes and what it gains.
+"""Decides whether boards skip lines of zeros (``--skip-zeros``), and so which sparse columns each worker gets.
 
-With directories (:mod:`p4sgd.hw.spec.image`) the time of a board depends on what is not 0 in its columns.
+With directories (:mod:`p4sgd.hw.spec.image`) the time of a board depends on the nonzeros in its columns. So columns are
+dealt twice, by `heat.py`, and zeros are skipped if that is enough faster.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What training starts from, if not from nothing: features and labels as they were understood, and weights."""
+"""What training takes from an earlier model: weights, and the meaning of its features and labels."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Training of a model, row by row."""
+"""Trains a model row by row: one row, or one for each of several classes or targets."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""What training samples weigh: the weights that the data have, times those of the samples' classes."""
+"""Weights of training samples: those in the data, times those of the samples' classes."""
 
 import math
 from collections.abc import Mapping, Sequence

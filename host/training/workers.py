@@ -1,4 +1,4 @@
-"""The workers of a run, from epoch to epoch: their images, the session with them, and who takes over from lost ones."""
+"""The workers of a run from epoch to epoch: their images, their session, and taking over from workers that are lost."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """Builds of the simulator of a cluster, or of a single worker.
 
-Elaboration takes several seconds, so the Verilog is cached as well, by configuration and by a hash of the sources that
-it is generated from.
+Elaboration takes several seconds, so the Verilog is cached as well, by configuration and by a hash of its sources.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Faulty links and pauses of workers in the simulated cluster, set by ``--fault``; stalls of memory are in `memory`."""
+"""Link faults and pauses of workers in the simulated cluster (``--fault``); `memory` has the stalls of memory."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring

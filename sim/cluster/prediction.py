@@ -1,7 +1,7 @@
 """Cycles of a run by cause, predicted without a simulation.
 
-`p4sgd.hw.spec.timing` says what a mini-batch takes. This adds up a run, with its end and with waits for slots, for a
-worker whose memory keeps up and whose packets come through at once. It is an estimate, some cycles a mini-batch off
+`p4sgd.hw.spec.timing` has the cycles of a mini-batch. This adds up a run, with its end and with waits for slots, for a
+worker whose memory keeps up and whose packets are not lost or delayed. The estimate is some cycles a mini-batch off
 (``tests/system/test_cycles.py``).
 """
 

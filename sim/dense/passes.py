@@ -1,7 +1,7 @@
 """Forward and backward passes on decoded features, penalties, and the loop that trains, compiled.
 
-`train` does many mini-batches of all workers of a process in one call, because with few features the calls would
-outweigh the arithmetic. It takes the features of all workers side by side: ``features`` is uint8 (samples, n),
+`train` does many mini-batches of all workers of a process in one call, because with few features calls take longer than
+the arithmetic. It takes the features of all workers side by side: ``features`` is uint8 (samples, n),
 C-contiguous, with signed features q as q + 2^(P-1) (`p4sgd.sim.dense.lines.offset`). Unit i of the job's units in this
 process is the columns ``units[i]`` to ``units[i + 1]``, at most 64, and worker i has the units ``workers[i]`` to
 ``workers[i + 1]``; both are int64. Weights are float64 (n,), integers; those of the columns ``exempt``, int64, have no

@@ -1,8 +1,8 @@
 """The aggregator's state machine for many frames at a time, compiled.
 
-`p4sgd.sim.network.aggregator` is the specification to read. Here is the same again on arrays, without an object for a
-packet or a slot, some fifty times as fast; tests compare the two frame by frame. Numba takes whole numbers only if they
-are all of one signed type, so everything is int64 but bytes and sums.
+`p4sgd.sim.network.aggregator` is the specification to read. This is the same on arrays, without an object for a packet
+or a slot, and some fifty times as fast; tests compare the two frame by frame. Everything is int64 except bytes and
+sums, because Numba computes with int64 and uint64 together in floating point.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""Faults of the Python network of tests and campaigns: their probabilities, and links that apply them to packets.
+"""Faults of the Python network in tests and campaigns: their probabilities, and links that apply them to packets.
 
-Those of ``--fault`` are other ones, of the simulated RTL: `p4sgd.sim.cluster.link`.
+Faults of the simulated RTL (``--fault``) are in `p4sgd.sim.cluster.link`.
 """
 
 import random

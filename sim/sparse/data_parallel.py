@@ -1,16 +1,16 @@
-"""A sparse worker whose samples are spread over several processes: data-parallel training.
+"""Data-parallel training: a sparse worker whose samples are spread over several processes (ranks).
 
-The ranks share the micro-batches of every mini-batch and hold the features of their own samples only. Weights of hot
-columns are on all ranks, each other one is on its owner. In a mini-batch a rank
+The ranks share the micro-batches of every mini-batch, and each holds only the features of its own samples. Weights of
+hot columns are on all ranks; a cold column has an owner. In a mini-batch a rank
 
-1. gets the weights of the cold columns that its samples have from their owners,
-2. computes dot products, residuals, and how far its micro-batches move each weight,
+1. gets the weights of the cold columns of its samples from their owners,
+2. computes dot products, residuals, and the step of each weight in its micro-batches,
 3. adds the steps of hot columns over all ranks, 8 columns to a row, as an aggregator adds partial activations,
 4. sends the steps of cold columns to their owners.
 
-A step is rounded for a micro-batch, and integers may be added in any order, so the weights are those of one worker that
-has all samples, bit for bit. The exception is a weight that might be saturated on the way: if any rank sees a weight or
-a step so large that this is possible, all exchange the steps of that mini-batch one by one and take them in order.
+Steps are rounded per micro-batch, and integers may be added in any order, so the weights are those of one worker that
+has all samples, bit for bit. The exception is a weight that might saturate on the way: if any rank sees a weight or a
+step so large that this is possible, all exchange the steps of that mini-batch one by one and apply them in order.
 """
 
 import functools

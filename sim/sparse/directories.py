@@ -1,4 +1,4 @@
-"""Lines with directories (:mod:`p4sgd.hw.spec.image`), from which the features that are not 0 are decoded."""
+"""Decodes nonzero features from lines with directories (:mod:`p4sgd.hw.spec.image`)."""
 
 import functools
 from dataclasses import dataclass

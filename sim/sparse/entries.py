@@ -1,4 +1,4 @@
-"""Entries: the features of sparse workers that are not 0, as lists, and where they are in these."""
+"""Entries: lists of the nonzero features of sparse workers, and the index of each micro-batch in them."""
 
 import math
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Weights of sparse workers during a run.
 
-Time and memory of a run are proportional to the number of entries; only its beginning and its end touch all weights.
+Time and memory of a run are proportional to the number of entries; only its start and its end touch all weights.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Forward and backward passes of sparse workers on their entries, and the loop that trains, compiled.
 
 Entries are sorted by column and bank within each micro-batch. So a column that several samples have is updated once,
-and forward passes, which add up all samples of a micro-batch side by side, come to the units of each in order. Weights
-are int32, and all sums int64, which none of them overflows (`p4sgd.sim.golden`).
+and forward passes, which add up all samples of a micro-batch together, see the units of each sample in order. Weights
+are int32, and sums int64, which none of them overflows (`p4sgd.sim.golden`).
 """
 
 import functools

@@ -1,8 +1,8 @@
 """L2 and L1 penalties of sparse workers, which change all weights after every mini-batch, exactly.
 
-The weights of the first, hot columns of each worker are changed then, side by side (`penalise`). The others catch up
-when they are needed next (`catch_up`): many steps at once, because most of them subtract the same. How many columns are
-hot (`first_cold`) decides about the time only.
+Weights of the first, hot columns of each worker get them at once (`penalise`). Weights of rarely seen columns catch up
+when they are needed next (`catch_up`), many steps at a time, because most steps subtract the same. The number of hot
+columns (`first_cold`) affects the time only.
 """
 
 import functools

@@ -22,7 +22,7 @@ from support.sets import REAL, LabelledSet, MissingPackageError
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.evaluation import score
 from p4sgd.hw.spec.config import WorkerConfig
 
 
@@ -42,7 +42,7 @@ def scores(made: LabelledSet, seed: int) -> tuple[float, float, float]:
     result = train(
         Dataset(x[rest], y[rest], "set"), TrainingOptions(loss=made.loss), open_device("emulator", config, 1)
     )
-    ours = evaluate(result.model, Dataset(x[test], y[test], "set"))["accuracy" if classes else "r2"]
+    ours = score(result.model, Dataset(x[test], y[test], "set"))["accuracy" if classes else "r2"]
     return 100 * exact, 100 * sgd, 100 * ours
 
 

@@ -22,7 +22,7 @@ from support.lab import Lab
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build
 from p4sgd.host.data.synth import make_dataset, write_dataset
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.packet import FRAME_BYTES
+from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES, frame_bytes
 
 PROCESSES = 4
 DENSE, SPARSE = "--config u280", "--sparse"
@@ -86,10 +86,14 @@ def row(layout: Layout, document: dict, batch: int) -> list[str]:
     sent = max(each.get("BYTES_SENT", 0) for each in epoch["counters"]) / mini_batches
     seconds = statistics.median(each["seconds"] for each in document["epochs"][1:])
     count = max(frames) / mini_batches
+    size = count * FRAME_BYTES
+    if document.get("packets", {}).get("version") == 2:  # half of the frames have values, the others acknowledge
+        micro_batches = -(-document["samples"] // VALUES) / mini_batches
+        size = count / 2 * (frame_bytes(0) + FRAME_BYTES) + micro_batches * (frame_bytes(1) - frame_bytes(0))
     return [
         layout.name,
         f"{count:,.1f}",
-        f"{count * FRAME_BYTES:,.0f}",
+        f"{size:,.0f}",
         f"{sent + summed:,.0f}",
         f"{seconds / mini_batches * 1e6:,.0f}",
     ]

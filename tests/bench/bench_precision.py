@@ -24,7 +24,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -42,7 +42,7 @@ def scores(made: LabelledSet, bits: list[int], seed: int) -> list[float]:
         with contextlib.closing(open_device("emulator", WorkerConfig.u280(), 1)) as device:
             options = TrainingOptions(loss=made.loss, precision=precision)
             model = train(Dataset(x, y, "set"), options, device).model
-        metrics = evaluate(model, Dataset(unseen, truth, "set"))
+        metrics = score(model, Dataset(unseen, truth, "set"))
         found.append(metrics["accuracy" if made.loss == "logistic" else "r2"])
     peer = LogisticRegression(max_iter=1000) if made.loss == "logistic" else LinearRegression()
     found.append(make_pipeline(StandardScaler(), peer).fit(x, y).score(unseen, truth))

@@ -22,11 +22,13 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.failing_device import FailingDevice
 
 from p4sgd import GLMClassifier, GLMRegressor, load_model, save_model
-from p4sgd.host import estimators
+from p4sgd.host import devices, estimators
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth_table import make_table
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, model_file
 
@@ -723,6 +725,18 @@ def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
     assert [remark] == quiet.remarks_
     quiet.set_params(verbose=1).partial_fit(X, y)
     assert capfd.readouterr().out.startswith("epoch 6, train loss")
+
+
+def test_a_worker_that_is_lost_is_warned_of_also_when_quiet(monkeypatch, capfd):
+    X, y = load_breast_cancer(return_X_y=True)
+    lost = P4sgdError("worker 1 is gone", lost_workers={1})
+    monkeypatch.setattr(devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, 3, lost))
+    for verbose in (0, 1):
+        classifier = GLMClassifier(epochs=4, workers=2, verbose=verbose)
+        with pytest.warns(UserWarning, match=r"^epoch 3 is trained by 1 worker instead of 2: worker 1 is gone") as told:
+            classifier.fit(X, y)
+        assert [str(each.message) for each in told] == [text for text in classifier.remarks_ if "is gone" in text]
+        assert "is gone" not in capfd.readouterr().out
 
 
 def test_a_notebook_gets_plain_lines(monkeypatch):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from cocotb.task import resume
 
-from p4sgd.build.generate.devices import DEVICES, map_memories
+from p4sgd.build.generate.boards import DEVICES, map_memories
 from p4sgd.host.devices.xrt_worker import AddressRegisters
 from p4sgd.hw.spec.config import WorkerConfig
 from support.foreign_axi import Buffer, register_master

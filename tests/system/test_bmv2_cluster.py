@@ -29,8 +29,9 @@ def end(process, status=0):
 @contextlib.contextmanager
 def deployed(folder, **options):
     """A lab whose switch has its program."""
-    if not shutil.which("simple_switch_grpc"):
-        pytest.skip("simple_switch_grpc is not on the path")
+    for tool in ("simple_switch_grpc", "ethtool"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not on the path")
     if not find_compiler():
         pytest.skip(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
     build("bmv2", AggregatorConfig(slots=256, jobs=2), folder / "bmv2")

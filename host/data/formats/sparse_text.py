@@ -9,7 +9,7 @@ Values of features that share a column are added.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
@@ -176,11 +176,14 @@ class SparseTextSource(TextSource):
         if there and not zero_based:
             columns -= 1
             width -= 1
+        about = self._about(zero_based)
+        if like is not None and width > like.count:  # hashed features are all there
+            about["remarks"] = (_left_out(ranks.all_gather(_unknown(columns, like.count)), like.count),)
         matrix = _matrix(data.finish(), columns, pointers.finish(), self._width(width))
         if like is not None:
             matrix.resize((own, like.count))
         own_weights = _unequal(weights.finish())
-        return self._join(matrix, self._wanted(labels.finish()), own_weights, **self._about(zero_based))
+        return self._join(matrix, self._wanted(labels.finish()), own_weights, **about)
 
     @property
     def _zero_based(self) -> bool | None:
@@ -249,6 +252,21 @@ class SparseTextSource(TextSource):
             at = end
         samples = part.ends[:row], part.labels[:row], part.weights[:row]
         return _Part(part.values[:stored], part.indices[:stored], *samples), count
+
+
+def _unknown(columns: npt.NDArray[np.int32], known: int) -> tuple[int, npt.NDArray[np.int32]]:
+    """The number of values beyond ``known`` columns, and the columns that have them: int32 (columns,)."""
+    beyond = columns[columns >= known]
+    return beyond.size, np.unique(beyond)
+
+
+def _left_out(parts: Sequence[tuple[int, npt.NDArray[np.int32]]], known: int) -> str:
+    """A remark on the values beyond ``known`` columns, from what `_unknown` has found in each rank."""
+    values, columns = sum(count for count, _ in parts), np.unique(np.concatenate([each for _, each in parts])).size
+    return (
+        f"{values:,} value{'s' * (values > 1)} of {columns:,} feature{'s' * (columns > 1)} beyond the {known:,} that "
+        f"the model knows: left out"
+    )
 
 
 def _add_collisions(part: _Part, width: int) -> _Part:

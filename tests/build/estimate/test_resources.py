@@ -4,7 +4,7 @@ import pytest
 
 from p4sgd.build.estimate.resources import Resources, count_parts, total
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 
 
 def design(*cells, **modules):

@@ -14,7 +14,7 @@ from support.platform import lines
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.vivado import PINS
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 
 LINES = {str(line): line for line in lines(AlveoU280Platform.resources)}
 

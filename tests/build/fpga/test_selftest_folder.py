@@ -14,7 +14,7 @@ from support.xrt import TINY, Machine, make_xclbin
 
 from p4sgd.build.fpga.check import check
 from p4sgd.build.fpga.vitis import build
-from p4sgd.build.generate.devices import BOARDS, DEVICES
+from p4sgd.build.generate.boards import BOARDS, DEVICES
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS

@@ -18,7 +18,7 @@ from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import aggregator_xclbin, bank, worker_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
-from p4sgd.build.generate.devices import BOARDS, DEVICES, map_memories
+from p4sgd.build.generate.boards import BOARDS, DEVICES, map_memories
 from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output

@@ -9,7 +9,7 @@ import pytest
 from support.yosys import run_yosys
 
 from p4sgd.build.generate import verilog
-from p4sgd.build.generate.devices import BOARDS, DEVICES
+from p4sgd.build.generate.boards import BOARDS, DEVICES
 from p4sgd.build.generate.floorplan import engines_by_die, floorplan, placement, shared_die, slice_dies
 from p4sgd.build.generate.verilog import FLOORPLAN, generate
 from p4sgd.hw.spec.aggregator import AggregatorConfig

@@ -153,6 +153,19 @@ def test_columns_in_another_order_and_no_labels(tmp_path):
     assert same == json.loads(run("evaluate", model, train, "--json").stdout) | {"data": str(tmp_path / "x.csv")}
 
 
+def test_features_of_sparse_text_that_the_model_lacks_are_left_out_and_told(tmp_path):
+    train, wide, model = tmp_path / "train.libsvm", tmp_path / "wide.libsvm", tmp_path / "model"
+    train.write_text("1 1:1 2:1\n0 1:-1 2:0.5\n" * 8)
+    wide.write_text("1 1:1 2:1 5000:3\n0 1:-1 2:0.5\n" * 8)
+    says = f"{wide}: 8 values of 1 feature beyond the 2 that the model knows: left out"
+    assert says in run("train", train, "--epochs", 2, "--out", model, "--test", wide).stderr
+    known = run("predict", model, train)
+    assert says not in known.stderr
+    done = run("predict", model, wide)
+    assert (done.stdout, done.stderr.strip()) == (known.stdout, says)
+    assert says in run("evaluate", model, wide).stderr
+
+
 def test_features_are_counted_as_in_the_training_data(tmp_path):
     """No sample of the test data has the first feature, so that only the training data show where counting begins."""
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from p4sgd.build.estimate.loads import MAX_RESETTABLE
 from p4sgd.build.estimate.resources import measure
 from p4sgd.build.estimate.synthesis import REMEDY
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig

@@ -372,6 +372,21 @@ def test_contradictions(checkpoint, words, says):
     assert re.search(says, line), line
 
 
+def test_data_that_are_read_in_another_way():
+    """The same file may be named as before, so it is not what is wrong."""
+    Path("data.libsvm").write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
+    run("data.libsvm", "--epochs", 1, "--checkpoint", "c")
+    for words in (["--hash-bits", 12], ["data.libsvm", "--hash-bits", 12]):
+        assert re.match(
+            r"c: with this --hash-bits the data are not those .* 4,096 features, .*: leave that out, or",
+            refused("--resume", "c", "--epochs", 2, *words),
+        )
+    Path("other.libsvm").write_text("1 1:1\n0 2:1\n")
+    line = refused("--resume", "c", "--epochs", 2, "other.libsvm", "--hash-bits", 12)
+    assert re.search("other.libsvm .*: name the same", line)
+    run("--resume", "c", "--epochs", 2)
+
+
 def test_files_that_are_no_checkpoints(checkpoint):
     run("breast_cancer", "--epochs", 1, "--out", "model")
     Path("text").write_text("1,2,3\n")

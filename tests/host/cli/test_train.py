@@ -32,6 +32,14 @@ def run(*words, status=0):
     return done
 
 
+def test_one_process_has_no_others_to_divide_samples_with(tmp_path):
+    path = tmp_path / "data.libsvm"
+    path.write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
+    said = run(path, "--epochs", 1, "--parallel", "data").stderr
+    assert "there is only one: start N of them with mpiexec -n N" in said
+    assert "on all ranks" not in said
+
+
 def test_json_document(tmp_path):
     out = tmp_path / "model"
     arguments = ["breast_cancer", "--test", "breast_cancer", "--epochs", 3, "--validation-fraction", 0.25, "--out", out]

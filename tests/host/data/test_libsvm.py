@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.ranks import run_ranks
 from support.sparse_text import PARSERS, check_mistake, only_plain_lines, told, use_parser
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
@@ -122,6 +123,20 @@ def test_labels_that_are_not_needed_may_be_missing(tmp_path, compress):
     path = write(tmp_path, compress(b"1:1\n2:1 1:1\n"))
     with pytest.raises(UserError, match="line 2: feature 1 comes after feature 2"):
         read_dataset(path, labels_needed=False)
+
+
+def test_features_that_a_model_lacks_are_told(tmp_path):
+    """Of all ranks, however many have samples with such features."""
+    path = write(tmp_path, TEXT + b"1 2:1 4:1\n" * 1000)
+    for ranks in (1, 3):
+        for known, remarks in {
+            1: ("2,002 values of 3 features beyond the 1 that the model knows: left out",),
+            3: ("1,000 values of 1 feature beyond the 3 that the model knows: left out",),
+            4: (),
+        }.items():
+            like = FeatureSpace(known)
+            parts = run_ranks(ranks, lambda each, like=like: read_dataset(path, like=like, communicator=each).remarks)
+            assert parts == [remarks] * ranks
 
 
 def test_width_of_the_training_data(tmp_path):

@@ -306,8 +306,8 @@ def test_the_training_data_say_how_to_hash(tmp_path):
     for bits, space, message in [
         (5, like, "--hash-bits is 5, but was 4 for the training data: leave it out"),
         (None, FeatureSpace(16), "features are hashed, but those of the training data were not"),
-        (0, None, "the bits of the hash must be 1 to 28, not 0"),
-        (29, None, "the bits of the hash must be 1 to 28, not 29"),
+        (0, None, "--hash-bits must be 1 to 28, not 0"),
+        (29, None, "--hash-bits must be 1 to 28, not 29"),
     ]:
         with pytest.raises(UserError, match=message):
             read_dataset(path, like=space, hash_bits=bits)

@@ -63,11 +63,13 @@ def test_the_advice_is_right():
     deal(256, 2, bias=False)
     with pytest.raises(UserError, match=r"holds 8: use a larger configuration \(small, u280"):
         deal(128 * 32, 32)
-    with pytest.raises(UserError, match=r"3000 .* configuration \(u280.* or for sparse data --config sparse$"):
+    with pytest.raises(UserError, match=r"^3,000 .* configuration \(u280.* or for sparse data --config sparse$"):
         deal(3000, 1, PRESETS["small"](), unit=64)
     deal(3000, 1, CONFIGURATIONS["sparse"](), unit=64)
-    with pytest.raises(UserError, match=r"3001 features over 1 worker are .* configuration \(u280"):
+    with pytest.raises(UserError, match=r"^3,001 features over 1 worker are .* configuration \(u280"):
         deal(3001, 1, PRESETS["small"](), bias=False, unit=64)
+    with pytest.raises(UserError, match=r"^10,000,000 features .* up to 1,250,001 units of 8 a worker, .* 32,768: use"):
+        deal(10_000_000, 1, unit=8, config=PRESETS["u280_deep"]())
     with pytest.raises(UserError, match=r"up to 13 units of 8 a worker, .* holds 8: use .* or --unit 16 or "):
         deal(100, 1, unit=8)
     deal(100, 1, unit=16)

@@ -129,6 +129,22 @@ def test_sparse_workers_are_not_those_of_a_simulation():
         make_plan(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
 
 
+def test_workers_of_a_cluster_may_be_others_than_those_asked_for():
+    """They say so themselves; until then nothing is known of how much they hold."""
+    Path("data.libsvm").write_text("1 1:1 20000:1\n0 2:1\n")
+    worker = '[[workers]]\ncontrol = "unix:worker{0}"\nudp = "127.0.0.1:{1}"\nport = 0\n'
+    Path("cluster.toml").write_text(
+        '[aggregator]\nkind = "socket"\ncontrol = "unix:switch"\nudp = "127.0.0.1:51200"\n'
+        + "".join(worker.format(index, 51201 + index) for index in range(3))
+    )
+    request = TrainingRequest(data="data.libsvm", config="small", options={"workers": 3})
+    with pytest.raises(UserError, match="20,000 features and the bias over 3 workers"):
+        make_plan(request)
+    plan = make_plan(dataclasses.replace(request, device="cluster", cluster=Path("cluster.toml")))
+    with pytest.raises(UserError, match=r"worker 0 at .* is not there"):
+        execute(plan)
+
+
 @pytest.mark.parametrize(
     ("device", "workers", "says"),
     [

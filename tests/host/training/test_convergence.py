@@ -8,12 +8,12 @@ from p4sgd.host.training.convergence import Convergence, estimate_more_epochs
 from p4sgd.host.training.result import EpochRecord
 
 
-def course(*epochs):
+def course(*epochs, **more):
     """A run whose constant model has a loss of 1, from learning rates and losses."""
     history = [
         EpochRecord(epoch, rate, {"train_loss": loss}, 1.0, 1.0, (), ()) for epoch, (rate, loss) in enumerate(epochs, 1)
     ]
-    return Convergence(history, 1.0)
+    return Convergence(history, 1.0, **more)
 
 
 def test_divergence_is_told_when_it_is_over():
@@ -28,6 +28,13 @@ def test_a_run_that_ends_diverged_says_what_to_try(before):
     run = course(*before, (8, 9.0))
     assert run.last_remark(0.5).endswith(f"rate 8 is too large: training diverged in epoch {len(before) + 1}: try 0.5")
     assert course(*before, (8, 9.0), (1, 0.9)).last_remark(1.0) is None
+
+
+def test_divergence_is_told_of_a_rate_that_the_user_did_not_give():
+    said = course((8, 9.0), (2, 0.9), automatic=True).divergence_remark()
+    assert said.startswith("the automatic learning rate 8 is too large")
+    assert said.endswith("went on from earlier weights with 2")
+    assert course((8, 9.0), automatic=True).last_remark(0.5).endswith("diverged in epoch 1: try --lr 0.5")
 
 
 def test_the_lowest_rate_may_be_too_large():

@@ -18,7 +18,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, train
 from p4sgd.host.training.evaluation import score
-from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.metrics import measure_model
 from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -193,7 +193,7 @@ def test_metrics_are_those_of_scikit_learn():
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert found["classes"] == [0, 1, 2, 3]
     assert np.sum(found["confusion_matrix"]) == truth.size
-    assert evaluate(model, data) == {name: found[name] for name in ("loss", "accuracy")}
+    assert measure_model(model, z, truth) == {name: found[name] for name in ("loss", "accuracy")}
     some = data.take(np.flatnonzero(truth < 2))
     assert np.isnan(score(model, some)["auc"])
     assert np.shape(score(model, some)["confusion_matrix"]) == (4, 4)
@@ -225,7 +225,7 @@ def test_as_good_as_scikit_learn():
     train_set, test_set = Dataset(X[:1200], y[:1200], "digits"), Dataset(X[1200:], y[1200:], "rest")
     model = run(train_set, epochs=15, config=WorkerConfig.u280()).model
     reference = OneVsRestClassifier(LogisticRegression(max_iter=1000)).fit(X[:1200] / 16, y[:1200])
-    assert evaluate(model, test_set)["accuracy"] > reference.score(X[1200:] / 16, y[1200:]) - 0.02
+    assert score(model, test_set)["accuracy"] > reference.score(X[1200:] / 16, y[1200:]) - 0.02
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------

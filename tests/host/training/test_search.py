@@ -6,8 +6,10 @@ from support.bench import default_seed
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.synth import make_dataset
+from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
-from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.metrics import fit_intercept, penalty
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
@@ -65,7 +67,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
     )
     data = dataset(loss.task, samples, seed=seed)
     prepared = prepared_for(data, options)
-    rates, scores = try_rates(prepared, options, loss)
+    rates, scores, first_scores = try_rates(prepared, options, loss)
     assert sorted(rates) == rates
     form = prepared.features
     q, labels = features_read(prepared), prepared.images[0].labels.astype(np.int64)
@@ -74,11 +76,12 @@ def test_scores_by_definition(name, samples, monkeypatch):
     scored = slice(first, first + min(samples, 64))
     y = prepared.coding.real(prepared.train_labels[scored])
     exempt, weighing = (0, data.feature_count) if options.bias else None, prepared.images[0].importances
-    for wanted, score in zip(rates, scores, strict=True):
+    epoch = {37: 5, 100: 6, 1000: 6}[samples]  # or the first moment, if that is before
+    for wanted, score, first_score in zip(rates, scores, first_scores, strict=True):
         rate = choose_rate(wanted, 8 * prepared.mean_weight, form)
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         expected = []
-        for updates in (6, 8):
+        for updates in (epoch, 6, 8):
             settings = RunSettings(
                 features=form,
                 chunks=1,
@@ -99,7 +102,8 @@ def test_scores_by_definition(name, samples, monkeypatch):
             if options.bias:
                 z += fit_intercept(loss, z, y)
             expected.append(loss.value(z, y).mean() + penalty(w[: data.feature_count], *prepared.penalties(options)))
-        assert score == pytest.approx(np.mean(expected), rel=1e-12), wanted
+        assert first_score == pytest.approx(expected[0], rel=1e-12), wanted
+        assert score == pytest.approx(np.mean(expected[1:]), rel=1e-12), wanted
 
 
 @pytest.mark.parametrize("options", [{}, {"loss": "squared", "l2": 1e-3}])
@@ -136,15 +140,37 @@ def search(prepared, options, loss):
 )
 def test_twice_the_best_rate_if_it_is_about_as_good(scores, chosen, monkeypatch):
     """Where there is no loss left, a larger rate is of no use."""
-    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores))
+    monkeypatch.setattr(
+        "p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores, [1.0] * 5)
+    )
     assert search_rate(None, TrainingOptions(), LOSSES["hinge"], 1.0) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
 
 
 @pytest.mark.parametrize(("loss", "chosen"), [("logistic", 0.2), ("hinge", 0.2), ("squared", 0.8)])
 def test_the_least_rate_that_separates_the_classes(loss, chosen, monkeypatch):
     scores = [0.2, 0.034, 0.01, 0.001]
-    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8], scores))
+    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8], scores, [0.69] * 4))
     assert search_rate(None, TrainingOptions(), LOSSES[loss], 0.69) == chosen
+
+
+@pytest.mark.parametrize(
+    ("first_scores", "chosen"),
+    [([0.6, 0.7, 1.3, 1.5], 0.4), ([0.6, 0.7, 1.5, np.nan], 0.2), ([1.5, 1.6, 1.7, np.nan], 0.8)],
+)
+def test_no_rate_that_diverges_in_the_first_epoch(first_scores, chosen, monkeypatch):
+    """Unless all do: 1.38 is twice the loss of a constant model."""
+    found = [0.1, 0.2, 0.4, 0.8], [0.5, 0.4, 0.3, 0.03], first_scores
+    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: found)
+    assert search_rate(None, TrainingOptions(), LOSSES["logistic"], 0.69) == chosen
+
+
+def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():
+    """In 32 epochs of trials 2,000 samples are learnt by heart, also with steps that are far too large at first."""
+    data = make_dataset("avazu", samples=2000, features=1_000_000)
+    options = TrainingOptions(batch=256, precision=4, epochs=1)
+    result = train(data, options, open_device("emulator", WorkerConfig.sparse_worker(), 1))
+    assert result.metrics["train_loss"] < 2 * np.log(2)
+    assert not [remark for remark in result.remarks if "diverged" in remark]
 
 
 def test_rates_suit_the_data():
@@ -170,7 +196,7 @@ def test_rates_suit_the_mini_batch():
 def test_every_rate_has_its_registers(options):
     options = TrainingOptions(**options)
     prepared = prepared_for(dataset(), options)
-    rates, scores = try_rates(prepared, options, LOSSES["logistic"])
+    rates, scores, _ = try_rates(prepared, options, LOSSES["logistic"])
     assert np.isfinite(scores).all()
     for rate in rates:
         choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, *prepared.penalties(options))
@@ -186,7 +212,7 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
     data = Dataset(x, z if loss == "squared" else (z > 0) * 1.0, "correlated")
     options = TrainingOptions(loss=loss, batch=batch)
     prepared = prepared_for(data, options)
-    rates, scores = try_rates(prepared, options, LOSSES[loss])
+    rates, scores, _ = try_rates(prepared, options, LOSSES[loss])
     for name in ("_VALUES", "_KEPT_VALUES"):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
     found = search(prepared, options, LOSSES[loss])

@@ -26,7 +26,8 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.convergence import estimate_more_epochs
-from p4sgd.host.training.metrics import evaluate, fit_intercept, quantised_activations
+from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.metrics import fit_intercept, measure_model, quantised_activations
 from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
@@ -209,9 +210,10 @@ def test_the_saved_model_measures_the_same(name, tmp_path):
     result = run(dataset(LOSSES[name].task), test=test, loss=name)
     save_model(result.model, tmp_path / "m")
     loaded = load_model(tmp_path / "m")
-    for metric, value in evaluate(loaded, test).items():
+    for metric, value in measure_model(loaded, loaded.decision_function(test), test.labels).items():
         assert value == result.metrics[f"test_{metric}"], metric
-    for metric, value in evaluate(loaded, dataset(LOSSES[name].task)).items():
+    data = dataset(LOSSES[name].task)
+    for metric, value in measure_model(loaded, loaded.decision_function(data), data.labels).items():
         assert value == pytest.approx(result.metrics[f"train_{metric}"]), metric
     assert loaded.training["epoch"] == result.best_epoch
     assert loaded.training["metrics"]["test_loss"] == result.metrics["test_loss"]
@@ -337,7 +339,7 @@ def test_wild_rows_do_not_spoil_a_model_without_a_bias():
     x[70] = 1e6
     calm = Dataset(np.delete(x, 70, 0), np.delete(y, 70), "calm")
     result = run(Dataset(x, y, "wild"), bias=False, epochs=10)
-    assert evaluate(result.model, calm)["accuracy"] > result.best.metrics["train_accuracy"] - 0.02 > 0.9
+    assert score(result.model, calm)["accuracy"] > result.best.metrics["train_accuracy"] - 0.02 > 0.9
 
 
 @pytest.mark.parametrize("kind", KINDS)

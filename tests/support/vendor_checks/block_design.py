@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import find_buses
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
 from support.vendor_checks.folder import Call, VendorFolder
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from p4sgd.build.fpga.check import Problem
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from p4sgd.hw.kernel.verilog import Port
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
 from p4sgd.build.fpga.vitis import JUDGE, PLACE
-from p4sgd.build.generate.devices import DEVICES
+from p4sgd.build.generate.boards import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
