@@ -1,16 +1,14 @@
 """A worker process at the other end of a control socket."""
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices.identification import read_configuration
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
@@ -61,7 +59,7 @@ class RemoteWorker:
     ) -> None:
         self._name = f"worker {index} at {address}"
         command = f"p4sgd worker --interface {interface} --control {address}"
-        with_any = partial(_find_command, address, f"{command} --config CONFIG")
+        with_any = f"{command} --config CONFIG"
         self._client = ControlClient(
             address, "worker", self._name, with_any, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )
@@ -72,7 +70,7 @@ class RemoteWorker:
             if str(error).startswith(self._name):  # of the connection
                 raise
             raise P4sgdError(f"{self._name} {error}") from None
-        self._client.command = partial(_find_command, address, " ".join([command, *_options(self._config)]))
+        self._client.command = " ".join([command, *_options(self._config)])
 
     def __str__(self) -> str:
         return self._name
@@ -135,17 +133,6 @@ class RemoteWorker:
     def close(self) -> None:
         """Disconnect. The worker stays as it is, for the next client."""
         self._client.close()
-
-
-def _find_command(address: ControlAddress, otherwise: str) -> str:
-    """The command with which the local cluster has started a worker at an address, if it has."""
-    from p4sgd.host.serve.local_cluster import find_local_cluster
-
-    with contextlib.suppress(UserError, P4sgdError):
-        for member in (find_local_cluster() or {"members": []})["members"]:
-            if member["control"] == str(address):
-                return str(member["command"])
-    return otherwise
 
 
 def _options(config: WorkerConfig) -> list[str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,7 @@ class ControlClient:
     name
         What errors call it.
     command
-        The command that starts it, without its token, for errors, or a function that finds it when there is one; an
-        attribute, as more of it may be known later.
+        The command that starts it, without its token, for errors; an attribute, as more of it may be known later.
     timeout_s
         Longest time without an answer, in seconds.
     connect_s
@@ -80,7 +78,7 @@ class ControlClient:
         address: ControlAddress,
         server: str,
         name: str,
-        command: str | Callable[[], str],
+        command: str,
         *,
         timeout_s: float,
         connect_s: float | None = None,
@@ -155,8 +153,7 @@ class ControlClient:
 
     @property
     def _whole_command(self) -> str:
-        command = self.command if isinstance(self.command, str) else self.command()
-        return command if self._token is None else f"{command} --token FILE"
+        return self.command if self._token is None else f"{self.command} --token FILE"
 
     def _connect(self) -> Channel:
         again = self._process is not None

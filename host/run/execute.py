@@ -13,6 +13,7 @@ from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.distributed.overlap import MergedSums
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.report import save_report
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
@@ -110,6 +111,7 @@ def execute(
     begin(Stage.OPEN)
     with contextlib.ExitStack() as opened:
         sample_ranks = _divide_samples(plan, opened) if plan.options.parallel == "data" else None
+        opened.enter_context(_note_ended(plan))
         device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks, traces.append)))
         opened.enter_context(_note_resume(plan.checkpoint, plan.ranks, resume_words))
         opened.enter_context(_note_doctor(device, request.cluster))
@@ -201,6 +203,22 @@ def _note_resume(file: CheckpointFile | None, ranks: Communicator, words: Sequen
     except (Exception, KeyboardInterrupt) as error:
         if file is not None and file.last:
             error.add_note(resume_advice(file, ranks, words))
+        raise
+
+
+@contextlib.contextmanager
+def _note_ended(plan: TrainingPlan) -> Iterator[None]:
+    """Add to an error that names a process of the local cluster that has ended the whole command that starts it."""
+    try:
+        yield
+    except (UserError, P4sgdError) as error:
+        if plan.device == CLUSTER:
+            from p4sgd.host.serve.local_cluster import find_local_cluster
+
+            with contextlib.suppress(UserError, P4sgdError):
+                for each in (find_local_cluster() or {"members": []})["members"]:
+                    if each["ended"] and each["control"] in str(error):
+                        error.add_note(f"{each['name']} {each['ended']}; to start it again: {each['command']}")
         raise
 
 
