@@ -76,6 +76,24 @@ def check_same(images, expected):
             assert np.array_equal(here, there)
 
 
+@pytest.mark.parametrize("largest", [1, 2])
+def test_images_of_one_scale_each(tmp_path, largest):
+    """In a file it is a view of one number for all features of a worker: another worker may have another."""
+    x = np.eye(64)
+    x[:, 32:] *= largest
+    data = Dataset(x, np.ones(64), "made")
+    scaling = Scaling.fit(data.features, "maxabs")
+
+    def prepare(workers, folder=None):
+        shards = partition(64, [CONFIG] * workers, bias=False, unit=8)
+        return prepare_images(data, LABEL.from_real(data.labels), scaling, shards, directory=folder), shards
+
+    images, _ = prepare(2, tmp_path)
+    assert [image.scale.strides for image in images] == [(0,), (0,)]
+    expected, shards = prepare(1)
+    check_same(redeal_images(images, shards, name="made"), expected)
+
+
 CONFIG = WorkerConfig(engines=2, ports=1, lanes=8)
 SPARSE = WorkerConfig(engines=3, ports=1, lanes=16, sparse=True)
 

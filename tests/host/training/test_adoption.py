@@ -181,6 +181,15 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
         assert [each.metrics for each in row.history] == [each.metrics for each in other.history]
 
 
+def test_a_worker_that_is_lost_when_speeds_are_measured():
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device, warned = LosingDevice({1: {3}}), []
+    result = train(dataset(), TrainingOptions(**OPTIONS, shares="auto"), device, on_warning=warned.append)
+    assert warned == ["training begins with 3 workers instead of 4: worker {3} is gone"]
+    assert device.dropped == [{3}]
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+
+
 def test_workers_that_come_back_take_part_again():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device = LosingDevice({2: {1}}, back=4)
