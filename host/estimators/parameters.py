@@ -66,7 +66,7 @@ random_state
     Seed of the shuffle and of the validation split: an int, for the same result every time, a
     `numpy.random.RandomState`, or ``None`` for another result every time.
 verbose
-    With 1, `fit` prints a line for every epoch, and remarks.
+    With 1, `fit` prints a line for every epoch, and remarks. Of lost and late workers it warns in any case.
 """
 """Their descriptions."""
 

@@ -157,7 +157,7 @@ def _no_room(
         return f"are {count:,} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
     largest = -(-count // workers)
     needed = -(-count // room) if room else MAX_WORKERS + 1
-    remedies = [f"at least {needed:,} workers"] if needed <= MAX_WORKERS else []
+    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
     remedies += other_unit
     if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= largest]:
         remedies.append(f"a larger configuration ({', '.join(larger)})")

@@ -328,8 +328,8 @@ def test_more_features_than_the_configuration_holds(tmp_path, config, features, 
 def test_more_features_than_a_sparse_worker_holds(tmp_path):
     path = write(tmp_path, "wide.libsvm", f"1 1:1\n-1 {1 << 26}:1\n" * 5)
     line = refused(tmp_path, "train", path, "--config", "sparse", "--out", tmp_path / "model")
-    assert "67108864 features and the bias over 1 worker" in line
-    assert line.endswith("this configuration holds 1048576: use at least 2 workers")
+    assert "67,108,864 features and the bias over 1 worker" in line
+    assert line.endswith("this configuration holds 1,048,576: use at least 2 workers")
 
 
 def test_sparse_data_whose_zeros_would_not_stay_zeros(tmp_path):

@@ -536,6 +536,13 @@ def test_patience_ends_an_adaptive_training_when_a_lower_rate_is_no_use(patience
     assert rates == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 5, rel=0.01)] * patience
 
 
+def test_an_automatic_rate_that_diverges_is_not_blamed_on_the_user(monkeypatch):
+    """Samples of a run may bear less than those of the trials do."""
+    monkeypatch.setattr("p4sgd.host.training.epochs.search_rate", lambda *_: 4000.0)
+    (remark,) = [remark for remark in run(epochs=1).remarks if "diverged" in remark]
+    assert re.match("the automatic learning rate .* is too large: training diverged in epoch 1: try --lr ", remark)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_rate_100_times_too_large_ends_with_a_good_model_and_one_remark(name, schedule):
