@@ -48,7 +48,7 @@ def _fillings() -> Iterable[str]:
 
 
 def _names(constant: str) -> Callable[[], Iterable[str]]:
-    """Returns, when called, the names in a constant of `p4sgd.host.training.options`."""
+    """Returns, when called, the names in a constant that `p4sgd.host.training.options` has."""
 
     def names() -> Iterable[str]:
         from p4sgd.host.training import options

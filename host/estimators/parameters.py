@@ -16,7 +16,8 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task
 from p4sgd.host.run.checks import with_parameters
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.options import PRECONDITIONS, SCHEDULES, SKIP_ZEROS
+from p4sgd.host.training.options import PRECONDITIONS, SKIP_ZEROS
+from p4sgd.host.training.schedule import SCHEDULES
 from p4sgd.hw.spec.config import CONFIGURATIONS
 
 __all__ = [

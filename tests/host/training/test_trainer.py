@@ -29,10 +29,10 @@ from p4sgd.host.training.convergence import estimate_more_epochs
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.metrics import fit_intercept, measure_model, quantised_activations
 from p4sgd.host.training.model_file import Model, load_model, save_model
-from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate
+from p4sgd.host.training.schedule import SCHEDULES
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
