@@ -222,9 +222,12 @@ def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
         assert document["packets"] == {"version": 1, "micro_batches": 1}, "what hardware speaks"
         assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
         assert doctor(lab, 0) == []
-        lab.said = fail_in_the_middle(lab, lambda: lab.kill("switch"))
+        switch, _ = lab.processes["switch"]
+        lab.said = fail_in_the_middle(
+            lab, lambda: switch.send_signal(signal.SIGSTOP)
+        )  # one that is killed is named at once
+        switch.send_signal(signal.SIGCONT)
         assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in lab.said
-        lab.start_switch()
         got, wanted = resumed(lab)
         assert got == wanted
         assert lab.kill("worker0", signal.SIGTERM) == 0
