@@ -11,7 +11,7 @@ from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train, trainer
+from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train, workers
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -22,7 +22,7 @@ OPTIONS = TrainingOptions(epochs=4, workers=2, precision=3)
 def test_training_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
     # 31,000 cycles of resends instead of 40 million.
     network = NetworkSettings(resend_cycles=1000, resends=5)
-    monkeypatch.setattr(trainer, "Session", partial(Session, network=network))
+    monkeypatch.setattr(workers, "Session", partial(Session, network=network))
     rng = np.random.default_rng(default_seed())
     x = rng.normal(size=(96, 40))
     data = Dataset(x, np.where(x @ rng.normal(size=40) > 0, 1.0, 0.0), "made")

@@ -178,8 +178,10 @@ def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, run, fi
 
 def test_the_chosen_model_that_is_interrupted_is_kept_and_told(tmp_path, interrupted_run):
     interrupted_run(8)  # after its first epoch
-    words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--out", str(tmp_path / "model"), "--quiet"]
-    done = CliRunner().invoke(main, ["tune", "iris:1", *words])
+    words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--lr", "0.02"]  # so that the second epoch is better
+    done = CliRunner().invoke(
+        main, ["tune", "iris:1", *words, "--out", str(tmp_path / "model"), "--quiet"], prog_name="p4sgd"
+    )
     assert done.exit_code == 130
     assert done.stderr == f"p4sgd tune: interrupted; its best model so far is kept in {tmp_path}/model\n"
     assert load_model(tmp_path / "model").training["stopped"] == "interrupted"

@@ -236,7 +236,7 @@ def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
     assert chosen.sample_ns < before.sample_ns
     _, most = at(str(others[-2]))
     each = [worker.sample_ns for worker in most.workers]
-    assert most.sample_ns > max(each) == max(each[:2])  # now one board is the slowest, now the other
+    assert most.sample_ns >= max(each) == max(each[:2])  # now one board is the slowest, now the other
 
 
 def test_the_split_decides_whether_zeros_are_skipped():
