@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,15 @@ class User:
     def start(self, *words):
         command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
         return subprocess.Popen(
-            command, env=self.environment, cwd=self.folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            command,
+            env=self.environment,
+            cwd=self.folder,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            # Background jobs of a shell inherit that Ctrl-C is ignored, and so would their tests.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *words, status=0):
