@@ -1,8 +1,14 @@
 """The command line in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
+
+
+def heed_interrupts():
+    """For ``preexec_fn``: a shell has jobs in the background ignore Ctrl-C, and what they start inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def p4sgd(*arguments, **variables):

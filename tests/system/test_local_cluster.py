@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.bench import default_seed
+from support.command_line import heed_interrupts
 from support.loopback import loopback
 
 from p4sgd.host.cli.app import main
@@ -47,8 +47,7 @@ class User:
             stderr=pipe,
             text=True,
             start_new_session=True,
-            # Background jobs of a shell inherit that Ctrl-C is ignored, and so would their tests.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_interrupts,
         )
 
     def run(self, *words, status=0):

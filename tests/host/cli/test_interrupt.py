@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.command_line import heed_interrupts
 from support.loopback import loopback
 
 from p4sgd.host import training
@@ -32,7 +33,7 @@ def interrupt(folder, *words, by):
     command = [PROGRAM, "train", data, "--epochs", str(EPOCHS), *words]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=_heed_interrupts
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=heed_interrupts
     )
     os.close(end)
     seen = b""
@@ -54,11 +55,6 @@ def interrupt(folder, *words, by):
         process.kill()
         os.close(terminal)
     return process.returncode, stdout, seen.decode(errors="replace")
-
-
-def _heed_interrupts():
-    """A shell has jobs in the background ignore Ctrl-C, and what they start inherits that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 either = pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
@@ -206,7 +202,7 @@ def test_servers_end_while_they_compile(tmp_path, words, by):
     command = [PROGRAM, *words, "--interface", f"udp:{loopback(120)}", "--control", f"unix:{tmp_path}/control"]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stderr=pipe, text=True, env=environment, preexec_fn=_heed_interrupts) as process:
+    with subprocess.Popen(command, stderr=pipe, text=True, env=environment, preexec_fn=heed_interrupts) as process:
         said = process.stderr.readline()
         assert said.startswith("compiling the "), said
         process.send_signal(by)
