@@ -97,6 +97,10 @@ class Controller(Protocol):
         """State of the given slots of a place."""
         ...
 
+    def check_process(self) -> None:
+        """Check that the process of the aggregator, if it is one, has not ended. It may be called often."""
+        ...
+
     def close(self) -> None:
         """Close the connection. The aggregator keeps serving its jobs."""
         ...

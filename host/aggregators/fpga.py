@@ -145,6 +145,9 @@ class FpgaAggregator:
         """State of the given slots of a place, read one after the other."""
         return [self._read_slot(place, slot) for slot in slots]
 
+    def check_process(self) -> None:
+        """Do nothing: a board has none."""
+
     def close(self) -> None:
         """Do nothing: the caller owns the access to the registers."""
 

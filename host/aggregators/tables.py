@@ -158,6 +158,10 @@ class TableController(ABC):
     def counters(self) -> dict[str, int]:
         """Counters by their names, those that the switch has."""
 
+    def check_process(self) -> None:
+        """See `Controller`."""
+        return  # a switch has none
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection. The switch keeps serving its jobs."""

@@ -17,7 +17,6 @@ from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
-from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.remote_worker import RemoteWorker
@@ -263,7 +262,7 @@ class ClusterDevice:
             problem = None
             try:
                 own = [index for index in own if not self._workers[index].await_end(_POLL_S)]
-                if isinstance(self.aggregator, SoftwareAggregator):
+                if self.aggregator is not None:
                     self.aggregator.check_process()
             except P4sgdError as error:
                 problem = error

@@ -11,7 +11,6 @@ import numpy as np
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
-from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
@@ -112,7 +111,7 @@ class AggregatedRows:
             self._readable.poll(max(0.0, (due - now) / 1e6))
             for packet in endpoint.resend(time.monotonic_ns()):
                 self._link.send(packet.to_bytes())
-            if isinstance(self._aggregator, SoftwareAggregator):
+            if self._aggregator is not None:
                 self._aggregator.check_process()
             if endpoint.given_up is not None:
                 waited, slot = endpoint.given_up.phase.name, endpoint.given_up.slot
