@@ -234,9 +234,10 @@ def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
     before = skip(data, [config] * 2 + [sparse], **options | {"skip_zeros": "never"}).split
     assert chosen.columns > before.columns  # there is time for more
     assert chosen.sample_ns < before.sample_ns
+    data = sparse_data(samples=1024, columns=3000, density=density, seed=5)  # of others one board may always be slower
     _, most = at(str(others[-2]))
     each = [worker.sample_ns for worker in most.workers]
-    assert most.sample_ns >= max(each) == max(each[:2])  # now one board is the slowest, now the other
+    assert most.sample_ns > max(each) == max(each[:2])  # now one board is the slowest, now the other
 
 
 def test_the_split_decides_whether_zeros_are_skipped():
