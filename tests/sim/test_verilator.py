@@ -36,6 +36,18 @@ def test_a_model_with_waves_has_a_library_of_its_own(tmp_path, monkeypatch):
         assert len([*(tmp_path / "verilated").glob("library-*")]) == libraries
 
 
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_a_model_needs_no_command_named_python(tmp_path, monkeypatch):
+    """Debian and Ubuntu have only `python3`, unless a virtual environment is active."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 127\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path / "cache"))
+    build(MODULE.format(name="inverter"), "inverter")
+
+
 def test_programs_tell_how_far_they_are(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(verilator, "_STEP_SECONDS", 0.1)
     caplog.set_level("INFO", logger="p4sgd.sim")
