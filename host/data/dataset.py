@@ -182,7 +182,7 @@ class Dataset:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
             if self.sample_weights.shape != self.labels.shape[:1]:
                 shape = self.sample_weights.shape
-                raise UserError(f"{self.name}: there are {self.samples} samples, but weights of shape {shape}")
+                raise UserError(f"{self.name}: there are {self.samples:,} samples, but weights of shape {shape}")
             check_weights(self.sample_weights, self.name)
 
     def _check_shapes(self) -> None:
@@ -192,7 +192,7 @@ class Dataset:
         if features == 0:
             raise UserError(f"{self.name}: the samples have no features")
         if self.labels.shape != (samples, *([len(self.target_names)] if self.target_names else [])):
-            raise UserError(f"{self.name}: there are {samples} samples, but labels of shape {self.labels.shape}")
+            raise UserError(f"{self.name}: there are {samples:,} samples, but labels of shape {self.labels.shape}")
 
     @property
     def samples(self) -> int:

@@ -219,7 +219,7 @@ def _check_options(options: ReadOptions) -> None:
     """
     delimiter = options.delimiter
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
-        raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
+        raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
     if options.hash_bits is not None and not 1 <= options.hash_bits <= _MAX_HASH_BITS:
         raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {options.hash_bits}")
 

@@ -112,7 +112,7 @@ def train(
     start.check(options)
     ranks = data.communicator
     if test is not None and not test.sparse and test.feature_count != data.space.count:
-        raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
+        raise UserError(f"{test.name} has {test.feature_count:,} features, {data.name} has {data.space.count:,}")
     workers = Workers(device, options, ranks, sample_ranks, directory, on_split)
     placement, remarks, warnings = workers.deal(data.space.count, data.samples)
     if test is not None:

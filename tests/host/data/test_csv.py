@@ -280,7 +280,7 @@ def test_delimiter_is_forced(tmp_path):
     assert read_dataset(path, delimiter="|").features.tolist() == [[1, 2], [3, 4]]
     assert read_dataset(write(tmp_path, "1 2 0\n3 4 1\n"), delimiter=" ").features.tolist() == [[1, 2], [3, 4]]
     for wrong in ("||", "", "§", '"', "\n", "\r", "\0"):
-        with pytest.raises(UserError, match="the delimiter must be one ASCII character and no quote, not "):
+        with pytest.raises(UserError, match="--delimiter must be one ASCII character and no quote, not "):
             read_dataset(path, delimiter=wrong)
 
 
