@@ -20,9 +20,9 @@ from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, ResultSet, TrainingResult
-from p4sgd.host.training.heat import Split
+from p4sgd.host.training.dealing.heat import Split
+from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.model_file import save_model
-from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -97,11 +97,12 @@ def execute(
             options, features, shards = plan.options, plan.data.space.count, None
             if options.shares != "auto":  # if they will be measured, no shards are known
                 if device is not None:
-                    shards = deal_stated(device, features, options, plan.ranks)
+                    shards, _ = deal_to_device(device, features, plan.data.samples, options, plan.ranks)
                 elif plan.configs is not None:
-                    shards = deal(features, options, plan.configs)
+                    shards = deal_units(features, options, plan.configs)
             if shards is not None:
-                shards = plan.data.deal(shards, options, network=devices.DEVICES[plan.device].has_network).shards
+                network = devices.DEVICES[plan.device].has_network
+                shards = plan.data.deal_columns(shards, options, network=network).shards
             plan.data.verify(shards, on_progress=on_progress)
 
     traces: list[Trace] = []  # a single one, or none

@@ -44,10 +44,10 @@ from p4sgd.host.training.checkpoint import (
     is_checkpoint_file,
     load_checkpoint,
 )
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.model_file import Model, ModelSet, is_model_file, load_model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
-from p4sgd.host.training.shares import deal
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 
@@ -272,14 +272,14 @@ def _check_workers(
             "sparse workers are programs and cannot be simulated: use p4sgd train without --device rtl, or choose "
             "another configuration with --config"
         )
-    shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
+    shards = deal_units(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
     if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
         from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
         check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
     if isinstance(data, PreparedFolder):
         data.check(options)
-        dealt = data.deal(shards, options, network=DEVICES[device].has_network).shards
+        dealt = data.deal_columns(shards, options, network=DEVICES[device].has_network).shards
         data.check_images(dealt, request.images)
 
 

@@ -27,9 +27,9 @@ from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import is_prepared
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 __all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
@@ -213,7 +213,7 @@ def _board_ms(options: TrainingOptions, samples: int, features: int, epochs: int
     """Predicted time of some epochs on so many U280 as there are workers, in ms; ``None`` if they have no room."""
     configs = [WorkerConfig.u280()] * options.workers
     try:
-        shards = deal(features, options, configs)
+        shards = deal_units(features, options, configs)
     except UserError:
         return None
     cycles = epoch_cycles(options, configs, [shard.units.size for shard in shards], samples, features)

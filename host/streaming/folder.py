@@ -35,10 +35,10 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training.dealing.skipping import Dealt, deal_columns
 from p4sgd.host.training.hardware_features import hardware_means, hardware_values
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
-from p4sgd.host.training.skipping import Dealt, deal_columns
 from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -193,7 +193,7 @@ class PreparedFolder:
         """
         self.check(options)
         manifest, images = self.manifest, self._images
-        dealt = self.deal(placement.shards, options, network=placement.network)
+        dealt = self.deal_columns(placement.shards, options, network=placement.network)
         if placement.sample_ranks is None:
             own = redeal_images(
                 images, dealt.shards, name=self.name, communicator=self.communicator, directory=placement.directory
@@ -253,8 +253,8 @@ class PreparedFolder:
                 f"choose that loss or prepare the data again"
             )
 
-    def deal(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `deal_columns`.
+    def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
+        """Deal the columns to workers: see `p4sgd.host.training.dealing.skipping.deal_columns`.
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
@@ -369,7 +369,7 @@ def open_prepared(
         The processes that train on it together; all must see the folder.
     may_read_zeros
         Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run; see
-        `p4sgd.host.training.skipping.deal_columns`.
+        `p4sgd.host.training.dealing.skipping.deal_columns`.
 
     Raises
     ------

@@ -43,9 +43,9 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.pack import Packing, bucket_images
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import Attempt, FirstPass, Step, check_unchanged
+from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.skipping import deal_columns, skipping_problem
 from p4sgd.host.training.preparation import check_centred, grid_planes, missing_error, suits_sparse_workers
-from p4sgd.host.training.shares import deal
-from p4sgd.host.training.skipping import deal_columns, skipping_problem
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["ROWS", "SOURCE_LABELS", "SOURCE_WEIGHTS", "Steps"]
@@ -132,7 +132,7 @@ class Steps:
         return WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
 
     def _deal(self, found: FirstPass, config: WorkerConfig) -> Sequence[Shard]:
-        return deal(found.space.count, self._options, [config] * self._options.workers)
+        return deal_units(found.space.count, self._options, [config] * self._options.workers)
 
     def _deal_columns(
         self, plan: BucketPlan, buckets: Buckets, scaling: Scaling | Whitening, shards: Sequence[Shard]

@@ -23,8 +23,8 @@ from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, State, Weights
 from p4sgd.host.training.convergence import Convergence
+from p4sgd.host.training.dealing.heat import choose_hot
 from p4sgd.host.training.epoch_metrics import EpochMetrics
-from p4sgd.host.training.heat import choose_hot
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, Remarks, StopReason, TrainingResult

@@ -19,9 +19,9 @@ from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
+from p4sgd.host.training.dealing.skipping import Dealt
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.skipping import Dealt
 from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
@@ -37,11 +37,11 @@ class Placement:
     Parameters
     ----------
     shards
-        The workers, as `p4sgd.host.training.shares.deal` gives them.
+        The workers, as `p4sgd.host.training.dealing.shares.deal_units` gives them.
     directory
         Folder for images that are made, as files; ``None`` keeps them in memory.
     network
-        Whether workers exchange packets; see `p4sgd.host.training.heat.deal_by_heat`.
+        Whether workers exchange packets; see `p4sgd.host.training.dealing.heat.deal_by_heat`.
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
     """

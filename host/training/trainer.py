@@ -17,9 +17,9 @@ from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, State, Weights
+from p4sgd.host.training.dealing.heat import Split
 from p4sgd.host.training.epoch_metrics import named
 from p4sgd.host.training.epochs import RowTraining, release_memory
-from p4sgd.host.training.heat import Split
 from p4sgd.host.training.metrics import measure_model
 from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import TrainingOptions
@@ -114,7 +114,7 @@ def train(
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count:,} features, {data.name} has {data.space.count:,}")
     workers = Workers(device, options, ranks, sample_ranks, directory, on_split)
-    placement, remarks, warnings = workers.deal(data.space.count, data.samples)
+    placement, remarks, warnings = workers.deal_units(data.space.count, data.samples)
     if test is not None:
         remarks = [f"{test.name}: {remark}" for remark in test.remarks] + remarks
     if checkpoint is not None or resume is not None:

@@ -16,12 +16,12 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import first_values, redeal_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
-from p4sgd.host.training.heat import Split
+from p4sgd.host.training.dealing.heat import Split
+from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
+from p4sgd.host.training.dealing.skipping import deal_columns
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.result import Remarks
-from p4sgd.host.training.shares import deal, deal_to
-from p4sgd.host.training.skipping import deal_columns
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -31,8 +31,8 @@ __all__ = ["Workers"]
 class Workers:
     """The workers of a run.
 
-    `deal` comes first, then `begin` for each row, and in a row `open`, or `take_in` and `adopt` where workers come and
-    are lost.
+    `deal_units` comes first, then `begin` for each row, and in a row `open`, or `take_in` and `adopt` where workers
+    come and are lost.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Workers:
         self._state: State
         self._remarks: Remarks
 
-    def deal(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
+    def deal_units(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
         """Deal the features to the workers that are there.
 
         Parameters
@@ -89,7 +89,7 @@ class Workers:
         Raises
         ------
         UserError
-            As `p4sgd.host.training.shares.deal`.
+            As `p4sgd.host.training.dealing.shares.deal_units`.
         P4sgdError
             If there are more workers than the options say, or if the device fails.
         """
@@ -101,11 +101,11 @@ class Workers:
         if there < options.workers:  # there must be units for the late ones
             configs = [worker.config for worker in device.workers]
             late = [max(configs, key=lambda config: config.features)] * (options.workers - there)
-            deal(features, options, [*configs, *late])
+            deal_units(features, options, [*configs, *late])
             warnings.append(f"training begins with {there} workers; those that are late: {name_workers(device.absent)}")
         while True:
             try:
-                shards, remark = deal_to(device, features, samples, options, self._owners)
+                shards, remark = deal_to_device(device, features, samples, options, self._owners)
                 break
             except P4sgdError as error:  # of the run that measures speeds
                 self._drop(error)
@@ -219,7 +219,7 @@ class Workers:
     def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self.prepared
-        shards, remark = deal_to(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
+        shards, remark = deal_to_device(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
         fitted = prepared.fitted
         assert fitted is not None
         if prepared.count_heat is not None:

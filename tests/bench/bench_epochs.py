@@ -46,12 +46,12 @@ from p4sgd.host.data.order import shuffle
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.rate import automatic_rate, largest_rate
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.host.training.schedule import LearningRateSchedule
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import mini_batch_cycles
 
@@ -147,7 +147,7 @@ def prepare_run(problem: Problem, **options: object) -> tuple[Dataset, TrainingO
     """The data and options of a run on the emulator, and what it begins with."""
     data = Dataset(problem.made.features, problem.made.labels, "set")
     chosen = TrainingOptions(loss=problem.made.loss, **options)
-    return data, chosen, prepare(data, chosen, Placement(deal(data.feature_count, chosen, [CONFIG])))
+    return data, chosen, prepare(data, chosen, Placement(deal_units(data.feature_count, chosen, [CONFIG])))
 
 
 def rounded_optimum(problem: Problem, prepared: Prepared) -> float:

@@ -24,8 +24,8 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 SETS = ("breast_cancer", "digits:parity", "digits:8", "wine:1", "diabetes", "diamonds", "fair", "penguins")
@@ -52,7 +52,7 @@ def scores(made: LabelledSet, bits: list[int], seed: int) -> list[float]:
 def epoch_ms(columns: int, batch: int, bits: int) -> float:
     """Predicted time of an epoch on one U280."""
     options, configs = TrainingOptions(batch=batch, precision=bits), [WorkerConfig.u280()]
-    units = [shard.units.size for shard in deal(columns, options, configs)]
+    units = [shard.units.size for shard in deal_units(columns, options, configs)]
     return sum(epoch_cycles(options, configs, units, SAMPLES, columns).values()) * CLOCK_NS / 1e6
 
 

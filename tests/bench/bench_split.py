@@ -21,7 +21,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.heat import ENTRY_NS, deal_by_heat
+from p4sgd.host.training.dealing.heat import ENTRY_NS, deal_by_heat
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit

@@ -23,9 +23,10 @@ from p4sgd.host.image import open_image, store
 from p4sgd.host.streaming import folder as prepared_folder
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.streaming.folder import open_prepared
-from p4sgd.host.training import TrainingOptions, load_checkpoint, skipping
+from p4sgd.host.training import TrainingOptions, load_checkpoint
+from p4sgd.host.training.dealing import skipping
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.model_file import load_model
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -226,7 +227,7 @@ def test_a_run_deals_columns_once(tmp_path, monkeypatch):
         ([dense, sparse, sparse], "never", True),
     ):
         other = dataclasses.replace(options, skip_zeros=skip_zeros, workers=len(configs))
-        found, again = (mine.deal(deal(300, other, configs), other, network=network) for _ in range(2))
+        found, again = (mine.deal_columns(deal_units(300, other, configs), other, network=network) for _ in range(2))
         assert again is found
         assert [shard.config for shard in found.shards] == configs
     assert len(dealt) == 5

@@ -15,10 +15,11 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.image import partition, prepare_images
+from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, preparation, train
-from p4sgd.host.training import skipping as skipping_module
+from p4sgd.host.training.dealing import skipping as skipping_module
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers

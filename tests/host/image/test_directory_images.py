@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import directories, open_image, packing, partition, prepare_images, redeal, store
+from p4sgd.host.image import directories, open_image, packing, prepare_images, redeal, store
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.redeal import redeal_images
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import open_image, packing, partition, prepare_images, store
+from p4sgd.host.image import open_image, packing, prepare_images, store
 from p4sgd.host.image.file import ImageWriter
 from p4sgd.host.image.packing import PackedBlocks
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
@@ -321,7 +322,8 @@ import numpy as np
 from pathlib import Path
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import partition, prepare_images
+from p4sgd.host.image import prepare_images
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 x = np.random.default_rng(0).random((4000, 100))
 data = Dataset(x, np.zeros(4000), "made")

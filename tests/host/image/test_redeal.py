@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.image import partition, prepare_images, redeal
+from p4sgd.host.image import prepare_images, redeal
 from p4sgd.host.image.file import Shard
 from p4sgd.host.image.lines import unpack_lines
 from p4sgd.host.image.redeal import redeal_images
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS

@@ -15,11 +15,11 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.metrics import quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 
@@ -37,7 +37,7 @@ def dataset(samples=120, features=BLOCK + 11, seed=1, regression=False):
 
 def prepare_for(data, **options):
     options = TrainingOptions(precondition="block", **options)
-    return prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG] * options.workers)))
+    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
 
 
 def features_read(prepared):
@@ -127,7 +127,7 @@ def test_workers_units_and_planes_change_nothing():
     images = []
     for more in ({}, {"unit": 64}, {"workers": 4}):
         chosen = dataclasses.replace(options, **more)
-        placement = Placement(deal(data.feature_count, chosen, [CONFIG] * chosen.workers))
+        placement = Placement(deal_units(data.feature_count, chosen, [CONFIG] * chosen.workers))
         images.append(features_read(prepare(data, chosen, placement)))
     assert np.array_equal(images[0], images[1])
     assert np.array_equal(images[0], images[2])

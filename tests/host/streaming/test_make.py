@@ -33,9 +33,9 @@ from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE, FirstPass, Step
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -103,7 +103,7 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
-    shards = deal(features, options, [config] * options.workers)
+    shards = deal_units(features, options, [config] * options.workers)
     expected = prepare(read_dataset(path), options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
@@ -509,7 +509,7 @@ def test_foreign_folders_are_left_alone(job, tiny):
 def test_damage_is_found(job, tiny):
     path, folder, options = job
     build(path, folder, options)
-    shards = deal(open_prepared(folder).space.count, options, [CONFIG] * options.workers)
+    shards = deal_units(open_prepared(folder).space.count, options, [CONFIG] * options.workers)
     for name in contents(folder):
         if name == "job.json":
             continue
@@ -533,7 +533,7 @@ def test_images_are_opened_once(job, tiny, monkeypatch):
         "p4sgd.host.streaming.folder.open_image", lambda *a, **b: opened.append(a) or open_image(*a, **b)
     )
     prepared = open_prepared(folder)
-    shards = deal(prepared.space.count, options, [CONFIG] * options.workers)
+    shards = deal_units(prepared.space.count, options, [CONFIG] * options.workers)
     with pytest.raises(UserError, match="leave --images out"):
         prepared.check_images(shards, folder / "other")
     prepared.verify(shards)

@@ -17,9 +17,9 @@ from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.preparation import encode_table, prepare
 from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 CONFIG = PRESETS["small"]()
@@ -85,7 +85,7 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, seed, samples, kind, op
     (folder / "expected").mkdir()
     data = encode_table(read_dataset(path, missing=options.missing), options)
     config = CONFIG if kind != "wide" or options.scaling == "minmax" else WorkerConfig.sparse_worker()
-    shards = deal(data.feature_count, options, [config] * options.workers)
+    shards = deal_units(data.feature_count, options, [config] * options.workers)
     expected = prepare(data, options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch)

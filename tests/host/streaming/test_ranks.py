@@ -18,10 +18,10 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.hardware_features import square_norms
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
@@ -43,7 +43,7 @@ def device(ranks):
 
 
 def deal_to(options, config=CONFIG):
-    return deal(40, options, [config] * options.workers)
+    return deal_units(40, options, [config] * options.workers)
 
 
 def images(folder):

@@ -10,12 +10,12 @@ from p4sgd.host.data.synth import make_dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.metrics import fit_intercept, penalty
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import search_rate, try_rates
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
@@ -31,7 +31,7 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
 
 
 def prepared_for(data, options):
-    return prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG] * options.workers)))
+    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
 
 
 def features_read(prepared):
@@ -231,5 +231,5 @@ def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
     rng = np.random.default_rng(0)
     data = Dataset(rng.normal(size=(samples, features)), np.arange(samples) % 2.0, "wide")
     options = TrainingOptions(batch=batch)
-    prepared = prepare(data, options, Placement(deal(features, options, [WorkerConfig.u280()])))
+    prepared = prepare(data, options, Placement(deal_units(features, options, [WorkerConfig.u280()])))
     assert np.isfinite(try_rates(prepared, options, LOSSES["logistic"])[1]).all()

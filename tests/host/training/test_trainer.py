@@ -26,6 +26,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.convergence import estimate_more_epochs
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.metrics import fit_intercept, measure_model, quantised_activations
 from p4sgd.host.training.model_file import Model, load_model, save_model
@@ -33,7 +34,6 @@ from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.host.training.schedule import SCHEDULES
-from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.run import RunSettings
@@ -62,7 +62,7 @@ def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=N
 
 
 def prepare_for(data, options):
-    return prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG] * options.workers)))
+    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
 
 
 def features_read(prepared, precision):

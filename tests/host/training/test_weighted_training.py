@@ -22,12 +22,12 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.metrics import fit_intercept, measure
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
-from p4sgd.host.training.shares import deal
 from p4sgd.host.training.weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
@@ -68,7 +68,7 @@ def test_weights_are_the_golden_model_s(name):
     data = dataset(LOSSES[name].task)
     options = TrainingOptions(loss=name, epochs=1, batch=24, learning_rate=0.3, l2=1e-3)
     result = train(data, options, open_device("emulator", CONFIG, 1))
-    prepared = prepare(data, options, Placement(deal(data.feature_count, options, [CONFIG])))
+    prepared = prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG])))
     (image,), form = prepared.images, prepared.features
     wanted = prepared.train_weights * LOSSES[name].importance(prepared.coding.real(prepared.train_labels))
     assert image.importances[: data.samples].tolist() == importances(wanted / wanted.max()).tolist()

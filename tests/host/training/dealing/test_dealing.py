@@ -8,7 +8,7 @@ from p4sgd.host.devices.device import WorkerName, client_of
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.shares import deal_stated, deal_to
+from p4sgd.host.training.dealing.shares import deal_to_device
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
@@ -39,7 +39,7 @@ class Paced(EmulatedDevice):
 
 
 def units(device, options=OPTIONS):
-    shards, remark = deal_to(device, UNITS * 16, 1000, options, SINGLE_PROCESS)
+    shards, remark = deal_to_device(device, UNITS * 16, 1000, options, SINGLE_PROCESS)
     return [shard.units.size for shard in shards], remark
 
 
@@ -113,4 +113,4 @@ def test_workers_have_the_names_of_the_cluster_file():
         units(device, two)
     device.workers[1].__init__(dataclasses.replace(CONFIG, chunks=2), 1)
     with pytest.raises(UserError, match="worker 3 at unix:d: 4"):
-        deal_stated(device, 10_000, two, SINGLE_PROCESS)
+        deal_to_device(device, 10_000, 1000, two, SINGLE_PROCESS)

@@ -1,4 +1,4 @@
-"""Deals a job's features to workers, by stated shares or by speeds that a short run measures.
+"""How many units each worker gets: by stated shares, or by speeds that a short run measures.
 
 `skipping.py` then chooses the columns, if data are sparse."""
 
@@ -15,9 +15,10 @@ from p4sgd.host.devices.device import WorkerName, names_of
 from p4sgd.host.devices.session import Session, of_job
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Shard, partition
+from p4sgd.host.image import Shard
 from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
+from p4sgd.host.training.dealing.partition import partition
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import Penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
@@ -25,7 +26,7 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
 
-__all__ = ["deal", "deal_stated", "deal_to"]
+__all__ = ["deal_to_device", "deal_units"]
 
 _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
@@ -37,7 +38,7 @@ _MOST_RUNS = 8
 """Most runs that are measured."""
 
 
-def deal(
+def deal_units(
     features: int,
     options: TrainingOptions,
     configs: Sequence[WorkerConfig],
@@ -46,7 +47,7 @@ def deal(
     speeds: Sequence[float] | None = None,
     names: Sequence[WorkerName] | None = None,
 ) -> list[Shard]:
-    """Deal the features to workers; see `partition`.
+    """Deal the units of the features to workers; see `partition`.
 
     Parameters
     ----------
@@ -100,23 +101,10 @@ def deal(
     return shards
 
 
-def deal_stated(device: Device, features: int, options: TrainingOptions, ranks: Communicator) -> list[Shard]:
-    """Deal the features to the workers of a device, in the shares that it states.
-
-    Raises
-    ------
-    UserError
-        As `deal`.
-    """
-    configs = of_job([worker.config for worker in device.workers], ranks)
-    shares = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
-    return deal(features, options, configs, shares=shares, names=names_of(device, len(configs)))
-
-
-def deal_to(
+def deal_to_device(
     device: Device, features: int, samples: int, options: TrainingOptions, ranks: Communicator
 ) -> tuple[list[Shard], str | None]:
-    """Deal the features to the workers of a device, in shares that the options choose.
+    """Deal the units of the features to the workers of a device, in the shares that it states or by measured speed.
 
     Parameters
     ----------
@@ -138,11 +126,14 @@ def deal_to(
     Raises
     ------
     UserError
-        As `deal`.
+        As `deal_units`.
     P4sgdError
         If the device fails.
     """
-    shards = deal_stated(device, features, options, ranks)
+    configs = of_job([worker.config for worker in device.workers], ranks)
+    names = names_of(device, len(configs))
+    stated = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+    shards = deal_units(features, options, configs, shares=stated, names=names)
     if options.shares != "auto" or len(shards) == 1:
         return shards, None
     kind = "equal" if device.shares is None else "those of the cluster file"
@@ -152,8 +143,7 @@ def deal_to(
     if not all(cycles):
         return shards, f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
-    names = names_of(device, len(shards))
-    balanced = deal(features, options, [shard.config for shard in shards], speeds=speeds, names=names)
+    balanced = deal_units(features, options, configs, speeds=speeds, names=names)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     ideal = sum(shard.units.size for shard in shards) / sum(speeds)
     if after >= before:

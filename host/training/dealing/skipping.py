@@ -15,8 +15,8 @@ from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.packing import quantized_values, zeros_error
 from p4sgd.host.precondition import Whitening
-from p4sgd.host.training.board_times import ListedLines, all_lines_ns
-from p4sgd.host.training.heat import Split, deal_by_heat, deal_in_turn, heat_order, microseconds
+from p4sgd.host.training.dealing.board_times import ListedLines, all_lines_ns
+from p4sgd.host.training.dealing.heat import Split, deal_by_heat, deal_in_turn, heat_order, microseconds
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
 

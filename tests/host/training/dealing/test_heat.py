@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Shard, partition
-from p4sgd.host.image.partition import take_turns, units_held
+from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.heat import ENTRY_NS, PACKETS_NS, deal_by_heat, heat_order
+from p4sgd.host.training.dealing.heat import ENTRY_NS, PACKETS_NS, deal_by_heat, heat_order
+from p4sgd.host.training.dealing.partition import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 from p4sgd.sim.emulator import EmulatedDevice

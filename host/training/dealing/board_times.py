@@ -54,7 +54,7 @@ class ListedLines:
     values
         What is not 0 in the first samples, which are in random order.
     order
-        The job's order of features, see `p4sgd.host.training.heat.heat_order`; ``None`` for that of the data.
+        The job's order of features, see `p4sgd.host.training.dealing.heat.heat_order`; ``None`` for that of the data.
     unit, total
         Features of a unit and of the job.
     options

@@ -16,15 +16,16 @@ from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Shard, partition, prepare_images
+from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.redeal import first_values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training import skipping as skipping_module
-from p4sgd.host.training.board_times import ListedLines
-from p4sgd.host.training.heat import deal_in_turn
-from p4sgd.host.training.shares import deal
-from p4sgd.host.training.skipping import deal_columns, sample_values
+from p4sgd.host.training.dealing import skipping as skipping_module
+from p4sgd.host.training.dealing.board_times import ListedLines
+from p4sgd.host.training.dealing.heat import deal_in_turn
+from p4sgd.host.training.dealing.partition import partition
+from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.skipping import deal_columns, sample_values
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, chaining_cycles, round_trip_cycles
 
@@ -49,7 +50,7 @@ def skip(data, configs=(CONFIG, CONFIG), **options):
 def skipping(data, configs, *, may_read_zeros=False, **options):
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
-    shards = deal(data.feature_count, chosen, configs)
+    shards = deal_units(data.feature_count, chosen, configs)
     values = sample_values(data, scaling, chosen)
     how = {"samples": data.samples, "values": values, "may_read_zeros": may_read_zeros}
     return deal_columns(shards, scaling, chosen, **how), scaling, chosen
@@ -245,7 +246,9 @@ def test_the_split_decides_whether_zeros_are_skipped():
     data = sparse_data(columns=3000, density=0.0003)
     scaling = Scaling.fit(data.features, "auto", planes=8)
     options = TrainingOptions(batch=256, workers=2)
-    shards = deal(data.feature_count, options, [dataclasses.replace(CONFIG, chunks=256, line_fifo_depth=2048), SPARSE])
+    shards = deal_units(
+        data.feature_count, options, [dataclasses.replace(CONFIG, chunks=256, line_fifo_depth=2048), SPARSE]
+    )
     how = {"samples": data.samples, "values": sample_values(data, scaling, options)}
     found = deal_columns(shards, scaling, options, **how)
     assert skips(found) == [True, False]
@@ -311,7 +314,7 @@ def test_plans_of_data_and_of_their_images_see_the_same_samples(monkeypatch, sam
         asked.append(count)
         return values(count)
 
-    shards = deal(data.feature_count, options, [CONFIG])
+    shards = deal_units(data.feature_count, options, [CONFIG])
     shards = deal_columns(shards, scaling, options, samples=samples, values=note).shards
     assert asked == [expected]
     images = prepare_images(data, np.zeros(samples, np.int64), scaling, shards, stored=8, batch=64)
