@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.dense.features import DenseFeatures
@@ -69,7 +69,7 @@ _shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.Wea
 
 def new_model(
     features: Features,
-    weights: Sequence[WeightArray],
+    weights: Sequence[EngineWeights],
     settings: RunSettings,
     limits: IntArray,
     exempt: Sequence[int | None],
@@ -82,7 +82,7 @@ def new_model(
     features
         Those of all workers.
     weights
-        Initial weights of each worker: int32 (engines · chunks · lanes,).
+        Initial weights of each worker.
     settings, limits
         See `Model`.
     exempt
@@ -101,7 +101,7 @@ def new_model(
 
 def single_model(
     features: Features,
-    weights: Sequence[WeightArray],
+    weights: Sequence[EngineWeights],
     settings: RunSettings,
     limit: int | None,
     exempt: Sequence[int | None],

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
 from p4sgd.sim import parallel
 from p4sgd.sim.loss import add_partials, loss_of
@@ -43,14 +43,8 @@ class Features(ABC):
         return self
 
     @abstractmethod
-    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
-        """Exact dot products of all samples, summed over the workers: int64 (samples,).
-
-        Parameters
-        ----------
-        weights
-            For each worker int32 (units · unit,), unit by unit.
-        """
+    def activations(self, weights: Sequence[EngineWeights]) -> IntArray:
+        """Exact dot products of all samples with the weights of each worker, summed: int64 (samples,)."""
 
 
 class Model(ABC):
@@ -147,7 +141,7 @@ class Model(ABC):
 
     @abstractmethod
     def values(self) -> list[WeightArray]:
-        """The present weights of each worker: int32 (engines · chunks · lanes,)."""
+        """The present weights of each worker: int32 (engines, chunks · lanes)."""
 
     @abstractmethod
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:

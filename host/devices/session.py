@@ -23,7 +23,7 @@ from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights
 from p4sgd.hw.spec.image import pack_labels
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
@@ -302,22 +302,22 @@ class Session:
             if self.limit.most:
                 client.write(registers.MERGE, value=merged)
 
-    def write_weights(self, weights: Sequence[WeightArray]) -> None:
+    def write_weights(self, weights: Sequence[EngineWeights]) -> None:
         """Write weights to the workers' memory, for runs with `ModelSource.MEMORY`.
 
         Parameters
         ----------
         weights
-            For each worker of the job, int32 `WEIGHT` integers in the order of its image's features.
+            Those of each worker of the job. The device may keep references to them, so they must not change.
         """
         own = weights[self._ranks.rank :: self._ranks.size]
-        for worker, image, values in zip(self._device.workers, self._images, own, strict=True):
-            layout = image.layout
-            if values.shape != (layout.features,) or WEIGHT.overflows(values):
-                raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
-            for engine, scattered in enumerate(layout.scatter(layout.pad(values))):
-                number, address = worker.config.model_memory(engine), model_address(image)
-                worker.write_memory(number, address, np.ascontiguousarray(scattered, dtype="<i4").view(np.uint8))
+        for worker, image, engines in zip(self._device.workers, self._images, own, strict=True):
+            config, address, size = worker.config, model_address(image), image.layout.model_bytes // 4
+            if [each.shape for each in engines] != [(size,)] * config.engines or any(map(WEIGHT.overflows, engines)):
+                raise P4sgdError(f"each of {config.engines} engines needs {size} weights of {WEIGHT}")
+            for engine, values in enumerate(engines):
+                content = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
+                worker.write_memory(config.model_memory(engine), address, content)
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
@@ -397,16 +397,13 @@ class Session:
         counted = any(any(worker.values()) for worker in counters)
         return RunReport(frozenset(flags), tuple(counters) if counted else ())
 
-    def read_weights(self) -> list[WeightArray]:
-        """The weights that the last run stored: for each worker of the job, int32 in the order of its features."""
-        weights = []
+    def read_weights(self) -> list[EngineWeights]:
+        """The weights that the last run stored, of each worker of the job. They may be those that the device keeps."""
+        weights: list[EngineWeights] = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
-            layout, config = image.layout, worker.config
-            address, padded = model_address(image), np.empty(layout.padded_features, np.int32)
-            for engine, own in enumerate(layout.by_engine(padded)):
-                content = worker.read_memory(config.model_memory(engine), address, layout.model_bytes)
-                own[:] = np.ascontiguousarray(content).view("<i4").reshape(own.shape)
-            weights.append(layout.unpad(padded))
+            config, address, size = worker.config, model_address(image), image.layout.model_bytes
+            parts = (worker.read_memory(config.model_memory(engine), address, size) for engine in range(config.engines))
+            weights.append([np.ascontiguousarray(part).view("<i4") for part in parts])
         return of_job(weights, self._ranks)
 
     # -- details -------------------------------------------------------------------------------------------------

@@ -89,6 +89,12 @@ class SelfTest:
         self.weights = golden.train(features, labels, self.weights, self._table, self._settings).weights
         return counters
 
+    def read_weights(self) -> list[WeightArray]:
+        """Weights of each worker after the last run, to compare with ``weights``."""
+        layouts = [image.layout for image in self._images]
+        read = zip(layouts, self._session.read_weights(), strict=True)
+        return [layout.unpad(layout.gather(engines)) for layout, engines in read]
+
 
 def _images(configs: Sequence[WorkerConfig], micro_batches: int) -> list[_Image]:
     """Random images with one unit of features for every engine, and labels −1 and 1."""
@@ -167,7 +173,7 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
         names = [name for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE") if name in after]
         answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
     evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} | answered for i in range(session.workers)]
-    weights = zip(session.read_weights(), self_test.weights, strict=True)
+    weights = zip(self_test.read_weights(), self_test.weights, strict=True)
     return [
         *(_judge(worker, receives, each) for worker, each in enumerate(evidence)),
         *(_compare(worker, *each) for worker, each in enumerate(weights)),

@@ -6,7 +6,7 @@ them.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
 
 __all__ = ["EpochMetrics", "Measured", "named"]
 
@@ -99,7 +99,7 @@ class EpochMetrics:
         self._decoded = []  # before there are others
         self._decoded = decoded_features(prepared.images, prepared.features)
 
-    def of_epoch(self, weights: Weights, parts: Sequence[WeightArray]) -> dict[str, float]:
+    def of_epoch(self, weights: Weights, parts: Sequence[EngineWeights]) -> dict[str, float]:
         """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples.
 
         Parameters
@@ -113,7 +113,8 @@ class EpochMetrics:
             return self._measure(weights, parts)[1]
         z = self._activations(parts)
         z += self._fit(z)
-        return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
+        metrics = self._metrics({"train": (z, self._prepared.train_labels)}, self._prepared.penalised(parts))
+        return broadcast(self._ranks, metrics)
 
     def finish(self, weights: Weights) -> Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""
@@ -130,7 +131,7 @@ class EpochMetrics:
             z = model.decision_function(train)
         return self._complete(model, z)
 
-    def _measure(self, weights: Weights, parts: Sequence[WeightArray]) -> Measured:
+    def _measure(self, weights: Weights, parts: Sequence[EngineWeights]) -> Measured:
         """The model of these weights, and how it does on what training reads and on samples that are held out."""
         prepared = self._prepared
         z = self._activations(parts)
@@ -143,7 +144,7 @@ class EpochMetrics:
         model = prepared.fold(weights.values, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
 
-    def _activations(self, parts: Sequence[WeightArray]) -> FloatArray:
+    def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:
         """Those of the training samples as the hardware reads them."""
         prepared = self._prepared
         return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
@@ -158,18 +159,19 @@ class EpochMetrics:
         activations = {"train": (z, self._prepared.train_labels)}
         for name, (data, held_out) in self._held_out.items():
             activations[name] = model.decision_function(data), held_out
-        metrics = self._metrics(activations, Weights(model.weights))
+        metrics = self._metrics(activations, [model.weights[: self._prepared.space.count]])
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics, activations
 
-    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: Weights) -> dict[str, float]:
+    def _metrics(
+        self, activations: dict[str, tuple[FloatArray, FloatArray]], penalised: Iterable[WeightArray]
+    ) -> dict[str, float]:
         """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
             measured = measure(self._loss, self._coding, values, labels, self._weights[name])
             metrics |= named(name, measured)
         if self._penalised:
-            penalties = penalty(weights.values[: self._prepared.space.count], *self._penalties)
-            metrics["objective"] = metrics["train_loss"] + penalties
+            metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
         return metrics

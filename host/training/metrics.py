@@ -13,7 +13,7 @@ to the activations of the quantised samples.
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense.lines import Lines
 from p4sgd.sim.features import Features, Source, shared_features
@@ -77,7 +77,7 @@ def _source(image: Image, form: FeatureFormat) -> Source:
 
 def quantised_activations(
     images: Sequence[Image],
-    weights: Sequence[WeightArray],
+    weights: Sequence[EngineWeights],
     features: FeatureFormat,
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
@@ -89,7 +89,7 @@ def quantised_activations(
     images
         The images of this process's workers.
     weights
-        For each worker of the job, int32 `WEIGHT` integers in the order of its image's features.
+        Those of each worker of the job, `WEIGHT` integers.
     features
         Format of the features, with the planes that are read.
     samples
@@ -101,7 +101,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [image.layout.pad(weights[image.shard.worker]) for image in images]
+    own = [weights[image.shard.worker] for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     z: FloatArray = communicator.all_sum(functools.reduce(operator.add, sums)).astype(np.float64)
@@ -121,6 +121,9 @@ _NEAR = _STEPS // 4
 
 _BLOCK = 1 << 14
 """Samples or weights that are measured at once: what is allocated for them then stays in the cache."""
+
+_HALF = 32
+"""Bits of a square that are added up by themselves, so that sums fit 64 bits."""
 
 _INTERPOLATIONS = 5
 """Steps of false position. For logistic and squared losses 2 to 4 are usually enough."""
@@ -278,23 +281,25 @@ def measure_model(
     return result
 
 
-def penalty(weights: WeightArray, l2: float, l1: float) -> float:
+def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
     """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
 
     Parameters
     ----------
     weights
-        int32 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
-        instead, which is not penalised.
+        `WEIGHT` integers of the features, in parts and in any order: sums of integers are exact. The weight of the bias
+        is left out: the model has a fitted intercept instead, which is not penalised.
     l2, l1
         Strengths of the penalties of these weights.
     """
     if not (l2 or l1):
         return 0.0
-    squares = magnitudes = 0.0
-    for first in range(0, weights.size, _BLOCK):
-        w = WEIGHT.to_real(weights[first : first + _BLOCK])
-        # Not w @ w: how BLAS adds up depends on the number of threads.
-        squares += float((w * w).sum()) if l2 else 0.0
-        magnitudes += float(np.abs(w).sum()) if l1 else 0.0
-    return l2 / 2 * squares + l1 * magnitudes
+    squares = magnitudes = 0
+    for part in weights:
+        for first in range(0, part.size, _BLOCK):
+            w = part[first : first + _BLOCK].astype(np.int64)
+            magnitudes += int(np.abs(w).sum()) if l1 else 0
+            if l2:
+                w *= w
+                squares += (int((w >> _HALF).sum()) << _HALF) + int((w & ((1 << _HALF) - 1)).sum())
+    return l2 / 2 * (squares * WEIGHT.ulp**2) + l1 * (magnitudes * WEIGHT.ulp)

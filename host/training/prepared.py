@@ -1,6 +1,6 @@
 """A training set that is ready for the workers, prepared in memory or in a folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,8 @@ from p4sgd.host.training.dealing.skipping import Dealt
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.weights import hardware_labels
-from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, WeightArray
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -178,9 +179,26 @@ class Prepared:
             return full_value(form.stored, form.signed) * deviation(form.stored, form.signed)
         return full_value(form.stored, form.signed)
 
-    def split(self, weights: WeightArray) -> list[WeightArray]:
-        """Deal the job's weights to its workers: int32 (features,) to one array a worker."""
-        return [shard.take(weights) for shard in self.shards]
+    def split(self, weights: WeightArray) -> list[EngineWeights]:
+        """Deal the job's weights, int32 (features,), to its workers."""
+        layouts = [shard.layout(BANKS, 1) for shard in self.shards]
+        return [
+            layout.scatter(layout.pad(shard.take(weights))) for shard, layout in zip(self.shards, layouts, strict=True)
+        ]
+
+    def penalised(self, weights: Sequence[EngineWeights]) -> Iterator[WeightArray]:
+        """All weights of the workers but that of the bias, in parts; those of padding are 0."""
+        last = self.shards[0].total - 1
+        for shard, engines in zip(self.shards, weights, strict=True):
+            layout, place = shard.layout(BANKS, 1), None
+            if last >= self.space.count and last // shard.unit in shard.units[-1:]:
+                place = layout.place(layout.features - 1)
+            for engine, values in enumerate(engines):
+                if place is not None and engine == place[0]:
+                    bias = place[1] * layout.config.lanes + place[2]
+                    yield from (values[:bias], values[bias + 1 :])
+                else:
+                    yield values
 
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
         """For one row of the model: with its labels alone, also in the images, for a run of these options."""
@@ -287,9 +305,10 @@ class PreparedData(Protocol):
         ...
 
 
-def join(shards: Sequence[Shard], weights: Sequence[WeightArray]) -> WeightArray:
+def join(shards: Sequence[Shard], weights: Sequence[EngineWeights]) -> WeightArray:
     """Undo `Prepared.split` between these shards."""
     joined = np.empty(shards[0].total, np.int32)
-    for shard, values in zip(shards, weights, strict=True):
-        shard.put(values, joined)
+    for shard, engines in zip(shards, weights, strict=True):
+        layout = shard.layout(BANKS, 1)
+        shard.put(layout.unpad(layout.gather(engines)), joined)
     return joined

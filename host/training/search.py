@@ -25,7 +25,7 @@ from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.convergence import DIVERGED
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.prepared import Prepared, join
+from p4sgd.host.training.prepared import Prepared
 from p4sgd.host.training.rate import (
     automatic_rate,
     choose_penalties,
@@ -35,7 +35,7 @@ from p4sgd.host.training.rate import (
     smallest_rate,
 )
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, WeightArray
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.features import Model, single_model
@@ -252,7 +252,8 @@ class _Trials:
     def begin(self, settings: Sequence[RunSettings]) -> None:
         """Begin trials; those before are over."""
         self._settings, self._models = settings, []
-        zeros = [np.broadcast_to(np.int32(0), image.layout.padded_features) for image in self._prepared.images]
+        layouts = [image.layout for image in self._prepared.images]
+        zeros = [np.broadcast_to(np.int32(0), (each.config.engines, each.model_bytes // 4)) for each in layouts]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
         limit = self._first.partial_limit if self._alone else None
         exempt = [_exempt_place(image) for image in self._prepared.images]
@@ -314,19 +315,16 @@ class _Trials:
             intercept = fit_intercept(self._loss, z, self._y, self._weights) if options.bias else 0.0
             scores[trial] = average(self._loss.value(z + intercept, self._y), self._weights)
             if any(options.penalties):
-                weights = join(self._prepared.shards, of_job(self._own(trial), self._ranks))
-                scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
+                weights = self._prepared.penalised(of_job(self._own(trial), self._ranks))
+                scores[trial] += penalty(weights, *self._prepared.penalties(options))
         return scores
 
-    def _own(self, trial: int) -> list[WeightArray]:
-        """Weights of a trial for each of this process's workers, in the order of its features."""
-        own = [np.empty(0, np.int32) for _ in self._prepared.images]
+    def _own(self, trial: int) -> list[EngineWeights]:
+        """Weights of a trial for each of this process's workers."""
+        found: dict[int, EngineWeights] = {}
         for (places, _), part in zip(self._groups, self._models[trial], strict=True):
-            for place, weights in zip(places, part.values(), strict=True):
-                layout = self._prepared.images[place].layout
-                scattered = weights.reshape(layout.config.engines, -1)
-                own[place] = layout.unpad(layout.gather(scattered))
-        return own
+            found |= zip(places, part.values(), strict=True)
+        return [found[place] for place in sorted(found)]
 
 
 def _exempt_place(image: Image) -> int | None:

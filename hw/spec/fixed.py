@@ -5,8 +5,9 @@ exact between the three rounding points (:mod:`p4sgd.hw.spec.run`). The only rou
 ``floor(x + 1/2)``, because it takes one adder in hardware.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ __all__ = [
     "SHRINK",
     "SLOPE",
     "WEIGHT",
+    "EngineWeights",
     "Fixed",
     "IntArray",
     "WeightArray",
@@ -38,6 +40,9 @@ product of all features of a worker, of which `WorkerConfig` allows 2^24 that ar
 
 WeightArray = npt.NDArray[np.int32]
 """Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
+
+EngineWeights: TypeAlias = Sequence[WeightArray] | WeightArray
+"""Weights of a worker as its memories have them (:mod:`p4sgd.hw.spec.image`): int32 (C · lanes,) for each engine."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:

@@ -26,6 +26,7 @@ Labels and weights are as above.
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -285,11 +286,12 @@ class ImageLayout:
         by_engine = self.by_engine(values)
         return by_engine.reshape(self.config.engines, *values.shape[:-1], self.chunks * self.config.lanes)
 
-    def gather(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Undo `scatter`: (engines, ..., C · lanes) → (..., padded_features)."""
-        split = values.reshape(*values.shape[:-1], -1, self.unit_lanes)
-        gathered = np.moveaxis(split, 0, -2)
-        return gathered.reshape(*values.shape[1:-1], self.padded_features)
+    def gather(self, values: npt.NDArray[_T] | Sequence[npt.NDArray[_T]]) -> npt.NDArray[_T]:
+        """Undo `scatter`: (..., C · lanes) of each engine → (..., padded_features)."""
+        gathered = np.empty((*values[0].shape[:-1], self.padded_features), values[0].dtype)
+        for own, part in zip(self.by_engine(gathered), values, strict=True):
+            own[:] = part.reshape(own.shape)
+        return gathered
 
     def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
         """The lines of all memory ports: the definition in NumPy, not a fast implementation.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import parallel
 from p4sgd.sim.dense import passes
@@ -85,18 +85,14 @@ class DenseFeatures(Features):
         result.samples, result._kept = samples, self._decode(0, samples)
         return result
 
-    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
+    def activations(self, weights: Sequence[EngineWeights]) -> IntArray:
         """See `Features`."""
-        scattered = [
-            own.reshape(-1, each.engines, max(each.unit, each.lanes)).swapaxes(0, 1).reshape(-1)
-            for each, own in zip(self._lines, weights, strict=True)
-        ]
-        return self.dots(self.gather(scattered), slice(0, self.samples))
+        return self.dots(self.gather(weights), slice(0, self.samples))
 
-    def gather(self, weights: Sequence[WeightArray]) -> FloatArray:
-        """Weights of the columns, float64 (columns,), from those of each worker, int32 (E · C · lanes,)."""
+    def gather(self, weights: Sequence[EngineWeights]) -> FloatArray:
+        """Weights of the columns, float64 (columns,), from those of each worker."""
         pairs = zip(weights, self.columns, strict=True)
-        return np.concatenate([own[columns] for own, columns in pairs]).astype(np.float64)
+        return np.concatenate([np.reshape(own, -1)[columns] for own, columns in pairs]).astype(np.float64)
 
     def dots(self, weights: FloatArray, samples: slice) -> IntArray:
         """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""

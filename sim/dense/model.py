@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.dense import passes
 from p4sgd.sim.dense.features import DenseFeatures
@@ -30,7 +30,7 @@ class DenseModel(Model):
     features
         The features.
     weights
-        Initial weights of each worker: int32 (E · C · lanes,).
+        Initial weights of each worker.
     settings, limits
         See `Model`.
     exempt
@@ -40,7 +40,7 @@ class DenseModel(Model):
     def __init__(
         self,
         features: DenseFeatures,
-        weights: Sequence[WeightArray],
+        weights: Sequence[EngineWeights],
         settings: RunSettings,
         limits: IntArray,
         exempt: Sequence[int | None],
@@ -49,9 +49,9 @@ class DenseModel(Model):
         units, workers = features.layout
         self._features, self._penalties = features, passes.penalties_of(settings)
         self._layout = units, workers if limits.size == workers.size - 1 else workers[[0, -1]]
-        self._given = weights
+        self._given = [np.asarray(each) for each in weights]
         self._weights = features.gather(weights)
-        self._rest = [np.delete(own, columns) for own, columns in zip(weights, features.columns, strict=True)]
+        self._rest = [np.delete(own, columns) for own, columns in zip(self._given, features.columns, strict=True)]
         self._others = np.concatenate([part if part.any() else part[:0] for part in self._rest]).astype(np.float64)
         # Weights of forward passes; with staleness those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
@@ -91,15 +91,15 @@ class DenseModel(Model):
         for given, columns, rest, exempt in zip(
             self._given, self._features.columns, self._rest, self._exempt_places, strict=True
         ):
-            own = given.copy()
+            result.append(given.copy())
+            own = result[-1].reshape(-1)
             if rest.any():
                 own[np.delete(np.arange(own.size), columns)] = self._others[other : other + rest.size]
                 other += rest.size
             if exempt is not None:
-                own[exempt] = given[exempt]  # if it is one of the others, nothing has changed it
+                own[exempt] = given.reshape(-1)[exempt]  # if it is one of the others, nothing has changed it
             own[columns] = self._weights[begin : begin + columns.size]
             begin += columns.size
-            result.append(own)
         return result
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:

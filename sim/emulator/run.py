@@ -55,11 +55,8 @@ class Run:
             self.features = shared_features([each.source for each in inputs])
         except ValueError as error:
             raise EmulatorError(f"worker {', '.join(str(worker.index) for worker in workers)}: {error}") from error
-        self._shapes = [
-            worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)
-        ]
-        weights, limits = [each.reshape(-1) for each in self._shapes], np.array([each.limit for each in inputs])
-        exempt = [each.exempt for each in inputs]
+        weights = [worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)]
+        limits, exempt = np.array([each.limit for each in inputs]), [each.exempt for each in inputs]
         self._model = new_model(self.features, weights, self.settings, limits, exempt, ranks)
         self._residual_saturated = False
 
@@ -115,11 +112,10 @@ class Run:
     def finish(self) -> None:
         """Set weights, flags and control registers of the workers as at the end of a run."""
         model = self._model
-        for worker, given, weights, clamped, saturated in zip(
-            self._workers, self._shapes, model.values(), model.clamped, model.saturated, strict=True
+        for worker, weights, clamped, saturated in zip(
+            self._workers, model.values(), model.clamped, model.saturated, strict=True
         ):
-            flags = golden.Flags(bool(clamped), self._residual_saturated, bool(saturated))
-            worker.finish(weights.reshape(given.shape), flags)
+            worker.finish(weights, golden.Flags(bool(clamped), self._residual_saturated, bool(saturated)))
 
 
 class Inputs:

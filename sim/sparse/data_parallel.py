@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim.compiled import compiled
@@ -175,7 +175,7 @@ class DataParallelModel(SparseModel):
     def __init__(
         self,
         features: SparseFeatures,
-        weights: Sequence[WeightArray],
+        weights: Sequence[EngineWeights],
         settings: RunSettings,
         limits: IntArray,
         exempt: Sequence[int | None],

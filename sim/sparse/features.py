@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import parallel
@@ -73,9 +73,9 @@ class SparseFeatures(Features):
         """Number of columns."""
         return int(self.begins[-1])
 
-    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
+    def activations(self, weights: Sequence[EngineWeights]) -> IntArray:
         """See `Features`."""
-        return self.dots(weights[0] if len(weights) == 1 else np.concatenate(weights), slice(0, self.samples))
+        return self.dots(self.flatten(weights), slice(0, self.samples))
 
     def dots(self, weights: WeightArray, samples: slice) -> IntArray:
         """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
@@ -92,18 +92,18 @@ class SparseFeatures(Features):
         parallel.in_threads(share, threads)
         return sums
 
-    def flatten(self, weights: Sequence[WeightArray]) -> WeightArray:
-        """Weights of all workers unit by unit, int32 (columns,), from those of each, (engines · chunks · lanes,)."""
+    def flatten(self, weights: Sequence[EngineWeights]) -> WeightArray:
+        """Weights of all workers unit by unit, int32 (columns,)."""
         flat = np.empty(self.count, np.int32)
-        for each, own, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
-            target = each.by_engine(part)
-            target[:] = own.reshape(target.shape)
+        for each, engines, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
+            for target, own in zip(each.by_engine(part), engines, strict=True):
+                target[:] = own.reshape(target.shape)
         return flat
 
     def unflatten(self, flat: WeightArray) -> list[WeightArray]:
-        """Undo `flatten`."""
+        """Undo `flatten`: int32 (engines, chunks · lanes) of each worker."""
         parts = np.split(flat, self.begins[1:-1])
-        return [each.by_engine(part).reshape(-1) for each, part in zip(self.sources, parts, strict=True)]
+        return [each.by_engine(part).reshape(each.shape) for each, part in zip(self.sources, parts, strict=True)]
 
     def unit_sums(self, weights: WeightArray, first: int, micro_batches: int, shift: int) -> IntArray:
         """Sums of rounded dot products of units, of some micro-batches, as if a single worker had all columns.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim.model import Model
@@ -44,7 +44,7 @@ class SparseModel(Model):
     features
         The features.
     weights
-        Initial weights of each worker: int32 (engines · chunks · lanes,).
+        Initial weights of each worker.
     settings, limits
         See `Model`.
     exempt
@@ -54,7 +54,7 @@ class SparseModel(Model):
     def __init__(
         self,
         features: SparseFeatures,
-        weights: Sequence[WeightArray],
+        weights: Sequence[EngineWeights],
         settings: RunSettings,
         limits: IntArray,
         exempt: Sequence[int | None],

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
         for name, merge in merges.items():
             seconds, times, trained = train(ranks, image, merge, options)
             found[name].append((max(ranks.all_gather(seconds)), times))
-            weights.add(b"".join(each.tobytes() for each in trained))
+            weights.add(b"".join(own.tobytes() for engines in trained for own in engines))
     if len(weights) > 1:
         raise SystemExit("the weights differ")
     if ranks.rank:

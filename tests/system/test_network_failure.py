@@ -182,7 +182,7 @@ def test_a_session_goes_on_after_a_run_was_interrupted():
             assert all(client.read(registers.CTRL)["idle"] for client in clients_of(device))
             session.run(ModelSource.ZERO, timeout_s=0.002)
             for got, wanted in zip(session.read_weights(), expected.read_weights(), strict=True):
-                assert got.tolist() == wanted.tolist()
+                assert [each.tolist() for each in got] == [each.tolist() for each in wanted]
     finally:
         device.close()
 

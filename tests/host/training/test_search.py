@@ -101,7 +101,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
             z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
             if options.bias:
                 z += fit_intercept(loss, z, y)
-            expected.append(loss.value(z, y).mean() + penalty(w[: data.feature_count], *prepared.penalties(options)))
+            expected.append(loss.value(z, y).mean() + penalty([w[: data.feature_count]], *prepared.penalties(options)))
         assert first_score == pytest.approx(expected[0], rel=1e-12), wanted
         assert score == pytest.approx(np.mean(expected[1:]), rel=1e-12), wanted
 

@@ -724,7 +724,7 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
     prepared = prepare_for(data, options)
     session = Session(RecordingDevice(CONFIG, workers))
     session.upload(prepared.images)
-    session.write_weights([np.zeros(image.layout.features, np.int64) for image in prepared.images])
+    session.write_weights(prepared.split(np.zeros(data.feature_count + 1, np.int32)))
     needed = max(ends)
     check_memory(data, options, prepared.shards, needed)
     with pytest.raises(UserError, match=f"made .*{needed:,} bytes .*memory.*{needed - 1:,}: "):

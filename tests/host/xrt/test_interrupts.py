@@ -73,7 +73,7 @@ def train(cluster, timeout_s=60):
         session.load_table(JOB.table)
         session.configure(JOB.settings)
         session.run(ModelSource.ZERO, timeout_s=timeout_s)
-        return [weights.tolist() for weights in session.read_weights()]
+        return [[own.tolist() for own in engines] for engines in session.read_weights()]
 
 
 def test_ctrl_c_anywhere(machine, cluster, monkeypatch):

@@ -207,7 +207,7 @@ def test_dot_products_beyond_float_precision():
     weights[features:] = 0
     assert weights.sum(dtype=np.float64) * 255 > 2.0**53
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
-    got = DenseFeatures([Lines((lines,), FeatureFormat(8, 8, False), 64)]).activations([weights])
+    got = DenseFeatures([Lines((lines,), FeatureFormat(8, 8, False), 64)]).activations([layout.scatter(weights)])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
@@ -229,18 +229,18 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
     lines = layout.pack_lines(q)
     precision = int(rng.integers(1, planes + 1))
     weights = rng.integers(-(1 << 31), 1 << 31, columns)
-    padded = layout.pad(weights.astype(np.int32))
+    scattered = layout.scatter(layout.pad(weights.astype(np.int32)))
     source = Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense_features, "KEPT_BYTES", kept)
         patch.setattr(dense_features, "_BLOCK", 1)
-        got = DenseFeatures([source]).activations([padded])
+        got = DenseFeatures([source]).activations([scattered])
         patch.setattr(features, "_LEAST", 0)
         patch.setattr(features, "_SPARSE", 1)
         patch.setattr(features, "_SAMPLED", 100)
         entries = shared_features([source])
         assert isinstance(entries, SparseFeatures)
-        np.testing.assert_array_equal(entries.activations([padded]), got)
+        np.testing.assert_array_equal(entries.activations([scattered]), got)
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
 

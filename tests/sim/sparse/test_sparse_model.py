@@ -28,11 +28,11 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     keys, values = np.array([0, 1], np.uint32), np.array([200, 200], np.uint8)
     entries = Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
     run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, unit=64)
-    weights = np.full(64, WEIGHT.maximum - 10, np.int32)
+    weights = np.full((1, 64), WEIGHT.maximum - 10, np.int32)
     model = SparseModel(SparseFeatures([entries]), [weights], run, np.array([1 << 40]), [None])
     model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
-    assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)
+    assert model.values()[0][0, 0] == WEIGHT.maximum - (0 if saturated else 10)
 
 
 @settings(max_examples=150)
@@ -64,11 +64,11 @@ def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, ex
     words = np.sort(entry_words(rows, places, q[rows, places].astype(np.uint8)))
     counts, keys, values = split_words(words, samples // 8)
     entries = Entries(np.append(0, np.cumsum(counts)), keys, values, form, 64, (1, 64))
-    model = SparseModel(SparseFeatures([entries]), [weights.astype(np.int32)], run, np.array([1 << 60]), [None])
+    model = SparseModel(SparseFeatures([entries]), [[weights.astype(np.int32)]], run, np.array([1 << 60]), [None])
     labels = np.zeros(samples, np.int64)
     model.train(0, labels, labels[:0], table)
     wanted = golden.train([q], labels, [weights], table, run)
-    np.testing.assert_array_equal(model.values()[0], wanted.weights[0])
+    np.testing.assert_array_equal(model.values()[0][0], wanted.weights[0])
     assert model.saturated.tolist() == [wanted.flags[0].weight_saturated]
 
 
