@@ -7,6 +7,24 @@ from support.shared import make_once
 
 from p4sgd.build.fpga import kernel, vitis, vivado
 
+_KERNELS = {name: cache(getattr(kernel, name)) for name in ("worker", "cmac", "emulated_cmac", "aggregator")}
+"""Functions that make kernels, each of which takes seconds, but only once in a process."""
+
+
+@pytest.fixture(scope="module")
+def kernels_made_once():
+    """For modules that need the kernels of several folders, most of which are the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        _make_once(patch)
+        yield
+
+
+def _make_once(patch):
+    for name, made in _KERNELS.items():
+        patch.setattr(kernel, name, made)
+    for name in ("worker", "cmac"):
+        patch.setattr(vivado, name, _KERNELS[name])
+
 
 @pytest.fixture(scope="session")
 def _vendor_folders(tmp_path_factory):
@@ -14,10 +32,7 @@ def _vendor_folders(tmp_path_factory):
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("worker", "cmac"):
-                made = cache(getattr(kernel, name))
-                patch.setattr(kernel, name, made)
-                patch.setattr(vivado, name, made)
+            _make_once(patch)
             vitis.build("tiny", folder / "vitis", board="u280")
             vivado.build("tiny", folder / "vivado", board="u280")
 

@@ -262,16 +262,34 @@ def test_a_stream_that_drops_valid_is_found(tmp_path):
     [
         pytest.param(Reception, "DropReason.STALE: is_work & ~right_round", "DropReason.STALE: 0", id="any round"),
         pytest.param(
-            Endpoint, "(slots.waits_for_full | slots.waits_for_clear |", "(slots.waits_for_full |", id="too early"
+            Endpoint,
+            "(slots.waits_for_full | slots.waits_for_clear |",
+            "(slots.waits_for_full |",
+            id="too early",
+            marks=pytest.mark.slow,
         ),
         pytest.param(Endpoint, "straight.eq(full & in_turn & free)", "straight.eq(full & free)", id="out of turn"),
         pytest.param(
-            Endpoint, "self.join | self.leave | gives_up", "self.join | self.leave", id="given up, not forgotten"
+            Endpoint,
+            "self.join | self.leave | gives_up",
+            "self.join | self.leave",
+            id="given up, not forgotten",
+            marks=pytest.mark.slow,
         ),
-        pytest.param(Endpoint, "self.join | self.leave | gives_up", "self.join | gives_up", id="left, not forgotten"),
-        pytest.param(Endpoint, "with m.If(self.leave):", "with m.If(0):", id="left, goes on"),
         pytest.param(
-            Endpoint, "self.joined.eq(0),\n                self.given_up", "self.given_up", id="given up, goes on"
+            Endpoint,
+            "self.join | self.leave | gives_up",
+            "self.join | gives_up",
+            id="left, not forgotten",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(Endpoint, "with m.If(self.leave):", "with m.If(0):", id="left, goes on", marks=pytest.mark.slow),
+        pytest.param(
+            Endpoint,
+            "self.joined.eq(0),\n                self.given_up",
+            "self.given_up",
+            id="given up, goes on",
+            marks=pytest.mark.slow,
         ),
     ],
 )

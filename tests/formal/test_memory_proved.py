@@ -222,8 +222,13 @@ def test_rules_of_the_bus_are_kept(tmp_path, proof, k):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        pytest.param("start + group_beats > _GROUP_BEATS", "start + group_beats > _GROUP_BEATS + 1", id="page"),
-        pytest.param("Mux(requested, more_needed, needed)", "needed", id="room"),
+        pytest.param(
+            "start + group_beats > _GROUP_BEATS",
+            "start + group_beats > _GROUP_BEATS + 1",
+            id="page",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("Mux(requested, more_needed, needed)", "needed", id="room", marks=pytest.mark.slow),
         pytest.param("Mux(requested, 3, 2)", "1", id="outstanding"),
         pytest.param("valid & ~self.memory.ar.ready)", "valid & ~self.memory.ar.ready & ~self.stop)", id="withdrawn"),
     ],

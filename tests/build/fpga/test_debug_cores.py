@@ -12,11 +12,13 @@ from p4sgd.build.fpga import link, vitis
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
+pytestmark = pytest.mark.usefixtures("kernels_made_once")
+
 KERNELS = {"p4sgd_worker": "p4sgd_worker_kernel", "p4sgd_cmac": "p4sgd_cmac_kernel"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, kernels_made_once):
     folder = tmp_path_factory.mktemp("debug") / "out"
     vitis.build("tiny", folder, board="u280", debug=True)
     return folder
@@ -44,7 +46,9 @@ def test_ports_are_watched_on_the_board_only(folder):
 
 def test_of_many_memory_ports_two_are_recorded_and_all_checked():
     xclbin = link.worker_xclbin(
-        WorkerConfig(engines=3, ports=2, lanes=8, chunks=4, line_fifo_depth=32), "u280", debug=True
+        WorkerConfig(engines=3, ports=2, lanes=8, chunks=4, line_fifo_depth=32, slots=WorkerConfig.tiny().slots),
+        "u280",
+        debug=True,
     )
     text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
     assert re.findall(r"chipscope=\S+m_axi_gmem(\d)", text) == ["0", "6"]

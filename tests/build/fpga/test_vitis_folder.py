@@ -28,6 +28,8 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.register_map import CTRL
 from p4sgd.hw.spec.registers import worker_map
 
+pytestmark = pytest.mark.usefixtures("kernels_made_once")
+
 
 def test_nothing_is_wrong_with_it(vitis_folder):
     report = check_all(vitis_folder)

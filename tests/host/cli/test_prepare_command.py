@@ -160,7 +160,7 @@ def test_sparse_data(tmp_path, prepared):
     assert all(result == results[0] for result in results)
 
 
-@pytest.mark.parametrize("prepared", ["auto", "always", "never"])
+@pytest.mark.parametrize("prepared", ["auto", pytest.param("always", marks=pytest.mark.slow), "never"])
 def test_zeros_that_are_skipped(tmp_path, prepared):
     """Images leave out zeros if that should be faster, or as is asked for, and are used as they are; with other options
     or workers training makes others, to the same weights."""

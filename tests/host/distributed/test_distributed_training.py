@@ -138,7 +138,7 @@ def history(result):
     return [dataclasses.replace(record, seconds=0.0, samples_per_second=0.0, counters=()) for record in result.history]
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
     ("sparse", "more"),
     [
@@ -186,7 +186,7 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("configs", [(LISTING,), (LISTING, CONFIG)], ids=["sparse", "mixed"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse, tmp_path):
@@ -233,7 +233,7 @@ def sample_ranks(ranks):
     return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("sparse", "more"),
     [

@@ -81,7 +81,14 @@ def test_the_table_has_these_states():
     assert rows == [(re.search(r"\d", defines)[0], f"{count:,}") for defines, count in STATES.items()]
 
 
-@pytest.mark.parametrize(("defines", "count"), STATES.items())
+LARGEST = ("WORKERS=4 OPERATIONS=3 RESTART", "WORKERS=3 OPERATIONS=0 ROUNDS=4 RESTART")
+"""Those of `STATES` that the search and its compiler need most time for, which is longer than all others together."""
+
+
+@pytest.mark.parametrize(
+    ("defines", "count"),
+    [pytest.param(*each, marks=[pytest.mark.slow] if each[0] in LARGEST else []) for each in STATES.items()],
+)
 def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
     said = explore(tmp_path, defines.split(), "-a", optimization="-O1" if count > 50_000 else "-O0")
     assert_all_is_well(said)
@@ -124,7 +131,7 @@ FAULTS = {
 """What the model is made with, and how spin must find the fault."""
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("fault", "options"), FAULTS.items(), ids=[fault.split()[0] for fault in FAULTS])
 def test_a_fault_is_found(tmp_path, workers, fault, options):
     """A test of the model: one rule less, and spin finds an order that it fails in."""
