@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from support.bench import default_seed
+from support.bench import default_seed, times
 from support.namespace import Namespace
 
 from conformance.controlled_subject import ControlledSubject
@@ -81,4 +81,4 @@ def test_long_random_sequences(tmp_path):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     with switch_of(geometry, tmp_path) as (space, subject):
-        space.call(run, subject, random_cases(geometry, seed, 5_000))
+        space.call(run, subject, random_cases(geometry, seed, times(5_000)))

@@ -5,7 +5,7 @@ from pathlib import Path
 import cocotb
 import pytest
 from cocotb.task import bridge
-from support.bench import default_seed, parameters, run_bench
+from support.bench import default_seed, parameters, run_bench, times
 
 from conformance.generate import COMMITTED, hand_written
 from conformance.random_sequences import random_cases
@@ -46,18 +46,18 @@ def test_committed_vectors(close):
 @pytest.mark.rtl
 def test_new_random_sequences(tmp_path):
     file = tmp_path / "random.jsonl"
-    write(file, random_cases(Geometry(), default_seed(), 3000))
+    write(file, random_cases(Geometry(), default_seed(), times(3_000)))
     run_files(CONFIG, [file], True)
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize(("slots", "jobs", "ports", "frames"), [(8, 2, 4, 20_000), (256, 8, 5, 5_000)])
+@pytest.mark.parametrize(("slots", "jobs", "ports", "frames"), [(8, 2, 4, 4_000), (256, 8, 5, 2_000)])
 def test_other_sizes(tmp_path, slots, jobs, ports, frames):
     geometry = Geometry(slots, jobs, ports)
     hand, random = tmp_path / "hand.jsonl", tmp_path / "random.jsonl"
     write(hand, hand_written(geometry))
-    write(random, random_cases(geometry, default_seed(), frames))
+    write(random, random_cases(geometry, default_seed(), times(frames)))
     config = AggregatorConfig(slots, jobs, ports)
     run_files(config, [hand], False)
     run_files(config, [hand, random], True)

@@ -30,6 +30,14 @@ def default_seed() -> int:
     return int(os.environ.get("P4SGD_SEED") or random.SystemRandom().randrange(1 << 31))
 
 
+def times(cases: int) -> int:
+    """``cases``, or ``$P4SGD_TIMES`` times as many: how many random ones a test tries.
+
+    They are new ones every time, so that a few find in the end what many would find at once.
+    """
+    return cases * int(os.environ.get("P4SGD_TIMES") or 1)
+
+
 def run_bench(
     component: wiring.Component,
     file: str,

@@ -1,6 +1,5 @@
 """Frames that are nearly right: good ones with something changed, cut, made longer, or nothing but noise."""
 
-import os
 import random
 from collections.abc import Sequence
 
@@ -8,11 +7,6 @@ from p4sgd.hw.spec.packet import FIELDS, FRAME_BYTES
 
 BITS = 8 * FRAME_BYTES
 WHOLE = (1 << FRAME_BYTES) - 1
-
-
-def flood_size() -> int:
-    """How many frames a test sends: ``$P4SGD_FRAMES``, else what takes some seconds."""
-    return int(os.environ.get("P4SGD_FRAMES") or 50_000)
 
 
 def field_mask(name: str) -> int:

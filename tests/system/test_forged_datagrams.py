@@ -1,12 +1,11 @@
 """Forged datagrams over real sockets, at a switch and a worker that train meanwhile: a counter, and nothing else.
 
 They come from the right address and port, which on one machine only root can forge, and all of them is right but the
-key. ``P4SGD_FORGED=1000000 pytest tests/system/test_forged_datagrams.py`` sends a million to each.
+key. ``P4SGD_TIMES=50 pytest tests/system/test_forged_datagrams.py`` sends a million to each.
 """
 
 import contextlib
 import json
-import os
 import socket
 import struct
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bench import default_seed
+from support.bench import default_seed, times
 from support.namespace import Namespace
 from support.switch import serving
 
@@ -26,7 +25,7 @@ from p4sgd.hw.spec.packet import KEYED_FIELDS, Packet, PacketType
 from p4sgd.hw.spec.udp import ETHERNET_BYTES, PORT, address_of
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
-COUNT = int(os.environ.get("P4SGD_FORGED", "20000"))
+COUNT = times(20_000)
 SWITCH, *WORKERS = (IPv4Address("127.0.0.1") + index for index in range(3))
 TRAIN = ("breast_cancer", "--batch", "32", "--lr", "0.05", "--schedule", "constant", "--json")
 

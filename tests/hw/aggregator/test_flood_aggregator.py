@@ -7,8 +7,8 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from support.aggregator import MAC, Host, beat
-from support.bench import parameters, run_bench, start
-from support.mutation import WHOLE, flood_size, mutated
+from support.bench import parameters, run_bench, start, times
+from support.mutation import WHOLE, mutated
 from support.streams import StreamSink
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
@@ -117,4 +117,4 @@ async def nothing_changes(dut):
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_many_frames():
-    run_bench(Aggregator(CONFIG), __file__, count=flood_size())
+    run_bench(Aggregator(CONFIG), __file__, count=times(50_000))

@@ -8,8 +8,8 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from support.axi import pulse
-from support.bench import parameters, run_bench, start
-from support.mutation import WHOLE, flood_size, mutated
+from support.bench import parameters, run_bench, start, times
+from support.mutation import WHOLE, mutated
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.net.endpoint import Endpoint
@@ -137,4 +137,4 @@ async def nothing_changes(dut):
 @pytest.mark.rtl
 def test_many_frames():
     config = dataclasses.replace(WorkerConfig.tiny(), slots=SLOTS)
-    run_bench(Endpoint(config), __file__, count=flood_size())
+    run_bench(Endpoint(config), __file__, count=times(50_000))

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 from support.batch import answers_of
-from support.bench import default_seed
+from support.bench import default_seed, times
 
 from p4sgd.hw.spec.job import MAX_PORTS, Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, MOST_MICRO_BATCHES, Packet, PacketType
@@ -151,7 +151,7 @@ def test_it_does_as_the_readable_one(most):
 def test_it_does_as_the_readable_one_for_long():
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
-    for number in range(30):
+    for number in range(times(6)):
         Traffic(seed + number, random.Random(number).choice((0, 2, MOST_MICRO_BATCHES))).check(30_000)
 
 
