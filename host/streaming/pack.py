@@ -17,8 +17,8 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.buckets import Buckets, stored_values, sync_folder, write_held_out
 from p4sgd.host.streaming.plan import BucketPlan
 from p4sgd.host.streaming.state import Attempt, FirstPass, Step
+from p4sgd.host.training.class_weights import hardware_labels
 from p4sgd.host.training.hardware_features import feature_sums, mean_square, sampled, square_norms
-from p4sgd.host.training.weights import hardware_labels
 
 __all__ = ["COUNTED", "Packing", "bucket_images"]
 
