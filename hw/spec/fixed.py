@@ -26,6 +26,7 @@ __all__ = [
     "SHRINK",
     "SLOPE",
     "WEIGHT",
+    "ByteArray",
     "Fixed",
     "IntArray",
     "WeightArray",
@@ -38,6 +39,9 @@ product of all features of a worker, of which `WorkerConfig` allows 2^24 that ar
 
 WeightArray = npt.NDArray[np.int32]
 """Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
+
+ByteArray = npt.NDArray[np.uint8]
+"""Bytes of memory, and features of up to `MAX_PRECISION` bits."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
