@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image.entries import Values, entries_of, entry_block, entry_places, own_words, places_of
-from p4sgd.host.image.file import EntryBlock, Image, Shard, join_scaling
+from p4sgd.host.image.image import EntryBlock, Image, Shard, join_scaling
 from p4sgd.host.image.lines import pack_lines, unpack_lines
 from p4sgd.host.image.store import store_images
 from p4sgd.hw.spec.config import BANKS

@@ -14,7 +14,8 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.entries import Values, own_samples
-from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
+from p4sgd.host.image.file import image_file, open_image
+from p4sgd.host.image.image import Image, Shard, join_scaling
 from p4sgd.host.image.repartition import first_values, repartition_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray

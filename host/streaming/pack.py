@@ -10,7 +10,8 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.files import new_file, reserve
-from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file
+from p4sgd.host.image.file import ImageWriter, image_file
+from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.image.packing import PackedBlocks, plan_images
 from p4sgd.host.image.store import append_blocks, count_lines
 from p4sgd.host.precondition import Whitening

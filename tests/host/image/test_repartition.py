@@ -10,7 +10,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.image import prepare_images, repartition
-from p4sgd.host.image.file import Shard
+from p4sgd.host.image.image import Shard
 from p4sgd.host.image.lines import unpack_lines
 from p4sgd.host.image.repartition import repartition_images
 from p4sgd.host.training.dealing.partition import partition
