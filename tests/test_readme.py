@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.xrt import library
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.net.endpoint import Endpoint
@@ -126,7 +126,7 @@ def test_releases_of_amd_s_tools_are_stated_once():
     for name in READMES:
         if stated := re.findall(r"(\w+)\s+(20\d\d\.\d)\s+to\s+(20\d\d\.\d)", (ROOT / name).read_text()):
             found[name] = stated
-    (releases,) = {device.shell.releases for device in DEVICES.values()}
+    (releases,) = {board.shell.releases for board in BOARDS.values()}
     xrt = tuple(library.RELEASES.split(" to "))
     assert found == {"README.md": [("Vitis", releases[0], releases[-1])], "host/xrt/README.md": [("XRT", *xrt)]}
 
@@ -135,8 +135,8 @@ def test_the_boards_of_readme_are_those_of_the_code():
     text = (ROOT / "README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `(xilinx_\w+)` \| (\d) \| (\d+) GB \|", text, re.MULTILINE)
     assert rows == [
-        (name, device.shell.platform, str(len(device.cages)), str(device.hbm.channels * device.hbm.channel_bytes >> 30))
-        for name, device in DEVICES.items()
+        (name, board.shell.platform, str(len(board.cages)), str(board.hbm.channels * board.hbm.channel_bytes >> 30))
+        for name, board in BOARDS.items()
     ]
 
 

@@ -16,7 +16,7 @@ from p4sgd.build.demos.serial import BAUD, Report
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform, program_script
 from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 
 __all__ = [
@@ -96,7 +96,7 @@ def _no_files(command: str) -> dict[str, str]:
 def _cmac_files(command: str) -> dict[str, str]:
     return {
         _KERNEL: f"{header_comment('// {}', command)}\n{cmac_kernel().text}",
-        _IP: ip_script(CMAC_IP, DEVICES["u280"].cages[0], FREE_MEGAHERTZ, command),
+        _IP: ip_script(CMAC_IP, BOARDS["u280"].cages[0], FREE_MEGAHERTZ, command),
         _CROSSINGS: crossing_constraints(command),
     }
 

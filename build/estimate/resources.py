@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from p4sgd.build.estimate.loads import Loads, count_loads
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
 from p4sgd.build.estimate.timing import FLIP_FLOPS, Timing, analyse
-from p4sgd.build.generate.boards import Device
+from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
 
@@ -180,7 +180,7 @@ class Unit:
     timing: Timing
     loads: Loads
 
-    def document(self, device: Device) -> dict[str, object]:
+    def document(self, board: Board) -> dict[str, object]:
         """The estimate as plain data for JSON."""
         return {
             "unit": self.name,
@@ -188,7 +188,7 @@ class Unit:
                 {"name": part.name, "instances": part.instances, **part.resources.table()} for part in self.parts
             ],
             "total": self.total.table(),
-            "share": {name: number / getattr(device, name) for name, number in self.total.table().items()},
+            "share": {name: number / getattr(board, name) for name, number in self.total.table().items()},
             "paths": [
                 {**path._asdict(), "megahertz": path.megahertz, "keeps_rule": path.keeps_rule}
                 for path in self.timing.paths

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.generate.boards import Device
+from p4sgd.build.generate.boards import Board
 
 __all__ = ["GATES", "judge_command"]
 
@@ -12,7 +12,7 @@ GATES = "gates.tcl"
 """File with the procedures that report on a routed design and judge it."""
 
 
-def judge_command(place: str, kernels: Iterable[Kernel], device: Device) -> str:
+def judge_command(place: str, kernels: Iterable[Kernel], board: Board) -> str:
     """The command of `GATES` for a design with one instance of each kernel.
 
     Clock crossings and methodology are judged in the kernels, but for AMD's MAC.
@@ -23,8 +23,8 @@ def judge_command(place: str, kernels: Iterable[Kernel], device: Device) -> str:
         Folder of the reports in ``out``, its parts separated by spaces.
     kernels
         The kernels.
-    device
+    board
         The board, whose limit of power the design must keep.
     """
     cells = (f"*/{kernel.unit}/inst{'/component/adapter' * bool(kernel.ip)}" for kernel in kernels)
-    return f"p4sgd::judge {{{place}}} {device.watts} {{{' '.join(cells)}}}"
+    return f"p4sgd::judge {{{place}}} {board.watts} {{{' '.join(cells)}}}"

@@ -8,7 +8,7 @@ from functools import cached_property
 from xml.etree import ElementTree
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.boards import Device
+from p4sgd.build.generate.boards import Board
 from p4sgd.build.generate.floorplan import slice_dies
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
@@ -191,7 +191,7 @@ def memory_bus(number: int) -> str:
     return f"m_axi_gmem{number}"
 
 
-def worker(config: WorkerConfig, device: Device, build_id: int = 0, *, debug: bool = False) -> Kernel:
+def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool = False) -> Kernel:
     """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA.
 
     For ``debug`` it has a logic analyser.
@@ -200,9 +200,7 @@ def worker(config: WorkerConfig, device: Device, build_id: int = 0, *, debug: bo
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
         "p4sgd_worker",
-        worker_kernel(
-            config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)], debug=debug
-        ),
+        worker_kernel(config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, board)], debug=debug),
         registers.CTRL,
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
@@ -210,7 +208,7 @@ def worker(config: WorkerConfig, device: Device, build_id: int = 0, *, debug: bo
     )
 
 
-def self_test(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
+def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
     """The kernel that tests the memory ports of a worker, as it would be on an FPGA, and the MACs of all cages.
 
     Raises
@@ -218,9 +216,9 @@ def self_test(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel
     ValueError
         If the worker has too many memory ports.
     """
-    cages = len(device.cages)
+    cages = len(board.cages)
     sizes = selftest.Sizes.of(config, cages)
-    slices = [len(dies) for dies in slice_dies(config, device)]
+    slices = [len(dies) for dies in slice_dies(config, board)]
     return Kernel(
         selftest.KERNEL,
         selftest_kernel(config, cages=cages, build_id=build_id, slices=slices),

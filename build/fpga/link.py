@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.boards import DEVICES, Device, HbmMap, map_memories
+from p4sgd.build.generate.boards import Board, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -59,7 +59,7 @@ def bank(channels: range, other: str) -> str:
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
 
 
-def link_configuration(design: Design, board: Device, summary: str, command: str) -> str:
+def link_configuration(design: Design, board: Board, summary: str, command: str) -> str:
     """A file for ``v++ --link --config``.
 
     Parameters
@@ -121,7 +121,7 @@ class Xclbin:
     name
         Its name, that of its main kernel.
     board
-        The board, one of `DEVICES`.
+        The board.
     designs
         Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
     summaries
@@ -133,7 +133,7 @@ class Xclbin:
     """
 
     name: str
-    board: str
+    board: Board
     designs: Mapping[str, Design]
     summaries: Mapping[str, str]
     aggregator: AggregatorConfig | None
@@ -155,7 +155,7 @@ _EMULATED_WORKERS = 2
 """Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
 
 
-def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug: bool = False) -> Xclbin:
+def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
     A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
@@ -167,7 +167,7 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug:
     config
         Size of the worker.
     board
-        One of `DEVICES`.
+        The board.
     build_id
         Number that the BUILD_ID registers give.
     debug
@@ -175,30 +175,27 @@ def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0, debug:
 
     Raises
     ------
-    KeyError
-        If there is no such board.
     ValueError
         If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
-    device = DEVICES[board]
-    memory = _memory(config, device)
-    worker = kernels.worker(config, device, build_id, debug=debug)
+    memory = _memory(config, board)
+    worker = kernels.worker(config, board, build_id, debug=debug)
     mac = kernels.cmac(0, build_id, debug=debug)
-    count = min(_EMULATED_WORKERS, max(1, device.hbm.channels // config.memories))
+    count = min(_EMULATED_WORKERS, max(1, board.hbm.channels // config.memories))
     stand_in = kernels.emulated_cmac(build_id)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)
-    memories = _memories((worker.unit_at(index) for index in range(count)), memory, device)
+    memories = _memories((worker.unit_at(index) for index in range(count)), memory, board)
     return Xclbin(
         worker.name,
         board,
         {
             "hw": Design(
                 (worker, mac),
-                memories=_memories([worker.unit], memory, device),
+                memories=_memories([worker.unit], memory, board),
                 streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-                wires=tuple(_wires(mac, device, 0)),
-                dies={mac.unit: device.network_die},
+                wires=tuple(_wires(mac, board, 0)),
+                dies={mac.unit: board.network_die},
                 debug=debug,
             ),
             "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
@@ -234,7 +231,7 @@ def _emulated_cluster(
     )
 
 
-def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
+def aggregator_xclbin(board: Board, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
     """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
@@ -243,14 +240,8 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug
         As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
-
-    Raises
-    ------
-    KeyError
-        If there is no such board.
     """
-    device = DEVICES[board]
-    config = AggregatorConfig(ports=len(device.cages), udp=udp)
+    config = AggregatorConfig(ports=len(board.cages), udp=udp)
     aggregator = kernels.aggregator(config, build_id)
     ports = range(config.ports)
     macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
@@ -264,8 +255,8 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug
                     *(_stream(aggregator, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], aggregator, "rx", f"rx{port}") for port in ports),
                 ),
-                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
-                dies={kernel.unit: device.network_die for kernel in (aggregator, *macs)},
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
+                dies={kernel.unit: board.network_die for kernel in (aggregator, *macs)},
                 debug=debug,
             ),
             "hw_emu": Design(
@@ -281,17 +272,16 @@ def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0, debug
     )
 
 
-def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+def selftest_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0) -> Xclbin:
     """A self-test with the memory ports of a worker, and the MACs of all QSFP28 ports.
 
     Parameters are those of `worker_xclbin`, and so are the errors. In the emulator every Ethernet port is looped back.
     """
-    device = DEVICES[board]
-    memory = _memory(config, device)
-    test = kernels.self_test(config, device, build_id)
-    ports = range(len(device.cages))
+    memory = _memory(config, board)
+    test = kernels.self_test(config, board, build_id)
+    ports = range(len(board.cages))
     macs = [kernels.cmac(port, build_id) for port in ports]
-    memories = _memories([test.unit], memory, device)
+    memories = _memories([test.unit], memory, board)
     return Xclbin(
         test.name,
         board,
@@ -303,8 +293,8 @@ def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> X
                     *(_stream(test, macs[port], f"tx{port}", "tx") for port in ports),
                     *(_stream(macs[port], test, "rx", f"rx{port}") for port in ports),
                 ),
-                wires=tuple(wire for port in ports for wire in _wires(macs[port], device, port)),
-                dies={mac.unit: device.network_die for mac in macs},
+                wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
+                dies={mac.unit: board.network_die for mac in macs},
             ),
             "hw_emu": Design(
                 (test,),
@@ -322,7 +312,7 @@ def selftest_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> X
     )
 
 
-def _memory(config: WorkerConfig, device: Device) -> HbmMap:
+def _memory(config: WorkerConfig, board: Board) -> HbmMap:
     """Map the memories of a worker to channels.
 
     Raises
@@ -330,19 +320,19 @@ def _memory(config: WorkerConfig, device: Device) -> HbmMap:
     ValueError
         As `worker_xclbin`.
     """
-    memory = map_memories(config, device.hbm)
-    if not memory.channels[-1] and not device.shell.other_memory:
+    memory = map_memories(config, board.hbm)
+    if not memory.channels[-1] and not board.shell.other_memory:
         raise ValueError(
-            f"the engines take all {device.hbm.channels} channels of memory, and an {device.name} has no other memory "
+            f"the engines take all {board.hbm.channels} channels of memory, and an {board.name} has no other memory "
             "for the labels: choose a configuration with fewer engines"
         )
     return memory
 
 
-def _memories(units: Iterable[str], memory: HbmMap, device: Device) -> dict[str, str]:
+def _memories(units: Iterable[str], memory: HbmMap, board: Board) -> dict[str, str]:
     """Memory of each memory port of instances of a kernel, as in `Design`."""
     return {
-        f"{unit}.{memory_bus(number)}": bank(channels, device.shell.other_memory)
+        f"{unit}.{memory_bus(number)}": bank(channels, board.shell.other_memory)
         for unit in units
         for number, channels in enumerate(memory.channels)
     }
@@ -352,8 +342,8 @@ def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> 
     return f"{source.unit}.axis_{out}", f"{sink.unit}.axis_{into}"
 
 
-def _wires(mac: Kernel, device: Device, port: int) -> Iterator[tuple[str, str]]:
-    cage = device.cages[port]
+def _wires(mac: Kernel, board: Board, port: int) -> Iterator[tuple[str, str]]:
+    cage = board.cages[port]
     yield cage.reference_clock, f"{mac.unit}/{REFERENCE_CLOCK}"
     yield f"{mac.unit}/{TRANSCEIVERS}", cage.transceivers
-    yield f"{mac.unit}/{FREE_CLOCK}", device.shell.free_clock
+    yield f"{mac.unit}/{FREE_CLOCK}", board.shell.free_clock

@@ -8,7 +8,7 @@ from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.boards import DEVICES, Device
+from p4sgd.build.generate.boards import BOARDS, Board
 from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
@@ -67,25 +67,25 @@ foreach {{die cells}} {{
 """
 
 
-def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command: str) -> str:
+def _place_script(kernel: Kernel, config: WorkerConfig, board: Board, command: str) -> str:
     """The file `PLACE`, which assigns the cells of a kernel with memory ports to dies."""
     if kernel.name == SELFTEST:
-        parts, dies = "the tests of memory ports, and register slices,", selftest_placement(config, device)
+        parts, dies = "the tests of memory ports, and register slices,", selftest_placement(config, board)
     else:
         parts = "the worker's engines, the rest of the worker and its register slices"
-        dies = kernel_placement(kernel.verilog, config, device)
+        dies = kernel_placement(kernel.verilog, config, board)
     cells = "\n".join(f"    {die} {{{' '.join(names)}}}" for die, names in enumerate(dies))
     return f"{header_comment('# {}', command)}\n{_SCRIPT.format(parts=parts, unit=kernel.unit, cells=cells)}"
 
 
-def _judge_script(xclbin: Xclbin, device: Device, command: str) -> str:
+def _judge_script(xclbin: Xclbin, command: str) -> str:
     """The file `JUDGE`, which judges the design for the board."""
     lines = [
         header_comment("# {}", command),
         "# Vivado runs this after route_design, because v++ tells it to.",
         "",
         f"source [file join [file dirname [file normalize [info script]]] {GATES}]",
-        judge_command("hw gates", xclbin.designs["hw"].kernels, device),
+        judge_command("hw gates", xclbin.designs["hw"].kernels, xclbin.board),
     ]
     return "\n".join(lines) + "\n"
 
@@ -131,7 +131,7 @@ All that the tools write goes to `out`; after `make clean`, which removes it, th
 
 
 def _readme(xclbin: Xclbin, command: str) -> str:
-    shell = DEVICES[xclbin.board].shell
+    shell = xclbin.board.shell
     more = []
     if any(kernel.ip for kernel in xclbin.kernels.values()):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
@@ -148,7 +148,7 @@ def _readme(xclbin: Xclbin, command: str) -> str:
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
         targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
-        watts=DEVICES[xclbin.board].watts,
+        watts=xclbin.board.watts,
         commands=_commands(xclbin),
         more="\n".join(more),
         memory=_memory(xclbin),
@@ -190,25 +190,25 @@ def _vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict
     cable
         As in `build`.
     """
-    device = DEVICES[xclbin.board]
+    board = xclbin.board
     found = {
         "README.md": _readme(xclbin, command),
         "Makefile": _makefile(xclbin, command),
         _RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
         PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
         GATES: with_header_comment(_HERE / GATES, command),
-        JUDGE: _judge_script(xclbin, device, command),
+        JUDGE: _judge_script(xclbin, command),
     }
     for target, design in xclbin.designs.items():
-        found[f"link_{target}.cfg"] = link_configuration(design, device, xclbin.summaries[target], command)
-    cages = iter(device.cages)
+        found[f"link_{target}.cfg"] = link_configuration(design, board, xclbin.summaries[target], command)
+    cages = iter(board.cages)
     for kernel in xclbin.kernels.values():
         cage = next(cages) if kernel.ip else None
-        found |= kernel_files(kernel, device.part, cage, device.shell.free_megahertz, command, cable=cable)
+        found |= kernel_files(kernel, board.part, cage, board.shell.free_megahertz, command, cable=cable)
     if xclbin.trains:
         found[CLUSTER] = _cluster(xclbin, command)
     if xclbin.worker:
-        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, device, command)
+        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, board, command)
     return found
 
 
@@ -233,7 +233,7 @@ def _cluster(xclbin: Xclbin, command: str) -> str:
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:
-    shell = DEVICES[xclbin.board].shell
+    shell = xclbin.board.shell
     lines = [
         header_comment("# {}", command),
         f"NAME := {xclbin.name}",
@@ -272,7 +272,7 @@ def build(
     folder
         The folder.
     board
-        One of `DEVICES`.
+        One of `BOARDS`.
     udp
         Whether packets travel in UDP.
     build_id
@@ -302,11 +302,11 @@ def build(
     command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
     command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
     if config is None:
-        xclbin = aggregator_xclbin(board, udp=udp, build_id=build_id, debug=debug)
+        xclbin = aggregator_xclbin(BOARDS[board], udp=udp, build_id=build_id, debug=debug)
     elif self_test:
-        xclbin = selftest_xclbin(config, board, build_id=build_id)
+        xclbin = selftest_xclbin(config, BOARDS[board], build_id=build_id)
     else:
-        xclbin = worker_xclbin(config, board, build_id=build_id, debug=debug)
+        xclbin = worker_xclbin(config, BOARDS[board], build_id=build_id, debug=debug)
     sizes = {
         "worker": asdict(xclbin.worker) if xclbin.worker else None,
         "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,

@@ -12,7 +12,7 @@ from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
 from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.boards import DEVICES, Device, map_memories
+from p4sgd.build.generate.boards import BOARDS, Board, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
@@ -113,7 +113,7 @@ _REGISTERS = 0x1000
 
 
 def vivado_files(
-    config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int, cable: str | None = None
+    config: WorkerConfig, board_name: str, command: str, *, megahertz: int, build_id: int, cable: str | None = None
 ) -> tuple[dict[str, str], tuple[Kernel, ...]]:
     """All files by name, and their kernels; the same arguments give the same bytes.
 
@@ -121,7 +121,7 @@ def vivado_files(
     ----------
     config
         Size of the worker.
-    board
+    board_name
         One of `PINS`; of the shell only the releases of the tools matter.
     command
         Command that makes the files, for their first lines.
@@ -139,20 +139,20 @@ def vivado_files(
     ValueError
         If the worker leaves no channel of memory to the host.
     """
-    pins, device = PINS[board], DEVICES[board]
-    channels = _channels(config, device)  # before the work
-    kernels = (worker(config, device, build_id), cmac(0, build_id))
+    pins, board = PINS[board_name], BOARDS[board_name]
+    channels = _channels(config, board)  # before the work
+    kernels = (worker(config, board, build_id), cmac(0, build_id))
     found = {
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
         _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
         **{name: with_header_comment(_HERE / name, command) for name in _PROCEDURES},
-        "project.tcl": _project(channels, kernels, device, pins, command),
-        "board.xdc": board_constraints(board, command),
+        "project.tcl": _project(channels, kernels, board, pins, command),
+        "board.xdc": board_constraints(board_name, command),
     }
     for kernel in kernels:
-        cage = device.cages[0]
-        found |= kernel_files(kernel, device.part, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
+        cage = board.cages[0]
+        found |= kernel_files(kernel, board.part, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
     top = kernels[0].verilog.top
     for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
@@ -160,12 +160,12 @@ def vivado_files(
             [
                 header_comment("# {}", command),
                 *_source(_OUT_OF_CONTEXT),
-                f"p4sgd::out_of_context {name} {module} {device.part} {kernels[0].name}.v {name}_clock.xdc",
+                f"p4sgd::out_of_context {name} {module} {board.part} {kernels[0].name}.v {name}_clock.xdc",
                 "",
             ]
         )
-    cells = kernel_placement(kernels[0].verilog, config, device)
-    found[FLOORPLAN] = floorplan(cells, device, command, what="the worker's kernel")
+    cells = kernel_placement(kernels[0].verilog, config, board)
+    found[FLOORPLAN] = floorplan(cells, board, command, what="the worker's kernel")
     return found, kernels
 
 
@@ -173,26 +173,26 @@ def _source(name: str) -> tuple[str, str]:
     return f"source [file join [file dirname [file normalize [info script]]] {name}]", ""
 
 
-def _channels(config: WorkerConfig, device: Device) -> tuple[range, ...]:
+def _channels(config: WorkerConfig, board: Board) -> tuple[range, ...]:
     """Channels of the worker's memories; at least one channel is left to the host."""
-    found = map_memories(config, device.hbm).channels
-    if not found[-1] or len(found) == device.hbm.channels:
-        raise ValueError(f"the worker takes all {device.hbm.channels} channels of memory, and the host needs one")
+    found = map_memories(config, board.hbm).channels
+    if not found[-1] or len(found) == board.hbm.channels:
+        raise ValueError(f"the worker takes all {board.hbm.channels} channels of memory, and the host needs one")
     return found
 
 
 def _project(
-    channels: tuple[range, ...], kernels: tuple[Kernel, ...], device: Device, pins: BoardPins, command: str
+    channels: tuple[range, ...], kernels: tuple[Kernel, ...], board: Board, pins: BoardPins, command: str
 ) -> str:
     engine, mac = kernels
     ports = [each[0] for each in channels]
-    free = next(channel for channel in range(device.hbm.channels) if channel not in ports)
-    every = " ".join(map(str, range(device.hbm.channels)))
+    free = next(channel for channel in range(board.hbm.channels) if channel not in ports)
+    every = " ".join(map(str, range(board.hbm.channels)))
     lines = [
         header_comment("# {}", command),
         *_source(GATES),
         *_source(_BLOCK_DESIGN),
-        f"p4sgd::open_project {_PROJECT} {device.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
+        f"p4sgd::open_project {_PROJECT} {board.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
         f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
@@ -205,15 +205,15 @@ def _project(
         f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
         f"p4sgd::connect_port {mac.unit}",
         "p4sgd::make_bitstream board.xdc 8",
-        judge_command("gates", kernels, device),
+        judge_command("gates", kernels, board),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:
+def _makefile(kernels: tuple[Kernel, ...], board: Board, command: str) -> str:
     lines = [
         header_comment("# {}", command),
-        f"RELEASES := {' '.join(DEVICES[board].shell.releases)}",
+        f"RELEASES := {' '.join(board.shell.releases)}",
         f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
         f"BITSTREAM := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
         "",
@@ -247,9 +247,8 @@ loaded by JTAG. The MAC is IP that needs a licence (UltraScale+ Integrated 100G 
 """
 
 
-def _readme(board: str, command: str) -> str:
-    device = DEVICES[board]
-    text = _README.format(board=device.name, project=_PROJECT, worker=0, mac=_REGISTERS, watts=device.watts)
+def _readme(board: Board, command: str) -> str:
+    text = _README.format(board=board.name, project=_PROJECT, worker=0, mac=_REGISTERS, watts=board.watts)
     return f"{header_comment('<!-- {} -->', command)}\n\n{text}"
 
 
@@ -271,7 +270,9 @@ def build(
         Name of the worker's configuration in `PRESETS`.
     folder
         The folder.
-    board, megahertz, build_id, cable
+    board
+        One of `PINS`.
+    megahertz, build_id, cable
         As in `vivado_files`, which raises the errors, too.
     udp
         Whether packets travel in UDP.

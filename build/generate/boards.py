@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["BOARDS", "DEVICES", "Cage", "Device", "Hbm", "HbmMap", "Shell", "map_memories"]
+__all__ = ["BOARDS", "BOARD_OF", "Board", "Cage", "Hbm", "HbmMap", "Shell", "map_memories"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Shell:
 
 
 @dataclass(frozen=True)
-class Device:
+class Board:
     """A board and all resources of its FPGA, including those that the vendor's shell takes.
 
     Attributes
@@ -122,8 +122,8 @@ class Device:
 _SI570, _OSCILLATOR = "156.25", "161.1328125"
 """Reference clocks in MHz: the Si570 of a U280 after power-up (UG1314), and the oscillator of the other boards."""
 
-DEVICES = {
-    "u280": Device(
+BOARDS = {
+    "u280": Board(
         "Alveo U280",
         "xcu280-fsvh2892-2L-e",
         lut=1_303_680,
@@ -143,7 +143,7 @@ DEVICES = {
         watts=160,
         source="DS963, XCU280; UG1120; quad 134",
     ),
-    "u50": Device(
+    "u50": Board(
         "Alveo U50",
         "xcu50-fsvh2104-2L-e",
         lut=872_000,
@@ -160,7 +160,7 @@ DEVICES = {
         watts=63,
         source="DS965, XCU50; UG1120; quad 131",
     ),
-    "u55c": Device(
+    "u55c": Board(
         "Alveo U55C",
         "xcu55c-fsvh2892-2L-e",
         lut=1_304_000,
@@ -208,7 +208,7 @@ The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create
 vendor's scripts have it for U50 and U55C. The 50 MHz that they have for the U280 are those of another pin,
 ``clk_gt_freerun``, of an older shell (xilinx_u280_xdma_201920_3)."""
 
-BOARDS = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
+BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
 """Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
 
 

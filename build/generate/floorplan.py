@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.boards import Device
+from p4sgd.build.generate.boards import Board
 from p4sgd.hw.kernel.kernels import slice_name
 from p4sgd.hw.kernel.selftest import port_test_name
 from p4sgd.hw.kernel.verilog import KernelVerilog
@@ -47,41 +47,41 @@ _SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
 """Ends of a sentence of the head, by what is placed."""
 
 
-def shared_die(device: Device) -> int:
+def shared_die(board: Board) -> int:
     """Die of the parts that a worker has once: the one in the middle; of two, the one nearer to the network."""
     return min(
-        range(device.dies),
-        key=lambda die: (max(die, device.dies - 1 - die), abs(die - device.network_die)),
+        range(board.dies),
+        key=lambda die: (max(die, board.dies - 1 - die), abs(die - board.network_die)),
     )
 
 
-def engines_by_die(engines: int, device: Device) -> list[range]:
+def engines_by_die(engines: int, board: Board) -> list[range]:
     """Engines of each die; their numbers differ by at most one.
 
     Dies near the memory get the engines that are left over, because most wires of an engine lead there. The die with
     the rest of the worker gets one last.
     """
-    each, left = divmod(engines, device.dies)
-    order = sorted(range(device.dies), key=lambda die: (die == shared_die(device), abs(die - device.memory_die)))
+    each, left = divmod(engines, board.dies)
+    order = sorted(range(board.dies), key=lambda die: (die == shared_die(board), abs(die - board.memory_die)))
     ends = [0]
-    for die in range(device.dies):
+    for die in range(board.dies):
         ends.append(ends[-1] + each + (die in order[:left]))
     return [range(*both) for both in pairwise(ends)]
 
 
-def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
+def slice_dies(config: WorkerConfig, board: Board) -> list[range]:
     """Dies of the register slices of each memory port, from the worker to the memory.
 
     These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
     as in `WorkerConfig.memories`.
     """
-    return [_way(die, device.memory_die) for die in _master_dies(config, device)]
+    return [_way(die, board.memory_die) for die in _master_dies(config, board)]
 
 
-def _master_dies(config: WorkerConfig, device: Device) -> list[int]:
+def _master_dies(config: WorkerConfig, board: Board) -> list[int]:
     """Die of the worker's part that uses each memory port."""
-    dies = enumerate(engines_by_die(config.engines, device))
-    return [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(device)]
+    dies = enumerate(engines_by_die(config.engines, board))
+    return [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(board)]
 
 
 def _way(start: int, end: int) -> range:
@@ -91,7 +91,7 @@ def _way(start: int, end: int) -> range:
     return range(start, end + step, step)
 
 
-def placement(worker: str, top: str, engine: str, device: Device) -> list[list[str]]:
+def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str]]:
     """Cells of a worker for each die, the lowest first.
 
     Parameters
@@ -100,7 +100,7 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
         Verilog of the worker.
     top, engine
         The module that instantiates the engines, and the module of an engine.
-    device
+    board
         The FPGA.
 
     Raises
@@ -110,12 +110,12 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
     """
     found = instances(modules(worker)[top])
     engines = [name for module, name in found if module == engine]
-    cells = [[engines[number] for number in numbers] for numbers in engines_by_die(len(engines), device)]
-    cells[shared_die(device)] += [name for module, name in found if module != engine]
+    cells = [[engines[number] for number in numbers] for numbers in engines_by_die(len(engines), board)]
+    cells[shared_die(board)] += [name for module, name in found if module != engine]
     return cells
 
 
-def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device) -> list[list[str]]:
+def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) -> list[list[str]]:
     """Cells of a worker's kernel for each die, as paths from its top: parts of the worker, and register slices.
 
     Parameters
@@ -124,7 +124,7 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device
         Verilog of the kernel, with the register slices of `slice_dies`.
     config
         Size of the worker.
-    device
+    board
         The FPGA.
 
     Raises
@@ -132,48 +132,48 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device
     KeyError
         If it is not a worker's kernel.
     """
-    dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, device)
+    dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, board)
     cells = [[f"component/worker/{name}" for name in names] for names in dies]
-    return _with_slices(cells, config, device)
+    return _with_slices(cells, config, board)
 
 
-def selftest_placement(config: WorkerConfig, device: Device) -> list[list[str]]:
+def selftest_placement(config: WorkerConfig, board: Board) -> list[list[str]]:
     """Cells of a self-test's kernel for each die: what tests a memory port is where the worker has that port.
 
     Parameters are those of `kernel_placement`.
     """
-    cells: list[list[str]] = [[] for _ in range(device.dies)]
-    for memory, die in enumerate(_master_dies(config, device)):
+    cells: list[list[str]] = [[] for _ in range(board.dies)]
+    for memory, die in enumerate(_master_dies(config, board)):
         cells[die].append(f"component/{port_test_name(memory)}")
-    return _with_slices(cells, config, device)
+    return _with_slices(cells, config, board)
 
 
-def _with_slices(cells: list[list[str]], config: WorkerConfig, device: Device) -> list[list[str]]:
+def _with_slices(cells: list[list[str]], config: WorkerConfig, board: Board) -> list[list[str]]:
     """Cells of a kernel for each die, with those of its register slices."""
-    for memory, way in enumerate(slice_dies(config, device)):
+    for memory, way in enumerate(slice_dies(config, board)):
         for place, die in enumerate(way):
             cells[die].append(f"component/{slice_name(memory, place)}")
     return cells
 
 
-def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, what: str = "the worker") -> str:
+def floorplan(cells: Sequence[Sequence[str]], board: Board, command: str, *, what: str = "the worker") -> str:
     """Tcl script with a pblock for every die.
 
     Parameters
     ----------
     cells
         Cells for each die, the lowest first.
-    device
+    board
         The FPGA.
     command
         Command that makes the file.
     what
         The design of the cells: ``the worker``, or ``the worker's kernel``.
     """
-    facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
+    facts = {"dies": board.dies, "board": board.name, "memory": board.memory_die, "network": board.network_die}
     lines = [
         header_comment("# {}", command),
-        _HEAD.format(**facts, shared=shared_die(device), what=what, slices=_SLICES[what]),
+        _HEAD.format(**facts, shared=shared_die(board), what=what, slices=_SLICES[what]),
     ]
     for die, names in enumerate(cells):
         pblock = f"p4sgd_slr{die}"

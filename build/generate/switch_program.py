@@ -13,20 +13,27 @@ from pathlib import Path
 
 import p4sgd.hw
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.hw.spec.aggregator import FLOOD_GROUP, GENERATION_BITS, MAX_JOBS, NODE_RID, AggregatorConfig, group_of
+from p4sgd.hw.spec.aggregator import (
+    FLOOD_GROUP,
+    GENERATION_BITS,
+    MAX_JOBS,
+    NODE_RID,
+    OUTCOME_BITS,
+    AggregatorConfig,
+    Outcome,
+    group_of,
+)
 from p4sgd.hw.spec.packet import (
     BROADCAST,
     ETHERTYPE,
     FIELDS,
     FRAME_BYTES,
-    OUTCOME_BITS,
     ROUND_BITS,
     VERDICT,
     VERSION,
     DropReason,
     EchoValue,
     Field,
-    Outcome,
     PacketType,
 )
 

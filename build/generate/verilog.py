@@ -5,7 +5,7 @@ from pathlib import Path
 
 from p4sgd.build.generate import packet_documents as packet
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.build.generate.boards import BOARDS, DEVICES, Device
+from p4sgd.build.generate.boards import BOARD_OF, BOARDS, Board
 from p4sgd.build.generate.floorplan import floorplan, placement
 from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
 from p4sgd.hw.aggregator.aggregator import Aggregator
@@ -31,7 +31,7 @@ FLOORPLAN = f"{WORKER}_floorplan.tcl"
 
 
 def generated_files(
-    config: WorkerConfig, command: str, *, ports: int, build_id: int = 0, board: Device | None = None
+    config: WorkerConfig, command: str, *, ports: int, build_id: int = 0, board: Board | None = None
 ) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
@@ -106,7 +106,7 @@ def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp:
     check_folder(folder)  # before the work
     flag = " --udp" if udp else ""
     command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id}{flag} --out DIR"
-    board = DEVICES[BOARDS[name]] if name in BOARDS else None
+    board = BOARDS[BOARD_OF[name]] if name in BOARD_OF else None
     files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
     description = {
         "config": name,

@@ -13,8 +13,7 @@ from p4sgd.host.aggregators.cluster_file import AggregatorAddress
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.tables import Entry, TableController
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.hw.spec.aggregator import GENERATION_BITS, NODE_RID
-from p4sgd.hw.spec.packet import counters_of
+from p4sgd.hw.spec.aggregator import GENERATION_BITS, NODE_RID, counters_of
 
 __all__ = ["P4_NAME", "BfRuntimeController", "open_bfruntime"]
 

@@ -22,17 +22,9 @@ from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Tls
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.tables import Entry, Program, TableController
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec.aggregator import OUTCOME_BITS, counters_by_place
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import (
-    BROADCAST,
-    OUTCOME_BITS,
-    VALUES,
-    EchoValue,
-    MalformedPacketError,
-    Packet,
-    PacketType,
-    counters_by_place,
-)
+from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, MalformedPacketError, Packet, PacketType
 
 __all__ = ["P4RuntimeController", "open_p4runtime"]
 

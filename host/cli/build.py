@@ -22,9 +22,9 @@ _NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
 
 def _with_shells() -> Iterable[str]:
     """Boards that `build vitis` makes folders for."""
-    from p4sgd.build.generate.boards import DEVICES
+    from p4sgd.build.generate.boards import BOARDS
 
-    return DEVICES
+    return BOARDS
 
 
 def _with_pins() -> Iterable[str]:
@@ -105,12 +105,12 @@ def _board_of(name: str | None, board: str | None, boards: Iterable[str]) -> str
     UserError
         If no board is named and the configuration is for none, or for one that folders cannot be made for.
     """
-    from p4sgd.build.generate.boards import BOARDS
+    from p4sgd.build.generate.boards import BOARD_OF
 
     known = "|".join(boards)
     if name is None and board is None:
         raise UserError(f"for which board? name it with --board {known}")
-    found = board or BOARDS.get(name or "")
+    found = board or BOARD_OF.get(name or "")
     if found is None:
         raise UserError(f"configuration {name} is for no board: name one with --board {known}")
     if found not in boards:

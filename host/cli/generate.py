@@ -13,7 +13,7 @@ from p4sgd.host.errors import P4sgdError
 
 if TYPE_CHECKING:
     from p4sgd.build.estimate.resources import Unit
-    from p4sgd.build.generate.boards import Device
+    from p4sgd.build.generate.boards import Board
 
 __all__ = ["generate", "resources"]
 
@@ -64,9 +64,9 @@ def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json
 
 
 def _boards() -> Any:
-    from p4sgd.build.generate.boards import DEVICES
+    from p4sgd.build.generate.boards import BOARDS
 
-    return DEVICES
+    return BOARDS
 
 
 @click.command()
@@ -98,12 +98,12 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
         from p4sgd.build.estimate.resources import measure
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
         from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-        from p4sgd.build.generate.boards import BOARDS, DEVICES
+        from p4sgd.build.generate.boards import BOARD_OF, BOARDS
         from p4sgd.hw.spec.config import PRESETS
 
-        board = board or BOARDS.get(name, "u280")
-        device = DEVICES[board]
-        command = f"p4sgd resources --config {name} --unit {unit} --board {board} --out DIR"
+        board_name = board or BOARD_OF.get(name, "u280")
+        known = BOARDS[board_name]
+        command = f"p4sgd resources --config {name} --unit {unit} --board {board_name} --out DIR"
         with writing(out or Path("scratch folder")):
             if out is not None:
                 check_folder(out)  # before the work
@@ -114,8 +114,8 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
             document = {
                 "generated_by": command,
                 "config": name,
-                "device": {key: getattr(device, key) for key in ("name", *units[0].total.table(), "source")},
-                "units": [each.document(device) for each in units],
+                "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
+                "units": [each.document(known) for each in units],
             }
             if out is not None:
                 first = header_comment("// {}", command)
@@ -124,19 +124,19 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
                 write_folder(out, command, files, {"config": name})
     output.document(document)
     for each in units:
-        _show(output, each, device)
+        _show(output, each, known)
     if not as_json and out is not None:
         output.say(f"Verilog and report in {out}")
 
 
-def _show(output: Output, unit: "Unit", device: "Device") -> None:
+def _show(output: Output, unit: "Unit", board: "Board") -> None:
     """Print the resources of a unit, and its longest paths."""
     total = unit.total.table()
     rows = [(part.name, str(part.instances), *map(_number, part.resources.table().values())) for part in unit.parts]
     rows += [
         ("total", "", *map(_number, total.values())),
-        (device.name, "", *(_number(getattr(device, key)) for key in total)),
-        ("share", "", *(f"{number / getattr(device, key):.1%}" for key, number in total.items())),
+        (board.name, "", *(_number(getattr(board, key)) for key in total)),
+        ("share", "", *(f"{number / getattr(board, key):.1%}" for key, number in total.items())),
     ]
     output.table([f"part of the {unit.name}", "×", "LUT", "FF", "CARRY8", "DSP", "BRAM36", "URAM"], rows)
     output.table(

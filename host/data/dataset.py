@@ -10,9 +10,10 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import order
-from p4sgd.host.data.weights import check_weights
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, ByteArray, Communicator
+from p4sgd.host.data.sample_weights import check_weights
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.fixed import ByteArray
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.distributed.communicator import ByteArray, Communicator, broadcast
+from p4sgd.host.distributed.communicator import Communicator, broadcast
+from p4sgd.hw.spec.fixed import ByteArray
 
 __all__ = ["DataIdentity", "identify"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.raw_labels import EXACT, number
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray

@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from p4sgd.host.errors import P4sgdError, UserError
 
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from p4sgd.host.distributed.mpi import MpiCommunicator
-    from p4sgd.hw.spec.fixed import IntArray
+    from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 __all__ = [
     "LAUNCHERS",
     "SINGLE_PROCESS",
-    "ByteArray",
     "Communicator",
     "SingleProcess",
     "Started",
@@ -33,8 +32,6 @@ __all__ = [
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 class Started(Protocol[T_co]):
@@ -112,7 +109,7 @@ class Communicator(Protocol):
         """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
         ...
 
-    def all_to_all(self, blocks: Sequence[ByteArray], sizes: "IntArray | None" = None) -> list[ByteArray]:
+    def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
         """Send ``blocks[rank]`` to each rank; returns the received blocks in the order of the ranks: uint8 (bytes,).
 
         Parameters
@@ -169,7 +166,7 @@ class SingleProcess:
         """The values."""
         return values
 
-    def all_to_all(self, blocks: Sequence[ByteArray], sizes: "IntArray | None" = None) -> list[ByteArray]:
+    def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
         """The block, flattened."""
         return [block.reshape(-1) for block in blocks]
 

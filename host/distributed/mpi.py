@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from p4sgd.host.distributed.communicator import ByteArray, Started
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.host.distributed.communicator import Started
+from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 __all__ = ["MpiCommunicator"]
 

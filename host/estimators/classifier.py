@@ -14,8 +14,8 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.estimators.glm import GLM
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
+from p4sgd.host.training.class_weights import BALANCED
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.host.training.weights import BALANCED
 
 __all__ = ["GLMClassifier"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.image.file import EntryBlock
+from p4sgd.host.image.image import EntryBlock
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, ImageLayout

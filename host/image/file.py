@@ -1,4 +1,4 @@
-"""Memory image of a worker, in memory or in a file.
+"""Image files: the memory image of a worker in a file.
 
 An image file has a header and sections. All sections begin at multiples of 4096 bytes, so that they can be mapped and
 passed to a board without a copy. The header is:
@@ -28,32 +28,24 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.statistics import column_blocks
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import begins_with
+from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import ImageLayout
 
 __all__ = [
     "FORMAT_VERSION",
     "MAGIC",
     "PAGE",
-    "ColumnArray",
-    "EntryBlock",
-    "Image",
     "ImageWriter",
-    "Shard",
     "image_file",
     "is_image_file",
-    "join_scaling",
     "open_image",
 ]
 
@@ -71,204 +63,6 @@ PAGE = 4096
 
 _START = struct.Struct("<8sIII")
 _NO_CHECKSUM = "0" * 8
-
-
-ColumnArray: TypeAlias = npt.NDArray[np.int32]
-"""Numbers of columns, which may be millions."""
-
-_Value = TypeVar("_Value", bound=np.generic)
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """The units of a worker. Unit i has the job's features i·unit up to (i + 1)·unit; the last may have fewer.
-
-    Parameters
-    ----------
-    worker
-        Index of the worker.
-    config
-        Its configuration.
-    units
-        int64 (n,): numbers of its units, ascending.
-    unit
-        Features of a unit.
-    total
-        Features of the job, the bias counting as the last one.
-    placed
-        int32 (features,): which features of the data are its own, if those of the job are in another order than those
-        of the data; else ``None``. The bias comes last.
-    directory
-        Whether its image leaves out lines of zeros, of which directories tell.
-    """
-
-    worker: int
-    config: WorkerConfig
-    units: IntArray
-    unit: int
-    total: int
-    placed: ColumnArray | None = None
-    directory: bool = False
-
-    @property
-    def lists_values(self) -> bool:
-        """Whether its image is made of a list of what is not 0, so that zeros must stay zeros."""
-        return self.config.sparse or self.directory
-
-    @property
-    def features(self) -> int:
-        """How many features it has."""
-        last = int(self.units[-1] + 1) * self.unit
-        return self.units.size * self.unit - max(0, last - self.total)
-
-    def layout(self, samples: int, stored: int) -> ImageLayout:
-        """Layout of its image of so many samples and planes."""
-        return ImageLayout(self.config, self.features, samples, stored, self.unit, self.directory)
-
-    @property
-    def columns(self) -> IntArray | ColumnArray | slice:
-        """Where its features are among those of the data: a slice if they are consecutive, else int (features,)."""
-        return self._in_job if self.placed is None else self.placed
-
-    def take(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
-        """What its features have, (features,), from what those of the data have; if these lack the bias, so does it."""
-        columns = self.columns
-        if isinstance(columns, slice):
-            return values[columns]
-        known = columns[:-1] if columns[-1] >= values.size else columns
-        if values.strides == (0,):  # one number for all
-            return values[: known.size]
-        own = np.empty(known.size, values.dtype)
-        for block in column_blocks(known.size):  # NumPy converts an index to 64 bits first
-            own[block] = values[known[block]]
-        return own
-
-    def put(self, own: npt.NDArray[_Value], values: npt.NDArray[_Value]) -> None:
-        """Undo `take`: write what its features have to their places among those of the data."""
-        columns = self.columns
-        if isinstance(columns, slice):
-            values[columns] = own
-            return
-        for block in column_blocks(own.size):
-            values[columns[: own.size][block]] = own[block]
-
-    def in_order(self, order: ColumnArray | None) -> "Shard":
-        """The same units of a job whose i-th feature is ``order[i]`` of the data, the bias counting as the last one."""
-        return dataclasses.replace(self, placed=None if order is None else order[self._in_job])
-
-    @property
-    def _in_job(self) -> IntArray | slice:
-        first, last = int(self.units[0]), int(self.units[-1]) + 1
-        if last - first == self.units.size:
-            return slice(first * self.unit, min(last * self.unit, self.total))
-        columns = self.units[:, np.newaxis] * self.unit + np.arange(self.unit)
-        return columns.reshape(-1)[: self.features]
-
-
-@dataclass(frozen=True, eq=False)
-class Image:
-    """Contents of a worker's memory: its shard of a data set, packed.
-
-    Parameters
-    ----------
-    layout
-        Its shape. ``layout.features`` includes the bias, ``layout.samples`` the zero samples that fill the last
-        mini-batch.
-    signed
-        Whether features are two's complement.
-    shard
-        The worker and its features.
-    workers
-        How many workers there are.
-    samples
-        Samples without padding.
-    bias
-        Whether the job's last feature is the bias.
-    labels
-        int32 (8·T,): `LABEL` integers, 0 for padding.
-    importances
-        int32 (8·T,): `IMPORTANCE` integers, 0 for padding; ``None`` if all samples weigh the same.
-    offset, scale
-        float64 (features,), without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if
-        any. Either may be a view of one number, see `p4sgd.host.data.Scaling`.
-    port_lines
-        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8), or with directories
-        (lines, 8/ports, lanes/8); of a sparse worker, what is in each memory: uint8 (bytes,). If there is a file, they
-        are read-only maps of it.
-    path
-        The file, if there is one.
-    room
-        Most entries that the image is made of, if it is made of entries and as long as these are not there.
-    starts
-        Lines of each engine before each micro-batch, those of directories included, if there are any: int64
-        (engines, T + 1).
-    """
-
-    layout: ImageLayout
-    signed: bool
-    shard: Shard
-    workers: int
-    samples: int
-    bias: bool
-    labels: npt.NDArray[np.int32]
-    offset: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
-    port_lines: tuple[npt.NDArray[np.uint8], ...]
-    path: Path | None = None
-    room: int = 0
-    importances: npt.NDArray[np.int32] | None = None
-    starts: IntArray | None = None
-
-    @property
-    def exempt(self) -> tuple[int, int, int] | None:
-        """Engine, chunk and lane of the bias, which penalties leave alone, if this worker has it."""
-        return self.layout.place(self.layout.features - 1) if self.has_bias else None
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether the bias is this worker's last feature."""
-        return self.bias and (int(self.shard.units[-1]) + 1) * self.shard.unit >= self.shard.total
-
-    @property
-    def lines_bytes(self) -> int:
-        """Bytes of all lines. Of entries, and of lines with directories until they are counted, it is the most that
-        the entries may take."""
-        if self.starts is not None:
-            return int(self.starts[:, -1].sum()) * self.layout.config.line_bytes
-        if self.shard.lists_values:
-            return 8 * (self.layout.micro_batches + 1) + 5 * self.room
-        return self.layout.config.labels_memory * self.layout.lines_bytes
-
-    @property
-    def lines_shapes(self) -> list[tuple[int, ...]]:
-        """Shape of the lines in each memory, as ``port_lines`` has them; with directories they must be counted."""
-        config, shape = self.layout.config, self.layout.lines_shape
-        if self.starts is None:
-            return [shape] * config.labels_memory
-        return [(lines, *shape[-2:]) for lines in np.repeat(self.starts[:, -1], config.ports).tolist()]
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """What is in memory ``number`` = engine · ports + port: see ``port_lines``."""
-        return self.port_lines[number]
-
-
-@dataclass(frozen=True, eq=False)
-class EntryBlock:
-    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`).
-
-    Parameters
-    ----------
-    counts
-        int64 (micro-batches,): entries of each.
-    keys
-        uint32 (entries,).
-    values
-        uint8 (entries,).
-    """
-
-    counts: IntArray
-    keys: npt.NDArray[np.uint32]
-    values: npt.NDArray[np.uint8]
 
 
 class ImageWriter:
@@ -419,23 +213,6 @@ def _encode(header: dict[str, Any]) -> bytes:
 
 def _aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE
-
-
-def join_scaling(images: Sequence[Image]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Offset and scale of all features of the data, from the images of all workers: float64 (features,) each, as in
-    images maybe views of one number."""
-    features = images[0].shard.total - images[0].bias
-
-    def join(parts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-        known = [part for part in parts if part.size]
-        if all(part.strides == (0,) and part[:1].tobytes() == known[0][:1].tobytes() for part in known):
-            return np.broadcast_to(known[0][0], features)
-        joined = np.empty(features)
-        for image, part in zip(images, parts, strict=True):
-            image.shard.put(part, joined)
-        return joined
-
-    return join([image.offset for image in images]), join([image.scale for image in images])
 
 
 def image_file(folder: Path, worker: int) -> Path:

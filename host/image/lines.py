@@ -5,11 +5,9 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.sim.dense.lines import TRANSPOSE
 
 __all__ = ["pack_lines", "unpack_lines"]
-
-_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
-"""Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
 
 
 def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
@@ -63,10 +61,10 @@ def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
 def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
     """Transpose 64-bit words as 8×8 bits, in place."""
     swapped = np.empty_like(words)
-    for shift, mask in _SWAPS:
-        np.right_shift(words, np.uint64(shift), out=swapped)
+    for shift, mask in TRANSPOSE:
+        np.right_shift(words, shift, out=swapped)
         swapped ^= words
-        swapped &= np.uint64(mask)
+        swapped &= mask
         words ^= swapped
-        swapped <<= np.uint64(shift)
+        swapped <<= shift
         words ^= swapped

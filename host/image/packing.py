@@ -15,7 +15,7 @@ from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.entries import Values, entry_block, entry_places, own_words
-from p4sgd.host.image.file import EntryBlock, Image, Shard
+from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.image.lines import pack_lines
 from p4sgd.host.image.store import store_images
 from p4sgd.host.precondition import Whitening

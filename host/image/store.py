@@ -15,7 +15,8 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image.directories import DirectoryPacker
 from p4sgd.host.image.entries import EntryStore
-from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, image_file, open_image
+from p4sgd.host.image.file import ImageWriter, image_file, open_image
+from p4sgd.host.image.image import EntryBlock, Image
 
 __all__ = ["append_blocks", "available_memory", "count_lines", "store_images"]
 

@@ -13,8 +13,8 @@ from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.run.checks import CLUSTER, option_name
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
+from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
 from p4sgd.host.training.start import Start
-from p4sgd.host.training.weights import class_weights_of, spell_class_weight
 
 __all__ = ["TrainingRequest", "init_request", "resume_request"]
 

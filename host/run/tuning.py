@@ -18,7 +18,7 @@ import numpy.typing as npt
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.identity import DataIdentity, identify
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss

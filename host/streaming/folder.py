@@ -14,8 +14,9 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.entries import Values, own_samples
-from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
-from p4sgd.host.image.redeal import first_values, redeal_images, same_lines
+from p4sgd.host.image.file import image_file, open_image
+from p4sgd.host.image.image import Image, Shard, join_scaling
+from p4sgd.host.image.repartition import first_values, repartition_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
@@ -35,11 +36,11 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training.class_weights import spell_class_weight
 from p4sgd.host.training.dealing.skipping import Dealt, deal_columns
 from p4sgd.host.training.hardware_features import hardware_means, hardware_values
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
-from p4sgd.host.training.weights import spell_class_weight
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
@@ -184,7 +185,7 @@ class PreparedFolder:
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
-        For other workers than those it was prepared for, `redeal_images` makes new images of its images.
+        For other workers than those it was prepared for, `repartition_images` makes new images of its images.
 
         Raises
         ------
@@ -195,11 +196,11 @@ class PreparedFolder:
         manifest, images = self.manifest, self._images
         dealt = self.deal_columns(placement.shards, options, network=placement.network)
         if placement.sample_ranks is None:
-            own = redeal_images(
+            own = repartition_images(
                 images, dealt.shards, name=self.name, communicator=self.communicator, directory=placement.directory
             )
         else:  # each rank takes its samples from the image of the worker
-            (image,) = redeal_images(images, dealt.shards, name=self.name)
+            (image,) = repartition_images(images, dealt.shards, name=self.name)
             own = [own_samples(image, options.batch // BANKS, placement.sample_ranks)]
         scaling, heat = self._scaling, self._heat
         slope, offset, mixing = hardware_values(scaling, options)

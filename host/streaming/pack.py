@@ -10,15 +10,16 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.files import new_file, reserve
-from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file
+from p4sgd.host.image.file import ImageWriter, image_file
+from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.image.packing import PackedBlocks, plan_images
 from p4sgd.host.image.store import append_blocks, count_lines
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.buckets import Buckets, stored_values, sync_folder, write_held_out
 from p4sgd.host.streaming.plan import BucketPlan
 from p4sgd.host.streaming.state import Attempt, FirstPass, Step
+from p4sgd.host.training.class_weights import hardware_labels
 from p4sgd.host.training.hardware_features import feature_sums, mean_square, sampled, square_norms
-from p4sgd.host.training.weights import hardware_labels
 
 __all__ = ["COUNTED", "Packing", "bucket_images"]
 

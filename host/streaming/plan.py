@@ -23,9 +23,9 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.buckets import Buckets
 from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
+from p4sgd.host.training.class_weights import check_class_weight, own_weights, weigh
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import whitening_error
-from p4sgd.host.training.weights import check_class_weight, own_weights, weigh
 from p4sgd.hw.spec.config import BANKS
 
 __all__ = ["BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]

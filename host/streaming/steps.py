@@ -18,7 +18,8 @@ from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_st
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.image.entries import Values
-from p4sgd.host.image.file import ImageWriter, Shard, image_file
+from p4sgd.host.image.file import ImageWriter, image_file
+from p4sgd.host.image.image import Shard
 from p4sgd.host.image.packing import quantized_values
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Moments, Whitening

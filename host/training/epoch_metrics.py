@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.weights import average, relative
+from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray

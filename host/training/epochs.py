@@ -22,6 +22,7 @@ from p4sgd.host.image.entries import first_samples
 from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, State, Weights
+from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.dealing.heat import choose_hot
 from p4sgd.host.training.epoch_metrics import EpochMetrics
@@ -31,7 +32,6 @@ from p4sgd.host.training.result import EpochRecord, Remarks, StopReason, Trainin
 from p4sgd.host.training.schedule import LearningRateSchedule
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.start import Start
-from p4sgd.host.training.weights import rounding_remark
 from p4sgd.host.training.workers import Workers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.registers import ModelSource

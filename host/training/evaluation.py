@@ -11,7 +11,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.data.weights import relative
+from p4sgd.host.data.sample_weights import relative
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
 from p4sgd.host.losses.loss import FloatArray

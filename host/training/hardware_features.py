@@ -14,8 +14,8 @@ import numpy.typing as npt
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.quantization import feature_values, full_value
+from p4sgd.host.data.sample_weights import average
 from p4sgd.host.data.scaling import bias_integer
-from p4sgd.host.data.weights import average
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions

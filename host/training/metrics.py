@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.weights import average
+from p4sgd.host.data.sample_weights import average
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.image.entries import directories_of

@@ -10,8 +10,8 @@ from p4sgd.host.data.encoding import FILLINGS
 from p4sgd.host.data.scaling import CENTRED, KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
+from p4sgd.host.training.class_weights import class_weights_of
 from p4sgd.host.training.schedule import SCHEDULES
-from p4sgd.host.training.weights import class_weights_of
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit

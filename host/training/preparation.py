@@ -22,6 +22,7 @@ from p4sgd.host.image.packing import count_values
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, whiten
+from p4sgd.host.training.class_weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.host.training.dealing.skipping import deal_columns, sample_values
 from p4sgd.host.training.hardware_features import (
     feature_sums,
@@ -34,7 +35,6 @@ from p4sgd.host.training.hardware_features import (
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared, PreparedData
 from p4sgd.host.training.start import Start
-from p4sgd.host.training.weights import check_class_weight, hardware_labels, own_weights, weigh
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import FeatureFormat
 

@@ -19,10 +19,10 @@ from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
+from p4sgd.host.training.class_weights import hardware_labels
 from p4sgd.host.training.dealing.skipping import Dealt
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.weights import hardware_labels
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from p4sgd.host.data.weights import average
+from p4sgd.host.data.sample_weights import average
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError

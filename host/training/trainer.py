@@ -10,7 +10,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.weights import relative
+from p4sgd.host.data.sample_weights import relative
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all

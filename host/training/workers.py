@@ -13,7 +13,7 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file
-from p4sgd.host.image.redeal import first_values, redeal_images
+from p4sgd.host.image.repartition import first_values, repartition_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
 from p4sgd.host.training.dealing.heat import Split
@@ -234,7 +234,7 @@ class Workers:
             network=has_network(self.device),
             may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
-        images = redeal_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
+        images = repartition_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
         self.session = None
         self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         if self._directory is not None:

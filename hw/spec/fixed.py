@@ -27,6 +27,7 @@ __all__ = [
     "SHRINK",
     "SLOPE",
     "WEIGHT",
+    "ByteArray",
     "EngineWeights",
     "Fixed",
     "IntArray",
@@ -40,6 +41,9 @@ product of all features of a worker, of which `WorkerConfig` allows 2^24 that ar
 
 WeightArray = npt.NDArray[np.int32]
 """Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
+
+ByteArray = npt.NDArray[np.uint8]
+"""Bytes of memory, and features of up to `MAX_PRECISION` bits."""
 
 EngineWeights: TypeAlias = Sequence[WeightArray] | WeightArray
 """Weights of a worker as its memories have them (:mod:`p4sgd.hw.spec.image`): int32 (C · lanes,) for each engine."""

@@ -1,15 +1,14 @@
-"""The packet: one Ethernet frame; and what can become of it.
+"""The packet: one Ethernet frame; and why one may be dropped.
 
 Version 1 is 64 bytes, one beat of a 512-bit bus, and declared in `FIELDS`; the RTL layout and the switch's headers come
 from it. Version 2 is for programs: a longer frame with the sums of several micro-batches and the key of the job, which
 begins with `KEYED_FIELDS`. The codec here speaks both. Fields are big-endian; the first byte of the frame is the lowest
 byte of the bus. The frame check sequence is not part of a frame's bytes: the MAC adds and checks it. A dropped frame is
-counted by its `DropReason`, or by `KEY`; a P4 switch counts every other frame by its `Outcome`.
+counted by its `DropReason`, or by `KEY`.
 """
 
 import functools
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -26,7 +25,6 @@ __all__ = [
     "KEY_BITS",
     "MOST_BYTES",
     "MOST_MICRO_BATCHES",
-    "OUTCOME_BITS",
     "ROUND_BITS",
     "VALUES",
     "VERDICT",
@@ -37,11 +35,8 @@ __all__ = [
     "Field",
     "KeyedDrop",
     "MalformedPacketError",
-    "Outcome",
     "Packet",
     "PacketType",
-    "counters_by_place",
-    "counters_of",
     "frame_bytes",
     "layout",
     "mac_text",
@@ -454,81 +449,3 @@ class Packet:
             key,
             count if has_most else 0,
         )
-
-
-OUTCOME_BITS = 5
-"""Bits of an outcome."""
-
-
-class Outcome(IntEnum):
-    """What became of a frame that was not dropped. Numbers below 16 are those of `DropReason`, for dropped frames."""
-
-    ADDED = 16
-    """A PARTIAL was added; others are missing."""
-    FULL_TO_ALL = 17
-    """The last PARTIAL was added; FULL went to all."""
-    FULL_TO_ONE = 18
-    """A PARTIAL was repeated; FULL went to its worker again."""
-    ACKNOWLEDGED = 19
-    """An ACK was new; others are missing."""
-    CLEAR_TO_ALL = 20
-    """The last ACK was new; CLEAR went to all."""
-    CLEAR_TO_ONE = 21
-    """An ACK was repeated or late; CLEAR went to its worker again."""
-    ECHOED = 22
-    """A PROBE was answered."""
-
-
-_COUNTED = {
-    "PARTIALS": (Outcome.ADDED, Outcome.FULL_TO_ALL),
-    "ACKS": (Outcome.ACKNOWLEDGED, Outcome.CLEAR_TO_ALL),
-    "FULLS_TO_ALL": (Outcome.FULL_TO_ALL,),
-    "FULLS_TO_ONE": (Outcome.FULL_TO_ONE,),
-    "CLEARS_TO_ALL": (Outcome.CLEAR_TO_ALL,),
-    "CLEARS_TO_ONE": (Outcome.CLEAR_TO_ONE,),
-    "ECHOES": (Outcome.ECHOED,),
-}
-"""The outcomes whose sum each counter of an aggregator is."""
-
-
-def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
-    """Counters of an aggregator, named as in :func:`p4sgd.hw.spec.aggregator.counters`, from counts of outcomes.
-
-    Parameters
-    ----------
-    outcomes
-        Number of frames by `Outcome` or `DropReason`.
-
-    Returns
-    -------
-    FRAMES, counts of packets taken and answers sent, and counts of drops by reason, but for DROPPED_ETHERTYPE: a switch
-    forwards frames of other protocols.
-    """
-    counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
-    dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
-    return {"FRAMES": sum(outcomes.values()), **counted, **dropped}
-
-
-def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Counters of a switch that counts the frames of each job separately.
-
-    Parameters
-    ----------
-    frames
-        Number of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of the frames'
-        job, or 0 for frames of no job.
-    jobs
-        Number of places.
-
-    Returns
-    -------
-    The counters of `counters_of`, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
-    """
-    outcomes: dict[int, int] = {}
-    by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}
-    for index, count in frames.items():
-        owner, outcome = divmod(index, 1 << OUTCOME_BITS)
-        outcomes[outcome] = outcomes.get(outcome, 0) + count
-        if owner:
-            by_place[f"JOB{owner - 1}_{'ACCEPTED' if outcome in set(Outcome) else 'DROPPED'}"] += count
-    return counters_of(outcomes) | by_place

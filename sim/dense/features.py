@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import EngineWeights, IntArray
+from p4sgd.hw.spec.fixed import ByteArray, EngineWeights, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import parallel
 from p4sgd.sim.dense import passes
-from p4sgd.sim.dense.lines import ByteArray, Lines
+from p4sgd.sim.dense.lines import Lines
 from p4sgd.sim.dense.passes import FloatArray
 from p4sgd.sim.model import Features
 

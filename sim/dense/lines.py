@@ -8,18 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import ByteArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["ByteArray", "Lines", "offset"]
+__all__ = ["TRANSPOSE", "Lines", "offset"]
 
-ByteArray = npt.NDArray[np.uint8]
-
-_SWAPS = tuple(
+TRANSPOSE = tuple(
     (np.uint64(shift), np.uint64(mask))
     for shift, mask in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 )
-"""Shift and mask of the three steps of an 8×8 bit transpose."""
+"""Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ def _decode(
     ``lines`` are (T, C, S, bytes), and ``words`` (8 · count, C · lanes / 8). The port has the samples from ``bank`` on
     of each micro-batch. ``matrices`` is scratch space, uint64 (bytes,).
 
-    The bytes of 8 lanes in all planes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per lane (H.
-    S. Warren, Hacker's Delight, §7–3).
+    The bytes of 8 lanes in all planes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per lane.
     """
     chunks = lines.shape[1]
     lane_bytes = words.shape[1] // chunks
@@ -131,7 +129,7 @@ def _decode(
                     matrices[place] = (matrices[place] << np.uint64(8)) | np.uint64(line[place])
             for place in range(matrices.size):
                 word = matrices[place]
-                for shift, mask in _SWAPS:
+                for shift, mask in TRANSPOSE:
                     swapped = (word ^ (word >> shift)) & mask
                     word ^= swapped ^ (swapped << shift)
                 matrices[place] = word ^ flip

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.dense import passes
 from p4sgd.sim.dense.features import DenseFeatures
-from p4sgd.sim.dense.lines import ByteArray, offset
+from p4sgd.sim.dense.lines import offset
 from p4sgd.sim.model import Model
 
 __all__ = ["DenseModel"]

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, ByteArray, IntArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.dense.lines import ByteArray, offset
+from p4sgd.sim.dense.lines import offset
 from p4sgd.sim.intrinsics import prefetch
 from p4sgd.sim.loss import add_partials, deltas_of
 from p4sgd.sim.parallel import meet

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import ByteArray
 from p4sgd.hw.spec.register_map import Access, Field, Register
 from p4sgd.hw.spec.registers import ModelSource, identity, program_map
 from p4sgd.hw.spec.run import LossTable
@@ -20,8 +21,6 @@ class EmulatorError(RuntimeError):
 
 
 _PAGE = 4096
-
-ByteArray = npt.NDArray[np.uint8]
 
 
 class Memory:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.hw.spec.aggregator import OUTCOME_BITS, Outcome, counters_by_place
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job
 from p4sgd.hw.spec.packet import (
     BROADCAST,
@@ -17,16 +18,13 @@ from p4sgd.hw.spec.packet import (
     FRAME_BYTES,
     KEYED_FIELDS,
     KEYED_VERSION,
-    OUTCOME_BITS,
     ROUND_BITS,
     VALUES,
     VERDICT,
     VERSION,
     DropReason,
     KeyedDrop,
-    Outcome,
     PacketType,
-    counters_by_place,
     frame_bytes,
 )
 from p4sgd.hw.spec.run import MAX_WORKERS

@@ -24,12 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.loss import add_partials, deltas
-from p4sgd.sim.sparse.entries import ByteArray, Columns
+from p4sgd.sim.sparse.entries import Columns
 from p4sgd.sim.sparse.features import SparseFeatures
 from p4sgd.sim.sparse.model import SparseModel
 from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen

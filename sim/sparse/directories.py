@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import ByteArray
 from p4sgd.hw.spec.image import DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
@@ -20,8 +20,6 @@ _FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", 
 
 _AT_ONCE = 1 << 22
 """About as many entries are put in order at a time."""
-
-ByteArray = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray, WeightArray
+from p4sgd.hw.spec.fixed import ByteArray, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["ByteArray", "Columns", "Entries", "MergedEntries", "blocks_of"]
+__all__ = ["Columns", "Entries", "MergedEntries", "blocks_of"]
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
-ByteArray = npt.NDArray[np.uint8]
 Columns = npt.NDArray[np.uint32]
 
 

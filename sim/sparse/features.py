@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.model import Features
 from p4sgd.sim.sparse import passes
-from p4sgd.sim.sparse.entries import ByteArray, Columns, Entries, MergedEntries
+from p4sgd.sim.sparse.entries import Columns, Entries, MergedEntries
 from p4sgd.sim.sparse.passes import Rounding, WeightState
 
 __all__ = ["SparseFeatures"]

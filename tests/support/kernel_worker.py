@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from cocotb.task import resume
 
-from p4sgd.build.generate.boards import DEVICES, map_memories
+from p4sgd.build.generate.boards import BOARDS, map_memories
 from p4sgd.host.devices.xrt_worker import AddressRegisters
 from p4sgd.hw.spec.config import WorkerConfig
 from support.foreign_axi import Buffer, register_master
@@ -24,10 +24,10 @@ class KernelWorker:
     def __init__(self, dut: Any, config: WorkerConfig, *, size: int = 1 << 20, stall: float = 0.0) -> None:
         self.config = config
         self._bus = register_master(dut, "s_axi_control", stall)
-        *banks, labels = map_memories(config, DEVICES["u280"].hbm).channels
+        *banks, labels = map_memories(config, BOARDS["u280"].hbm).channels
         channels = [*(bank[-2] for bank in banks), labels[0]]
         self._buffers = [
-            Buffer(dut, f"m_axi_gmem{number}", stall, channel * DEVICES["u280"].hbm.channel_bytes, size)
+            Buffer(dut, f"m_axi_gmem{number}", stall, channel * BOARDS["u280"].hbm.channel_bytes, size)
             for number, channel in enumerate(channels)
         ]
         self._addresses = AddressRegisters(config, lambda bank: self._buffers[bank].base, self._write_word)

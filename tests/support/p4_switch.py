@@ -6,9 +6,8 @@ from pathlib import Path
 
 from p4sgd.build.generate.switch_program import sizes
 from p4sgd.host.aggregators import tables as entries
-from p4sgd.hw.spec.aggregator import NODE_RID, AggregatorConfig, group_of
+from p4sgd.hw.spec.aggregator import NODE_RID, OUTCOME_BITS, AggregatorConfig, counters_of, group_of
 from p4sgd.hw.spec.job import MAX_PORTS, Job
-from p4sgd.hw.spec.packet import OUTCOME_BITS, counters_of
 from support.p4 import Group, Program, unpruned
 
 SOURCES = Path(__file__).parents[2] / "hw" / "switch"

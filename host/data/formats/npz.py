@@ -21,7 +21,7 @@ from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_label
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
 from p4sgd.host.data.raw_labels import RawLabels
-from p4sgd.host.data.weights import check_weights
+from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 

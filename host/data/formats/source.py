@@ -13,9 +13,9 @@ from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.raw_labels import RawLabels
+from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.data.survey import RowNumbers
 from p4sgd.host.data.table import Column, Table, UnknownTexts
-from p4sgd.host.data.weights import check_weights
 from p4sgd.host.errors import UserError
 
 __all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TableSource", "TextSource", "check_finite"]

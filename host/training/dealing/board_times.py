@@ -11,7 +11,7 @@ import numpy as np
 
 from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
-from p4sgd.host.image.file import ColumnArray
+from p4sgd.host.image.image import ColumnArray
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS

@@ -16,7 +16,7 @@ import numpy as np
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
-from p4sgd.host.image.file import ColumnArray
+from p4sgd.host.image.image import ColumnArray
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.dealing.board_times import ListedLines, all_lines_ns
 from p4sgd.host.training.dealing.partition import take_turns, units_held

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.file import Shard
+from p4sgd.host.image.image import Shard
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks

@@ -4,7 +4,7 @@ import pytest
 
 from p4sgd.build.estimate.resources import Resources, count_parts, total
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 
 
 def design(*cells, **modules):
@@ -71,7 +71,7 @@ def test_memories(tmp_path):
 
 
 def test_devices():
-    for device in DEVICES.values():
-        assert device.source
-        assert device.lut < device.ff
-    assert DEVICES["u280"].carry == 162_960, "DS963"
+    for board in BOARDS.values():
+        assert board.source
+        assert board.lut < board.ff
+    assert BOARDS["u280"].carry == 162_960, "DS963"

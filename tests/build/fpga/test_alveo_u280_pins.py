@@ -14,7 +14,7 @@ from support.platform import lines
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.vivado import PINS
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 
 LINES = {str(line): line for line in lines(AlveoU280Platform.resources)}
 
@@ -118,7 +118,7 @@ def test_a_mac_has_the_transceivers_of_its_cage(cage):
     channels = [channel(f"qsfp28_{cage}.rx[{lane}]") for lane in range(4)]
     column, first = re.fullmatch(r"X(\d)Y(\d+)", channels[0]).groups()
     assert channels == [f"X{column}Y{int(first) + lane}" for lane in range(4)]
-    assert DEVICES["u280"].cages[cage].lanes == f"{channels[0]}~{channels[3]}"
+    assert BOARDS["u280"].cages[cage].lanes == f"{channels[0]}~{channels[3]}"
 
 
 def test_the_host_s_quad_is_that_of_lane_0():

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from support.vendor_checks import check_all, plant, problems
 
 from p4sgd.build.fpga import link, vitis
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -47,10 +48,10 @@ def test_ports_are_watched_on_the_board_only(folder):
 def test_of_many_memory_ports_two_are_recorded_and_all_checked():
     xclbin = link.worker_xclbin(
         WorkerConfig(engines=3, ports=2, lanes=8, chunks=4, line_fifo_depth=32, slots=WorkerConfig.tiny().slots),
-        "u280",
+        BOARDS["u280"],
         debug=True,
     )
-    text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
+    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "", "p4sgd")
     assert re.findall(r"chipscope=\S+m_axi_gmem(\d)", text) == ["0", "6"]
     assert re.findall(r"protocol=\S+m_axi_gmem(\d)", text) == list("0123456")
 
@@ -114,8 +115,8 @@ def test_the_design_is_the_same_without_the_core(vitis_folder, folder, kernel):
 
 
 def test_the_aggregator_has_cores_at_its_streams_and_in_its_macs():
-    xclbin = link.aggregator_xclbin("u280", debug=True)
-    text = link.link_configuration(xclbin.designs["hw"], link.DEVICES["u280"], "", "p4sgd")
+    xclbin = link.aggregator_xclbin(BOARDS["u280"], debug=True)
+    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "", "p4sgd")
     watched = re.findall(r"chipscope=p4sgd_aggregator_1:(\w+)", text)
     assert sorted(watched) == ["axis_rx0", "axis_rx1", "axis_tx0", "axis_tx1"]
     cores = {name: len(kernel.verilog.debug_cores) for name, kernel in xclbin.kernels.items()}

@@ -14,7 +14,7 @@ from support.xrt import TINY, Machine, make_xclbin
 
 from p4sgd.build.fpga.check import check
 from p4sgd.build.fpga.vitis import build
-from p4sgd.build.generate.boards import BOARDS, DEVICES
+from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
@@ -112,7 +112,7 @@ def test_ports_are_those_of_the_worker(folder, vitis_folder):
 def test_folders_of_the_boards(name, tmp_path, monkeypatch):
     """Every port is tested on the die of the engine that has it at the worker. One is made as README.md does."""
     monkeypatch.chdir(tmp_path)
-    out, board = tmp_path / "selftest", BOARDS[name]
+    out, board = tmp_path / "selftest", BOARD_OF[name]
     if name == "u280":
         for command in COMMANDS:
             done = CliRunner().invoke(main, command.split()[1:])
@@ -121,13 +121,13 @@ def test_folders_of_the_boards(name, tmp_path, monkeypatch):
         build(name, out, board=board, self_test=True)
     report = check(open_vendor_folder(out), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
-    config, device = PRESETS[name](), DEVICES[board]
+    config, board = PRESETS[name](), BOARDS[board]
     dies = placed(out)
     tests = {die: [cell for cell in cells if "test" in cell] for die, cells in dies.items()}
-    for die, engines in enumerate(engines_by_die(config.engines, device)):
+    for die, engines in enumerate(engines_by_die(config.engines, board)):
         ports = [engine * config.ports + port for engine in engines for port in range(config.ports)]
-        ports += [config.labels_memory] * (die == shared_die(device))
+        ports += [config.labels_memory] * (die == shared_die(board))
         assert tests[die] == [f"component/test{port}" for port in ports]
     slices = [cell for cells in dies.values() for cell in cells if "slice" in cell]
-    assert len(slices) == sum(map(len, slice_dies(config, device)))
+    assert len(slices) == sum(map(len, slice_dies(config, board)))
     assert len(memories(out / "link_hw.cfg")) == sum(map(len, tests.values())) == config.memories

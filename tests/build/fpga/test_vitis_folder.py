@@ -15,10 +15,10 @@ from support.vendor_checks import check_all
 from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.cmac import CABLES, ip_script
 from p4sgd.build.fpga.kernel import Kernel
-from p4sgd.build.fpga.link import aggregator_xclbin, bank, worker_xclbin
+from p4sgd.build.fpga.link import bank, worker_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
-from p4sgd.build.generate.boards import BOARDS, DEVICES, map_memories
+from p4sgd.build.generate.boards import BOARD_OF, BOARDS, map_memories
 from p4sgd.host.cli.app import main
 from p4sgd.host.cli.build import show
 from p4sgd.host.cli.output import Output
@@ -97,7 +97,7 @@ def test_every_file_says_how_it_was_made(vitis_folder):
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "u280_wide"])
 def test_banks_take_all_channels_and_labels_the_last_too(name):
     config = PRESETS[name]()
-    hbm = DEVICES[BOARDS.get(name, "u280")].hbm
+    hbm = BOARDS[BOARD_OF.get(name, "u280")].hbm
     found = map_memories(config, hbm)
     *banks, labels = found.channels
     assert len(found.channels) == config.memories
@@ -109,25 +109,25 @@ def test_banks_take_all_channels_and_labels_the_last_too(name):
 
 def test_the_memory_of_a_u280():
     """16 banks of 512 MiB, the labels at the end of the last: PG276 has 32 pseudo channels of 256 MiB."""
-    found = map_memories(WorkerConfig.u280(), DEVICES["u280"].hbm)
+    found = map_memories(WorkerConfig.u280(), BOARDS["u280"].hbm)
     wanted = [f"HBM[{low}:{low + 1}]" for low in range(0, 32, 2)] + ["HBM[31]"]
     assert [bank(channels, "DDR[0]") for channels in found.channels] == wanted
     assert found.bank_bytes == 512 << 20
 
 
 def test_labels_go_elsewhere_where_banks_take_all_ports():
-    found = map_memories(WorkerConfig.u280_wide(), DEVICES["u280"].hbm)
+    found = map_memories(WorkerConfig.u280_wide(), BOARDS["u280"].hbm)
     assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
 
 
 def test_labels_have_the_last_channel_to_themselves_where_banks_leave_it():
-    found = map_memories(WorkerConfig(engines=5, ports=2), DEVICES["u280"].hbm)
+    found = map_memories(WorkerConfig(engines=5, ports=2), BOARDS["u280"].hbm)
     assert [list(channels) for channels in found.channels[-2:]] == [[27, 28, 29], [31]]
 
 
 def test_more_banks_than_channels_are_refused():
     with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
-        map_memories(WorkerConfig(engines=32, ports=2), DEVICES["u280"].hbm)
+        map_memories(WorkerConfig(engines=32, ports=2), BOARDS["u280"].hbm)
 
 
 def test_engines_that_leave_no_memory_to_the_labels_are_refused_in_a_line(tmp_path):
@@ -139,17 +139,17 @@ def test_engines_that_leave_no_memory_to_the_labels_are_refused_in_a_line(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)
-def test_cages_are_quads_of_the_network_die(device):
+@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)
+def test_cages_are_quads_of_the_network_die(board):
     """16 transceivers of a column are on a die, from X0Y0 (UG578); DS963, DS965 and DS978 have the cages."""
-    assert len(device.cages) == {"Alveo U280": 2, "Alveo U50": 1, "Alveo U55C": 2}[device.name]
-    for cage in device.cages:
+    assert len(board.cages) == {"Alveo U280": 2, "Alveo U50": 1, "Alveo U55C": 2}[board.name]
+    for cage in board.cages:
         first, last = (int(site.removeprefix("X0Y")) for site in cage.lanes.split("~"))
         assert first % 4 == 0
         assert last == first + 3
-        assert first // 16 == device.network_die
+        assert first // 16 == board.network_die
     for name in ("mac", "lanes", "transceivers", "reference_clock"):
-        assert len({getattr(cage, name) for cage in device.cages}) == len(device.cages), name
+        assert len({getattr(cage, name) for cage in board.cages}) == len(board.cages), name
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypa
     made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", ()), CTRL, None) for each in ("worker", "aggregator")}
     for each, kernel in made.items():
         monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel, **__: kernel)
-    xclbin = worker_xclbin(PRESETS[name](), board)
+    xclbin = worker_xclbin(PRESETS[name](), BOARDS[board])
     design = xclbin.designs["hw_emu"]
     assert xclbin.aggregator.ports == workers
     assert design.counts["p4sgd_worker"] == workers
@@ -354,7 +354,7 @@ def test_an_aggregator_with_all_ports(tmp_path, board, macs):
 
 def test_receivers_are_set_for_a_cable_only_if_it_is_named():
     scripts = {
-        cable: ip_script("mac", DEVICES["u280"].cages[0], 100, "", cable).splitlines() for cable in (None, *CABLES)
+        cable: ip_script("mac", BOARDS["u280"].cages[0], 100, "", cable).splitlines() for cable in (None, *CABLES)
     }
     assert not [line for line in scripts[None] if "RX_EQ_MODE" in line or "INS_LOSS" in line]
     for cable, mode in (("copper", "DFE"), ("optics", "LPM")):
@@ -380,6 +380,7 @@ def test_the_cable_reaches_the_folder(command, config, tmp_path, monkeypatch):
     assert "choose one of copper, optics" in CliRunner().invoke(main, [*words, "--cable", "glass"]).stderr
 
 
-def test_aggregators_of_unknown_boards_are_refused():
+def test_aggregators_of_unknown_boards_are_refused(tmp_path):
     with pytest.raises(KeyError):
-        aggregator_xclbin("u999")
+        build(None, tmp_path / "out", board="u999")
+    assert not (tmp_path / "out").exists()

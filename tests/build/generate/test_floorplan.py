@@ -9,7 +9,7 @@ import pytest
 from support.yosys import run_yosys
 
 from p4sgd.build.generate import verilog
-from p4sgd.build.generate.boards import BOARDS, DEVICES
+from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, floorplan, placement, shared_die, slice_dies
 from p4sgd.build.generate.verilog import FLOORPLAN, generate
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -54,15 +54,15 @@ def place(script, folder, prefix=""):
     ("board", "engines"),
     [
         pytest.param(*size, marks=pytest.mark.slow)
-        for size in sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS})
+        for size in sorted({(BOARD_OF[name], PRESETS[name]().engines) for name in BOARD_OF})
     ],
 )
 def test_every_part_of_the_worker_once(board, engines, tmp_path):
     """A worker with as many engines, each as small as can be: the names of its parts are the same."""
-    device = DEVICES[board]
+    board = BOARDS[board]
     config = dataclasses.replace(WorkerConfig.tiny(), engines=engines, ports=2)
     worker, engine = worker_verilog(config)
-    plan = floorplan(placement(worker, WORKER, ENGINE, device), device, "p4sgd generate")
+    plan = floorplan(placement(worker, WORKER, ENGINE, board), board, "p4sgd generate")
     dies = place(plan, tmp_path)
 
     cells = [cell for names in dies.values() for cell in names]
@@ -74,58 +74,58 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     checks.append(f"select -assert-count {sum(placed)} {WORKER}/t:{ENGINE}")
     run_yosys("; ".join(["read_verilog worker.v", f"hierarchy -top {WORKER}", *checks]), tmp_path)
 
-    assert sorted(dies) == [f"SLR{die}" for die in range(device.dies)]
+    assert sorted(dies) == [f"SLR{die}" for die in range(board.dies)]
     assert sum(placed) == engines
     assert max(placed) - min(placed) <= 1
     once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
-    assert once == {f"SLR{shared_die(device)}"}
+    assert once == {f"SLR{shared_die(board)}"}
 
     below = place(plan, tmp_path, "shell/worker/")
     assert below == {die: [f"shell/worker/{cell}" for cell in names] for die, names in dies.items()}
 
 
-@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
-def test_dies(device):
-    assert 0 <= device.memory_die < device.dies
-    assert 0 <= device.network_die < device.dies
-    assert max(abs(die - shared_die(device)) for die in range(device.dies)) == 1
+@pytest.mark.parametrize("board", BOARDS.values(), ids=str)
+def test_dies(board):
+    assert 0 <= board.memory_die < board.dies
+    assert 0 <= board.network_die < board.dies
+    assert max(abs(die - shared_die(board)) for die in range(board.dies)) == 1
     for engines in range(1, 33):
-        by_die = engines_by_die(engines, device)
+        by_die = engines_by_die(engines, board)
         assert [number for numbers in by_die for number in numbers] == list(range(engines))
         counts = [len(numbers) for numbers in by_die]
-        assert counts[shared_die(device)] == min(counts)
-        assert counts[device.memory_die] == max(counts)
+        assert counts[shared_die(board)] == min(counts)
+        assert counts[board.memory_die] == max(counts)
 
 
 @pytest.mark.parametrize("ports", [1, 2])
-@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
-def test_a_slice_on_every_die_of_the_way_to_memory(device, ports):
+@pytest.mark.parametrize("board", BOARDS.values(), ids=str)
+def test_a_slice_on_every_die_of_the_way_to_memory(board, ports):
     for engines in range(1, 33):
-        ways = slice_dies(WorkerConfig(engines=engines, ports=ports), device)
-        die_of = {engine: die for die, numbers in enumerate(engines_by_die(engines, device)) for engine in numbers}
-        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [shared_die(device)]
+        ways = slice_dies(WorkerConfig(engines=engines, ports=ports), board)
+        die_of = {engine: die for die, numbers in enumerate(engines_by_die(engines, board)) for engine in numbers}
+        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [shared_die(board)]
         for way, master in zip(map(list, ways), masters, strict=True):
-            if master == device.memory_die:
+            if master == board.memory_die:
                 assert not way
                 continue
-            assert (way[0], way[-1]) == (master, device.memory_die)
-            assert len(way) == abs(master - device.memory_die) + 1
+            assert (way[0], way[-1]) == (master, board.memory_die)
+            assert len(way) == abs(master - board.memory_die) + 1
             assert {abs(after - before) for before, after in pairwise(way)} == {1}, "one boundary at a time"
 
 
 def test_slices_of_a_u280():
     """Engines 0 to 2 are on the memory's die, 3 and 4 beside it as the labels are, and 5 to 7 beyond: by hand."""
-    found = [list(way) for way in slice_dies(WorkerConfig.u280(), DEVICES["u280"])]
+    found = [list(way) for way in slice_dies(WorkerConfig.u280(), BOARDS["u280"])]
     assert found == [[]] * 6 + [[1, 0]] * 4 + [[2, 1, 0]] * 6 + [[1, 0]]
 
 
 @pytest.mark.slow
 def test_only_for_boards(tmp_path, monkeypatch):
     """`generate` writes a floor plan for configurations of boards."""
-    assert set(PRESETS) - set(BOARDS) == {"tiny", "small"}
+    assert set(PRESETS) - set(BOARD_OF) == {"tiny", "small"}
     generate("tiny", tmp_path / "none")
     assert not (tmp_path / "none" / FLOORPLAN).exists()
-    monkeypatch.setattr(verilog, "BOARDS", {"tiny": "u50"})
+    monkeypatch.setattr(verilog, "BOARD_OF", {"tiny": "u50"})
     monkeypatch.setattr(verilog, "AggregatorConfig", lambda **_: AggregatorConfig(slots=16))  # sooner made
     generate("tiny", tmp_path / "board")
     assert "Alveo U50" in (tmp_path / "board" / FLOORPLAN).read_text()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from p4sgd.build.generate.switch_program import HEADERS_COMMAND, headers, sizes
-from p4sgd.hw.spec.aggregator import MAX_JOBS, AggregatorConfig, group_of
-from p4sgd.hw.spec.packet import FIELDS, VERDICT, DropReason, EchoValue, Outcome, PacketType
+from p4sgd.hw.spec.aggregator import MAX_JOBS, AggregatorConfig, Outcome, group_of
+from p4sgd.hw.spec.packet import FIELDS, VERDICT, DropReason, EchoValue, PacketType
 
 COMMITTED = Path(__file__).parents[3] / "hw" / "switch" / "p4sgd_headers.p4"
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from p4sgd.build.estimate.loads import MAX_RESETTABLE
 from p4sgd.build.estimate.resources import measure
 from p4sgd.build.estimate.synthesis import REMEDY
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
@@ -51,7 +51,7 @@ def folder(tmp_path_factory, measured):
 @pytest.mark.timeout(3600)
 def test_report(folder):
     report = json.loads((folder / "resources.json").read_text())
-    assert report["device"]["lut"] == DEVICES["u280"].lut
+    assert report["device"]["lut"] == BOARDS["u280"].lut
     engine, worker = report["units"]
     assert {"forward", "backward", "model", "reader", "fifo"} <= {part["name"] for part in engine["parts"]}
     (part,) = [part for part in worker["parts"] if part["name"] == "engine"]
@@ -81,7 +81,7 @@ def table():
 def test_u280_fits_and_its_paths_are_short(folder, measured):
     """Room for the vendor's shell and for routing is left, and for a clock of 300 MHz."""
     units, _ = measured[0]
-    worker = units[-1].document(DEVICES["u280"])
+    worker = units[-1].document(BOARDS["u280"])
     print({name: f"{share:.1%}" for name, share in worker["share"].items()})
     assert worker["share"].pop("lut") < 0.35
     assert max(worker["share"].values()) < 0.5
@@ -106,7 +106,7 @@ def test_u280_fits_and_its_paths_are_short(folder, measured):
             "rest of the worker": whole.plus(engine, -WorkerConfig.u280().engines),
             "worker, E = 8": whole,
         }.items()
-    } | {"of a U280": [getattr(DEVICES["u280"], name) for name in whole.table()]}
+    } | {"of a U280": [getattr(BOARDS["u280"], name) for name in whole.table()]}
 
 
 @pytest.mark.slow

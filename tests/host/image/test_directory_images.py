@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import directories, open_image, packing, prepare_images, redeal, store
+from p4sgd.host.image import directories, open_image, packing, prepare_images, repartition, store
 from p4sgd.host.image.entries import Values
-from p4sgd.host.image.redeal import redeal_images
+from p4sgd.host.image.repartition import repartition_images
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
@@ -151,7 +151,7 @@ def test_other_workers_get_units(before, after):
     """From images of every form to images of every form: those that are prepared for the workers."""
     data = make(density=0.1)
     given = prepare(data, deal(3, form=before))
-    check_same(redeal_images(given, deal(2, form=after), name="made"), prepare(data, deal(2, form=after)))
+    check_same(repartition_images(given, deal(2, form=after), name="made"), prepare(data, deal(2, form=after)))
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["memory", "files"])
@@ -170,10 +170,10 @@ def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
     monkeypatch.setattr(store, "DirectoryPacker", Counted)
     monkeypatch.delattr(store, "EntryStore")
     monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
-    monkeypatch.setattr(redeal, "_BLOCK_VALUES", 1024)
+    monkeypatch.setattr(repartition, "_BLOCK_VALUES", 1024)
     folder = tmp_path / "made" if files else None
     got = (
-        redeal_images(given, deal(2), name="made", directory=folder)
+        repartition_images(given, deal(2), name="made", directory=folder)
         if given
         else prepare(data, deal(2), directory=folder)
     )
@@ -200,9 +200,9 @@ def test_so_many_values_are_dealt_at_once(monkeypatch, before, after, stored):
         return join(parts)
 
     monkeypatch.setattr(Values, "join", counted)
-    monkeypatch.setattr(redeal, "_BLOCK_VALUES", 8 * 8 * 201)
+    monkeypatch.setattr(repartition, "_BLOCK_VALUES", 8 * 8 * 201)
     shards = deal(1, 200, form=after, config=config, unit=64)
-    check_same(redeal_images(given, shards, name="made"), prepare(data, shards, stored=stored))
+    check_same(repartition_images(given, shards, name="made"), prepare(data, shards, stored=stored))
     assert max(dealt) <= 8 * 8 * 201
     assert sum(dealt) >= 500 * 201
 

@@ -15,20 +15,20 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.dataset import join_shares
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.weights import importances
+from p4sgd.host.data.sample_weights import importances
 from p4sgd.host.devices import open_device
 from p4sgd.host.distributed import share_of
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training.class_weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.metrics import fit_intercept, measure
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
-from p4sgd.host.training.weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.sim import golden

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
+from p4sgd.hw.spec.aggregator import Outcome
 from p4sgd.hw.spec.packet import (
     FIELDS,
     FRAME_BYTES,
@@ -16,7 +17,6 @@ from p4sgd.hw.spec.packet import (
     DropReason,
     KeyedDrop,
     MalformedPacketError,
-    Outcome,
     Packet,
     PacketType,
     most_micro_batches,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import find_buses
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
 from support.vendor_checks.folder import Call, VendorFolder
 
@@ -115,7 +115,7 @@ def _last(words: str) -> str:
 
 def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
     """No two memory ports of kernels share a channel but the last, and no two address ranges of a master overlap."""
-    last = f"HBM_MEM{DEVICES['u280'].hbm.channels - 1}"  # which is the labels', too
+    last = f"HBM_MEM{BOARDS['u280'].hbm.channels - 1}"  # which is the labels', too
     owners: dict[str, str] = {}
     ranges: dict[str, list[tuple[range, str]]] = {}  # by master
     for call in calls:

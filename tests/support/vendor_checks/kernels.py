@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from p4sgd.build.fpga.check import Problem
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.hw.kernel.verilog import Port
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
@@ -222,7 +222,7 @@ def _registers(folder: VendorFolder, kernel: str) -> RegisterMap:
     if kernel == "p4sgd_worker":
         return worker_map(WorkerConfig(**folder.manifest["worker"]))
     if kernel == selftest.KERNEL:
-        cages = len(DEVICES[folder.manifest["board"]].cages)
+        cages = len(BOARDS[folder.manifest["board"]].cages)
         return selftest.selftest_map(selftest.Sizes.of(WorkerConfig(**folder.manifest["worker"]), cages))
     if kernel == "p4sgd_aggregator":
         return aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
 from p4sgd.build.fpga.vitis import JUDGE, PLACE
-from p4sgd.build.generate.boards import DEVICES
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
@@ -53,7 +53,7 @@ class _Check:
         self._folder = folder
         self._file = file
         self._lines = list(_parse(folder.text(file)))
-        self._board = DEVICES[folder.manifest["board"]]
+        self._board = BOARDS[folder.manifest["board"]]
         self._units = linked(folder, file)
 
     def problems(self) -> Iterator[Problem]:
@@ -217,7 +217,7 @@ _LINK = re.compile(r"link_(\w+)\.cfg")
 def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
     """Variables name the kernels of every target, the shell with its releases, and the scripts that Vivado runs."""
     file = "Makefile"
-    shell = DEVICES[folder.manifest["board"]].shell
+    shell = BOARDS[folder.manifest["board"]].shell
     wanted = {"RELEASES": set(shell.releases)}
     if folder.manifest["kind"] == "vivado":
         wanted["KERNELS"] = set(folder.kernels)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.file import Shard
+from p4sgd.host.image.image import Shard
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import BANKS, CONFIGURATIONS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import UNITS, check_capacity

@@ -18,7 +18,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.entries import Values
-from p4sgd.host.image.redeal import first_values
+from p4sgd.host.image.repartition import first_values
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing import skipping as skipping_module
 from p4sgd.host.training.dealing.board_times import ListedLines

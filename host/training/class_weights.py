@@ -1,4 +1,4 @@
-"""Weights of training samples: those in the data, times those of the samples' classes."""
+"""Weights of classes, and of training samples: those in the data times those of their classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
-from p4sgd.host.data.weights import importances, relative
+from p4sgd.host.data.sample_weights import importances, relative
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Loss
 from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray

@@ -1,4 +1,4 @@
-"""Deals the units in finished images anew: to more or fewer workers, or to workers of another configuration."""
+"""Repartition: the units in finished images dealt to more or fewer workers, or to workers of another configuration."""
 
 import dataclasses
 import functools
@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image.entries import Values, entries_of, entry_block, entry_places, own_words, places_of
-from p4sgd.host.image.file import EntryBlock, Image, Shard, join_scaling
+from p4sgd.host.image.image import EntryBlock, Image, Shard, join_scaling
 from p4sgd.host.image.lines import pack_lines, unpack_lines
 from p4sgd.host.image.store import store_images
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.sparse.entries import blocks_of
 
-__all__ = ["first_values", "redeal_images", "same_lines"]
+__all__ = ["first_values", "repartition_images", "same_lines"]
 
 
 _BLOCK_VALUES = 1 << 20
@@ -28,7 +28,7 @@ _COUNTED = 1 << 12
 """Micro-batches whose ones are counted at once."""
 
 
-def redeal_images(
+def repartition_images(
     images: Sequence[Image],
     shards: Sequence[Shard],
     *,
@@ -87,7 +87,7 @@ def redeal_images(
     ]
     return store_images(
         new,
-        _Redealt(needed, new),
+        _Repartitioned(needed, new),
         directory,
         name=name,
         remedy="keep the new images in files with --images DIR, or prepare the data for these workers",
@@ -133,7 +133,7 @@ def _most_values(image: Image, micro_batches: int | None = None) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Redealt:
+class _Repartitioned:
     """Lines or entries of new images, from images that together have all their units: `LineBlocks`."""
 
     images: Sequence[Image]

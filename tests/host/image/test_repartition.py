@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.image import prepare_images, redeal
-from p4sgd.host.image.file import Shard
+from p4sgd.host.image import prepare_images, repartition
+from p4sgd.host.image.image import Shard
 from p4sgd.host.image.lines import unpack_lines
-from p4sgd.host.image.redeal import redeal_images
+from p4sgd.host.image.repartition import repartition_images
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
@@ -60,8 +60,8 @@ def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind,
 
     images, expected = prepare(before), prepare(after)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redeal, "_BLOCK_VALUES", values)
-        got = redeal_images(images, deal(after), name="made")
+        patch.setattr(repartition, "_BLOCK_VALUES", values)
+        got = repartition_images(images, deal(after), name="made")
     check_same(got, expected)
 
 
@@ -92,7 +92,7 @@ def test_images_of_one_scale_each(tmp_path, largest):
     images, _ = prepare(2, tmp_path)
     assert [image.scale.strides for image in images] == [(0,), (0,)]
     expected, shards = prepare(1)
-    check_same(redeal_images(images, shards, name="made"), expected)
+    check_same(repartition_images(images, shards, name="made"), expected)
 
 
 CONFIG = WorkerConfig(engines=2, ports=1, lanes=8)
@@ -130,7 +130,9 @@ def test_units_need_not_be_consecutive(workers, before, after):
         )
 
     images = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])]
-    check_same(redeal_images(images, deal_to(workers, config=after), name="made"), prepare_for(workers, config=after))
+    check_same(
+        repartition_images(images, deal_to(workers, config=after), name="made"), prepare_for(workers, config=after)
+    )
 
 
 @pytest.mark.parametrize("after", [CONFIG, SPARSE], ids=["dense", "sparse"])
@@ -140,7 +142,7 @@ def test_a_rank_reads_only_images_that_have_its_units(before, after):
     images, expected = prepare_for(4, 63, before), prepare_for(2, 63, after)
     empty = [dataclasses.replace(image, port_lines=()) for image in images]
     given, shards = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]], deal_to(2, 63, after)
-    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], shards, name="made", communicator=ranks))
+    got = run_ranks(2, lambda ranks: repartition_images(given[ranks.rank], shards, name="made", communicator=ranks))
     check_same([image for images in got for image in images], expected)
 
 
@@ -149,7 +151,7 @@ def test_files_of_sparse_workers(tmp_path):
     prepare_for(2, config=SPARSE, directory=tmp_path / "expected")
     for before in (CONFIG, SPARSE):
         images = prepare_for(3, config=before)
-        redeal_images(images, deal_to(2, config=SPARSE), name="made", directory=tmp_path / "made")
+        repartition_images(images, deal_to(2, config=SPARSE), name="made", directory=tmp_path / "made")
         for worker in range(2):
             made, expected = (tmp_path / name / f"worker{worker}.p4sgd" for name in ("made", "expected"))
             assert made.read_bytes() == expected.read_bytes()
