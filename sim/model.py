@@ -140,8 +140,8 @@ class Model(ABC):
         """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
 
     @abstractmethod
-    def values(self) -> list[WeightArray]:
-        """The present weights of each worker: int32 (engines, chunks · lanes)."""
+    def values(self, *, last: bool = False) -> list[WeightArray]:
+        """The present weights of each worker, int32 (engines, chunks · lanes); whether the run ends with them."""
 
     @abstractmethod
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:

@@ -286,6 +286,8 @@ def finish(
     more
         Further entries of the JSON document.
     """
+    import numpy as np
+
     from p4sgd.host.data import Dataset
     from p4sgd.host.run.execute import resume_advice
     from p4sgd.host.training import StopReason, TrainingResult
@@ -296,7 +298,7 @@ def finish(
     document |= {
         "flags": sorted(flags),
         # The same on every device: weights as little-endian int32.
-        "weights_sha256": hashlib.sha256(result.model.weights.astype("<i4").tobytes()).hexdigest(),
+        "weights_sha256": hashlib.sha256(np.ascontiguousarray(result.model.weights, "<i4").data).hexdigest(),
         "out": None if out is None else str(out),
         "report": None if plan.request.report is None else str(plan.request.report),
         "checkpoint": None if checkpoint is None else str(checkpoint.path),

@@ -332,6 +332,9 @@ class ClusterDevice:
             self._arrange(self._connections | came)
         return {shard for shard, index in enumerate(self._connections) if index in came}
 
+    def clear(self) -> None:
+        """See `Device.clear`: workers are elsewhere."""
+
     def close(self) -> None:
         """End the job at the aggregator and close all connections. Runs on boards are ended, too."""
         self._opened.close()

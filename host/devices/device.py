@@ -261,6 +261,10 @@ class Device(Protocol):
         """
         ...
 
+    def clear(self) -> None:
+        """Let go of what was written to the workers' memory if it is memory of this process."""
+        ...
+
     def close(self) -> None:
         """Release the device. It must not be used afterwards."""
         ...

@@ -197,6 +197,9 @@ class RtlDevice:
         """See `Device.take_in`: other workers never come."""
         return ()
 
+    def clear(self) -> None:
+        """See `Device.clear`: the simulator is another process."""
+
     def close(self) -> None:
         """End the simulator, leaving the waveform and handing over the trace if they were wanted.
 

@@ -406,6 +406,11 @@ class Session:
             weights.append([np.ascontiguousarray(part).view("<i4") for part in parts])
         return of_job(weights, self._ranks)
 
+    def close(self) -> None:
+        """Let go of the images, which the device may have kept references to. There are no runs afterwards."""
+        self._images = []
+        self._device.clear()
+
     # -- details -------------------------------------------------------------------------------------------------
 
     @property

@@ -1,6 +1,7 @@
 """Makes memory images of a data set: scales and quantises features and packs them into lines or, if sparse, entries."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,14 +260,10 @@ class PackedBlocks:
             values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
         step = max(1, values // (BANKS * width)) * BANKS * ranks.size
         places = [entry_places(image) for image in self.images] if any(listed) else []
-        # A quantised sample without stored features.
-        blank = np.zeros(self.images[0].shard.total, np.uint8)
-        blank[: self.data.feature_count] = self._quantize(self.scaling.zero)
-        blank[self.data.feature_count :] = bias_integer(self._stored, self.scaling.signed) & 0xFF
         for first in range(0, self.padded_samples, step):
             which, samples = slice(first, first + step), min(step, self.padded_samples - first)
             held = self.data.local_features(which)
-            lines = iter(() if all(listed) else self._dense(held, blank, which))
+            lines = iter(() if all(listed) else self._dense(held, which))
             entries = iter(self._listed(held, which, places) if any(listed) else ())
             yield [
                 entry_block(next(entries), samples // BANKS)
@@ -275,10 +272,9 @@ class PackedBlocks:
                 for image in own
             ]
 
-    def _dense(self, features: Features, blank: npt.NDArray[np.uint8], which: slice) -> list[npt.NDArray[np.uint8]]:
+    def _dense(self, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
-        block = np.empty((features.shape[0], blank.size), np.uint8)
-        block[:] = blank
+        block = np.tile(self._blank, (features.shape[0], 1))
         self._fill(block, features)
         parts = [block[:, slice(0) if image.shard.lists_values else image.shard.columns] for image in self.images]
         return [part for part in self.data.redistribute(parts, which) if part.shape[1]]
@@ -303,6 +299,12 @@ class PackedBlocks:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
         return [part for part, image in zip(words, self._own, strict=True) if image.shard.lists_values]
+
+    @functools.cached_property
+    def _blank(self) -> npt.NDArray[np.uint8]:
+        """A quantised sample without stored features: uint8 (features,)."""
+        bias = [bias_integer(self._stored, self.scaling.signed) & 0xFF] * self.images[0].bias
+        return np.append(self._quantize(self.scaling.zero), np.array(bias, np.uint8))
 
     @property
     def _own(self) -> Sequence[Image]:

@@ -11,6 +11,7 @@ import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.data.statistics import HeatArray, heat_type
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.entries import Values, own_samples
@@ -114,12 +115,17 @@ class PreparedFolder:
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
 
     @property
-    def _heat(self) -> IntArray | None:
-        """See `p4sgd.host.data.Scaling`. Mapped anew, because few steps of training need it."""
+    def _heat(self) -> HeatArray | None:
+        """See `p4sgd.host.data.Scaling`. Read anew, because few steps of training need it."""
         if f"{HEAT}.npy" not in self.manifest.files:
             return None
-        heat: IntArray = self._array(HEAT)
+        heat: HeatArray = self._array(HEAT).astype(heat_type(self.manifest.samples))
         return heat
+
+    def _sums(self, columns: slice) -> IntArray:
+        """See `hardware_means`. Mapped anew, because pages of a map that have been read count as this process's."""
+        sums: IntArray = self._array(SUMS)[columns]
+        return sums
 
     def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
@@ -203,6 +209,7 @@ class PreparedFolder:
             (image,) = repartition_images(images, dealt.shards, name=self.name)
             own = [own_samples(image, options.batch // BANKS, placement.sample_ranks)]
         scaling, heat = self._scaling, self._heat
+        fitted = scaling.without_heat() if isinstance(scaling, Scaling) else scaling
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(
             name=self.name,
@@ -221,12 +228,12 @@ class PreparedFolder:
             mean_square=manifest.mean_square,
             nonzeros=None if heat is None else int(heat.sum()),
             count_heat=None if heat is None else lambda: self._array(HEAT),
-            means=partial(hardware_means, self._array(SUMS), manifest.samples, scaling, options),
+            means=partial(hardware_means, self._sums, manifest.samples, fitted, options),
             reason=manifest.reason,
             mixing=mixing,
             remarks=manifest.remarks,
             communicator=self.communicator,
-            fitted=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
+            fitted=fitted,
             train_weights=self._weights(WEIGHTS),
             validation_weights=self._weights(VALIDATION_WEIGHTS),
         )

@@ -19,11 +19,12 @@ import numpy.typing as npt
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
+from p4sgd.host.image import Shard
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import WeightArray
+from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 
 __all__ = [
     "FORMAT_VERSION",
@@ -61,17 +62,28 @@ class Weights:
     ----------
     values
         The weights, or a function that returns them.
+    dealt
+        What they are made of: the workers, and the weights of each.
     """
 
-    def __init__(self, values: WeightArray | Callable[[], WeightArray]) -> None:
+    def __init__(
+        self,
+        values: WeightArray | Callable[[], WeightArray],
+        dealt: tuple[Sequence[Shard], Sequence[EngineWeights]] = ((), ()),
+    ) -> None:
         self._values = values
+        self._dealt = dealt
 
     @property
     def values(self) -> WeightArray:
         """int32 `WEIGHT` integers, the bias last."""
         if callable(self._values):
-            self._values = self._values()
+            self._values, self._dealt = self._values(), ((), ())
         return self._values
+
+    def of(self, shards: Sequence[Shard]) -> Sequence[EngineWeights]:
+        """Those of each of these workers, if nobody has asked for `values`; else nothing."""
+        return self._dealt[1] if self._dealt[0] is shards else ()
 
 
 @dataclass(frozen=True, eq=False)

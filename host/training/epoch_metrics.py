@@ -90,6 +90,8 @@ class EpochMetrics:
         self._prepared = prepared
         self._decoded = decoded_features(prepared.images, prepared.features)
         """Kept for the search, the emulator and the evaluation."""
+        self._rounded: FloatArray | None = None
+        """Activations of the model to keep on the training samples as the hardware reads them, if they are needed."""
 
     def read_from(self, prepared: Prepared) -> None:
         """Go on with the same training set, whose images may be others if workers were lost or have come."""
@@ -109,39 +111,47 @@ class EpochMetrics:
         parts
             Those of each worker.
         """
-        if self._held_out:
-            return self._measure(weights, parts)[1]
         z = self._activations(parts)
+        if self._held_out:
+            return self._measure(weights.values, z)[1]
         z += self._fit(z)
         metrics = self._metrics({"train": (z, self._prepared.train_labels)}, self._prepared.penalised(parts))
         return broadcast(self._ranks, metrics)
 
-    def finish(self, weights: Weights) -> Measured:
-        """The model to keep, measured. Unrounded training samples are used if they are available."""
+    def read_rounded(self, weights: Weights) -> None:
+        """Do all of `finish` that needs images."""
+        prepared = self._prepared
+        if self._rounded is None and not (self._refit and prepared.train is not None):
+            self._rounded = self._activations(weights.of(prepared.shards) or prepared.split(weights.values))
+
+    def finish(self, weights: WeightArray) -> Measured:
+        """The model to keep, measured, after `read_rounded`. Unrounded training samples are used if there are any."""
         prepared, train = self._prepared, self._prepared.train
         if train is None:
-            return self._measure(weights, prepared.split(weights.values))
+            assert self._rounded is not None
+            return self._measure(weights, self._rounded)
         if self._refit:
-            model = prepared.fold(weights.values, self._loss)
+            model = prepared.fold(weights, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, self._real_labels, prepared.train_weights)
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
-            model, _, _ = self._measure(weights, prepared.split(weights.values))
+            assert self._rounded is not None
+            model, _, _ = self._measure(weights, self._rounded)
             z = model.decision_function(train)
         return self._complete(model, z)
 
-    def _measure(self, weights: Weights, parts: Sequence[EngineWeights]) -> Measured:
-        """The model of these weights, and how it does on what training reads and on samples that are held out."""
+    def _measure(self, weights: WeightArray, z: FloatArray) -> Measured:
+        """The model of these weights, and how it does on what training reads, by its activations there, and on samples
+        that are held out."""
         prepared = self._prepared
-        z = self._activations(parts)
         intercept = correction = self._fit(z)
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             products = prepared.means()
-            products *= weights.values  # integers, scaled after the sum: there may be millions
+            products *= weights  # integers, scaled after the sum: there may be millions
             intercept += float(z.mean()) - float(WEIGHT.to_real(products.sum()))
             del products
-        model = prepared.fold(weights.values, self._loss)
+        model = prepared.fold(weights, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
 
     def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:

@@ -25,7 +25,7 @@ from p4sgd.host.training.checkpoint import Best, State, Weights
 from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.dealing.heat import choose_hot
-from p4sgd.host.training.epoch_metrics import EpochMetrics
+from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, Remarks, StopReason, TrainingResult
@@ -78,6 +78,8 @@ class RowTraining:
         See `Remarks`.
     keep
         Called when the state has changed, to write a checkpoint.
+    last
+        Whether no other row follows.
 
     Attributes
     ----------
@@ -95,8 +97,11 @@ class RowTraining:
         on_epoch: Callable[[EpochRecord], None] | None,
         tell: Callable[[str, bool, bool], None],
         keep: Callable[[], None] | None,
+        *,
+        last: bool,
     ) -> None:
         self._workers = workers
+        self._last = last
         self._options = options = workers.options
         self._ranks = prepared.communicator
         self._on_epoch = on_epoch
@@ -174,12 +179,11 @@ class RowTraining:
         assert state.best is not None
         best = state.best
         summary = self._summary()
-        release_memory()
         try:
-            model, metrics, activations = self._metrics.finish(best.weights)
+            model, metrics, activations = self._measure(best)
         except KeyboardInterrupt:
             stopped = StopReason.INTERRUPTED
-            model, metrics, activations = self._metrics.finish(best.weights)
+            model, metrics, activations = self._measure(best)
         measured = dataclasses.replace(state.history[best.epoch - 1], metrics=metrics).to_json()
         measured.pop("counters")
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
@@ -199,6 +203,16 @@ class RowTraining:
             next_start=self._next_start(best),
             activations=activations,
         )
+
+    def _measure(self, best: Best) -> Measured:
+        """Measure the best model. Data and model are large enough, so the images of the last row go before."""
+        self._metrics.read_rounded(best.weights)
+        weights = best.weights.values
+        if self._last:
+            self._workers.release()
+            self._metrics.read_from(self._prepared)
+        release_memory()
+        return self._metrics.finish(weights)
 
     def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
         """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""
@@ -245,8 +259,8 @@ class RowTraining:
         if (ranks := self._workers.sample_ranks) is not None:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
-        parts = session.read_weights()
-        weights = Weights(partial(join, self._prepared.shards, parts))
+        shards, parts = self._prepared.shards, session.read_weights()
+        weights = Weights(partial(join, shards, parts), (shards, parts))
         metrics = self._metrics.of_epoch(weights, parts)
         record = EpochRecord(
             epoch=epoch,

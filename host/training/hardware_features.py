@@ -5,7 +5,7 @@ activations.
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.data.scaling import bias_integer
+from p4sgd.host.data.statistics import column_blocks
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
@@ -138,12 +139,13 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
 
 
 def hardware_means(
-    sums: IntArray, samples: int, scaling: Scaling | Whitening, options: TrainingOptions
+    sums: Callable[[slice], IntArray], samples: int, scaling: Scaling | Whitening, options: TrainingOptions
 ) -> npt.NDArray[np.float64]:
-    """``means`` of `Prepared`, from the `feature_sums` of all samples."""
-    means = np.full(sums.size + options.bias, _bias_value(options.stored, scaling.signed), np.float64)
-    features = means[: sums.size]
-    np.divide(sums, samples * 2.0**_SUM_FRACTION, out=features)
+    """``means`` of `Prepared`, from the `feature_sums` of all samples, which are asked for block by block."""
+    means = np.full(scaling.scale.size + options.bias, _bias_value(options.stored, scaling.signed))
+    features = means[: scaling.scale.size]
+    for block in column_blocks(features.size):
+        np.divide(sums(block), samples * 2.0**_SUM_FRACTION, out=features[block])
     features *= full_value(options.stored, scaling.signed)
     return means
 

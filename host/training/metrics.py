@@ -222,10 +222,9 @@ def measure(
     regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions of
     e^z instead of ``r2`` the mean ``deviance`` in the unit of the target, and ``d2``, which is to it what R² is to mse.
     """
-    y = coding.real(labels)
-    result = {"loss": _average(loss.value, weights, z, y)}
+    result = {"loss": _average(lambda z, labels: loss.value(z, coding.real(labels)), weights, z, labels)}
     if coding.task is Task.CLASSIFICATION:
-        result["accuracy"] = _average(lambda z, y: (z > 0) == (y > 0), weights, z, y)
+        result["accuracy"] = _average(lambda z, labels: (z > 0) == (coding.real(labels) > 0), weights, z, labels)
     else:
         predicted, centre = coding.predictions(z), average(labels, weights)
         result["mse"] = squares = average((predicted - labels) ** 2, weights)

@@ -149,7 +149,7 @@ def prepare(
     means = None
     if not (options.bias and start.refit) or validation is not None or test:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
-        means = partial(hardware_means, sums, data.samples, scaling, options)
+        means = partial(hardware_means, sums.__getitem__, data.samples, scaling, options)
 
     def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
         own, others = _weights_of(parts, coding, options, row)

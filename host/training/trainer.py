@@ -163,7 +163,10 @@ def train(
         if on_row is not None and len(states) > 1:
             on_row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
-        training = RowTraining(workers, prepared.row(row, options), own, state, starts[row], on_epoch, tell, keep)
+        last, this = row == len(states) - 1, prepared.row(row, options)
+        training = RowTraining(workers, this, own, state, starts[row], on_epoch, tell, keep, last=last)
+        prepared = dataclasses.replace(prepared, images=())  # which are the workers' now
+        del this
         for remark in remarks:
             training.remarks.add(remark)
         for warning in warnings:

@@ -185,6 +185,12 @@ class Workers:
             self.device.drop(came)
             return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
 
+    def release(self) -> None:
+        """Let go of the images: no run follows."""
+        if self.session is not None:
+            self.session.close()
+        self.prepared = dataclasses.replace(self.prepared, images=())
+
     def to_json(self) -> dict[str, Any]:
         """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
         mini-batch travel; with a network, the version of the packets and the micro-batches in each."""

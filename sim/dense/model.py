@@ -84,7 +84,7 @@ class DenseModel(Model):
         """See `Model`."""
         return self._features.dots(self._weights, samples)
 
-    def values(self) -> list[WeightArray]:
+    def values(self, *, last: bool = False) -> list[WeightArray]:
         """See `Model`."""
         begin = other = 0
         result = []

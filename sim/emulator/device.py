@@ -184,6 +184,12 @@ class EmulatedDevice:
         """Other workers never come: none."""
         return ()
 
+    def clear(self) -> None:
+        """Release all memory of the workers, as if nothing had been written, and their weights."""
+        self._features = []
+        for worker in self._workers:
+            worker.clear()
+
     def close(self) -> None:
         """Release the workers and their memory."""
         self._workers = []

@@ -113,7 +113,7 @@ class Run:
         """Set weights, flags and control registers of the workers as at the end of a run."""
         model = self._model
         for worker, weights, clamped, saturated in zip(
-            self._workers, model.values(), model.clamped, model.saturated, strict=True
+            self._workers, model.values(last=True), model.clamped, model.saturated, strict=True
         ):
             worker.finish(weights, golden.Flags(bool(clamped), self._residual_saturated, bool(saturated)))
 

@@ -156,10 +156,15 @@ class EmulatedWorker:
         self.registers = Registers(config, self._strobe)
         self.registers.set(spec.CTRL, "idle", 1)
         self.started = False
-        self._memory = [Memory(f"worker {index}, memory {number}") for number in range(config.memories)]
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Release all banks, as if they had never been written, and the weights, which become 0."""
+        config = self._config
+        self._memory = [Memory(f"worker {self.index}, memory {number}") for number in range(config.memories)]
         self._chunks = config.chunks  # chunks that have weights
         # Zeros of as many features as a sparse worker has would take memory that most runs never need.
         self._weights = np.broadcast_to(np.int32(0), (config.engines, config.chunks * config.lanes))

@@ -133,9 +133,12 @@ class SparseModel(Model):
         """See `Model`."""
         return self._features.dots(self._present(), samples)
 
-    def values(self) -> list[WeightArray]:
+    def values(self, *, last: bool = False) -> list[WeightArray]:
         """See `Model`."""
-        return self._features.unflatten(self._present())
+        weights = self._present()
+        if last:
+            del self._state  # may take as much memory as the weights
+        return self._features.unflatten(weights)
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
         entries, spans, begin, state = self._features.merged, self._spans, first // BANKS, self._state

@@ -82,8 +82,11 @@ def first_cold(visits: npt.NDArray[np.float64], weights: WeightArray, shrink: in
     unit = weights.size // visits.size
     # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
     speakers = unit // _SPEAKER
-    sizes = np.abs(weights[::_SPEAKER].astype(np.float64)).reshape(-1, speakers)
-    changes = np.minimum(1.0, sizes * (shrink / SHRINK.one) ** 2) @ np.full(speakers, 1 / speakers)
+    sizes = weights[::_SPEAKER].astype(np.float64).reshape(-1, speakers)
+    np.abs(sizes, out=sizes)
+    sizes *= (shrink / SHRINK.one) ** 2
+    np.minimum(1.0, sizes, out=sizes)
+    changes = sizes @ np.full(speakers, 1 / speakers)
     times = _STEP_TIME - _CATCH_UP_TIME * visits - _CHANGE_TIME * changes
     parts = np.split(times, begins[1:-1] // unit)
     hot = [unit * int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]

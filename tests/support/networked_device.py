@@ -152,5 +152,8 @@ class NetworkedDevice:
     def take_in(self, tell):
         return ()
 
+    def clear(self):
+        pass
+
     def close(self):
         self.closed = True

@@ -95,5 +95,8 @@ class RecordingDevice:
     def take_in(self, tell):
         return ()
 
+    def clear(self):
+        pass
+
     def close(self):
         self.closed = True

@@ -83,6 +83,9 @@ class LosingDevice:
             self.names = [name for index, name in enumerate(self.names) if index not in lost]
         self.device.drop(lost)
 
+    def clear(self):
+        self.device.clear()
+
     def close(self):
         self.device.close()
 

@@ -265,6 +265,15 @@ def test_weights_are_made_when_somebody_asks_and_once():
     assert len(made) == 1
 
 
+def test_weights_of_workers_go_when_all_are_made():
+    shards, parts = [object()], [[np.int32([1, 2])]]
+    weights = Weights(lambda: np.int32([2, 1]), (shards, parts))
+    assert weights.of(shards) is parts
+    assert not weights.of(list(shards)), "columns have been dealt to others"
+    assert weights.values.tolist() == [2, 1]
+    assert not weights.of(shards)
+
+
 # -- several rows ----------------------------------------------------------------------------------------------------
 
 

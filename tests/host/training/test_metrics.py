@@ -1,5 +1,7 @@
 """Metrics against scikit-learn's."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -7,7 +9,7 @@ from sklearn import metrics
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.losses import LOSSES, Task
-from p4sgd.host.training.metrics import measure
+from p4sgd.host.training.metrics import measure, penalty
 
 RNG = np.random.default_rng(8)
 SAMPLES = 200
@@ -61,3 +63,15 @@ def test_classification(classes):
     assert found["loss"] == pytest.approx(metrics.log_loss(labels, 1 / (1 + np.exp(-z))))
     found, _ = measured("hinge", labels, z)
     assert found["loss"] == pytest.approx(metrics.hinge_loss(labels == classes[1], z))
+
+
+def test_penalties_are_sums_that_do_not_depend_on_the_order():
+    rng = np.random.default_rng(1)
+    weights = rng.integers(-(1 << 31), 1 << 31, 40_000).astype(np.int32)
+    weights[:2] = -(1 << 31), (1 << 31) - 1
+    squares = sum(Fraction(weight, 1 << 23) ** 2 for weight in weights.tolist())
+    magnitudes = sum(Fraction(abs(weight), 1 << 23) for weight in weights.tolist())
+    for parts in ([weights], np.array_split(rng.permutation(weights), 7)):
+        assert penalty(parts, 2.0, 0.0) == float(squares)
+        assert penalty(parts, 0.0, 1.0) == float(magnitudes)
+        assert penalty(parts, 0.0, 0.0) == 0

@@ -404,6 +404,19 @@ def test_whatever_is_in_its_memory_a_worker_survives(make, data, seed):
     assert clients[0].read(registers.CTRL)["idle"]
 
 
+@pytest.mark.parametrize("config", [SMALL, WorkerConfig(engines=3, lanes=8, chunks=16, sparse=True)])
+def test_a_cleared_device_takes_no_memory_and_can_be_used_again(config):
+    job = random_job(config, 2, seed=4)
+    device = EmulatedDevice(config, 2)
+    expected, *_ = run_on(device, job)
+    device.clear()
+    assert [worker.memory_bytes for worker in device.workers] == [0, 0]
+    with pytest.raises(EmulatorError, match="were not written"):
+        device.workers[0].read_memory(0, 0, 1)
+    again, *_ = run_on(device, job)
+    assert [each.tolist() for each in again] == [each.tolist() for each in expected]
+
+
 def test_a_unit_of_more_than_64_features_is_refused():
     config = WorkerConfig(engines=1, lanes=64)
     device = EmulatedDevice(config, 1)
