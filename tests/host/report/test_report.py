@@ -410,7 +410,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")
-@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("width", [400, pytest.param(1200, marks=pytest.mark.slow)])
 def test_a_browser_shows_it(tmp_path, width):
     """Its colours follow the scheme, and nothing is wider than the window."""
     from matplotlib.image import imread

@@ -173,7 +173,7 @@ def in_child(work):
     [
         ("data.libsvm", "none", CONFIG, "auto"),
         ("data.libsvm", "none", CONFIG, "always"),
-        ("data.libsvm", "none", SPARSE, "auto"),
+        pytest.param("data.libsvm", "none", SPARSE, "auto", marks=pytest.mark.slow),
         pytest.param("data.csv", "block", CONFIG, "auto", marks=pytest.mark.slow),
     ],
     ids=["dense", "directories", "sparse", "whitened"],
