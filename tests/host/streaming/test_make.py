@@ -171,8 +171,8 @@ def in_child(work):
 @pytest.mark.parametrize(
     ("name", "precondition", "config", "skip_zeros"),
     [
-        ("data.libsvm", "none", CONFIG, "auto"),
-        ("data.libsvm", "none", CONFIG, "always"),
+        pytest.param("data.libsvm", "none", CONFIG, "auto", marks=pytest.mark.slow),
+        ("data.libsvm", "none", CONFIG, "always"),  # which writes all that the one before does, and more
         pytest.param("data.libsvm", "none", SPARSE, "auto", marks=pytest.mark.slow),
         pytest.param("data.csv", "block", CONFIG, "auto", marks=pytest.mark.slow),
     ],
