@@ -229,7 +229,7 @@ def test_rules_of_the_bus_are_kept(tmp_path, proof, k):
             marks=pytest.mark.slow,
         ),
         pytest.param("Mux(requested, more_needed, needed)", "needed", id="room", marks=pytest.mark.slow),
-        pytest.param("Mux(requested, 3, 2)", "1", id="outstanding"),
+        pytest.param("Mux(requested, 3, 2)", "1", id="outstanding", marks=pytest.mark.slow),
         pytest.param("valid & ~self.memory.ar.ready)", "valid & ~self.memory.ar.ready & ~self.stop)", id="withdrawn"),
     ],
 )

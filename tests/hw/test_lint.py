@@ -94,7 +94,14 @@ KERNELS = {
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in KERNELS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "worker.engine.Engine" else [])  # of the others
+        for name in EXAMPLES
+        if name not in KERNELS
+    ],
+)
 def test_lint(name, tmp_path):
     source = tmp_path / "top.v"
     source.write_text(to_verilog(example(name), "top"))

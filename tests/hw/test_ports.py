@@ -25,7 +25,6 @@ OF_OTHERS = {"kernel.verilog.VendorPorts"}
 """Components that have the ports of what they hold."""
 
 
-@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_docstring_names_ports_that_are_there(name):
     component = example(name)

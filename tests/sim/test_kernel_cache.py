@@ -98,7 +98,7 @@ def test_compiled_again_if_a_module_beside_has_changed(tmp_path):
     for module in ("other.py", "sim/other.py", "sim/network/other.py", "spec/sizes.py"):
         (tmp_path / module).write_text("SIZE = 3")
         assert add(tmp_path, folder) == COMPILING
-        assert add(tmp_path, folder) == ""
+    assert add(tmp_path, folder) == ""
 
 
 def test_a_folder_for_compiled_loops_that_is_full(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 from support.loss_peers import ALLOWED, CASES, compare
 
-QUICK = ("hinge, breast_cancer", "quantile 0.9, diabetes", "poisson, diabetes", "gamma, wine")
+QUICK = ("hinge, breast_cancer", "quantile 0.9, diabetes", "gamma, wine")
 """A few that are not among the long tests."""
 
 

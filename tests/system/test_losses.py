@@ -139,7 +139,13 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("case", NUMBERS)
+LIKE_OTHERS = ("quantile 0.1", "poisson, counts", "tweedie, sums", "gamma, sizes")
+"""Of `NUMBERS`, those with a loss that others have, on other targets or with another parameter."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in LIKE_OTHERS else []) for case in NUMBERS]
+)
 def test_numbers(case):
     made, options, estimator, metric = NUMBERS[case]
     x, y = made()

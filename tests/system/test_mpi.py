@@ -54,21 +54,25 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_weights_do_not_depend_on_messages(data, ranks):
+@pytest.mark.parametrize(
+    ("staleness", "cases"),
+    [(0, {"auto": None, "3": [3, 3, 2]}), pytest.param(1, {"5": [5, 3]}, marks=pytest.mark.slow)],
+    ids=["fresh", "stale"],
+)
+def test_weights_do_not_depend_on_messages(data, staleness, cases, ranks):
     """How many micro-batches travel in one is planned or given; what it takes is predicted and measured."""
-    for staleness, cases in ((0, {"auto": None, "3": [3, 3, 2]}), (1, {"5": [5, 3]})):
-        words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
-        status, one, _, _ = train(*words)
-        assert status == 0
-        assert json.loads(one)["message_times"] is None
-        for merge, messages in cases.items():
-            status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
-            assert (status, err) == (0, [])
-            document = json.loads(several)
-            assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
-            times = document["message_times"]
-            assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
-            assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
+    words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
+    status, one, _, _ = train(*words)
+    assert status == 0
+    assert json.loads(one)["message_times"] is None
+    for merge, messages in cases.items():
+        status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
+        assert (status, err) == (0, [])
+        document = json.loads(several)
+        assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
+        times = document["message_times"]
+        assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
+        assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -70,7 +70,7 @@ def test_more_micro_batches_than_fit_are_refused(lab):
     assert "--merge 47: a packet of this job has at most 46 micro-batches, as the aggregator takes no" in said
 
 
-@pytest.mark.parametrize(("merge", "packets"), [("1", 4 * 4), ("auto", 4)])
+@pytest.mark.parametrize(("merge", "packets"), [pytest.param("1", 4 * 4, marks=pytest.mark.slow), ("auto", 4)])
 def test_weights_are_the_emulators_whatever_the_network_does(tmp_path, merge, packets):
     """Four packets for each worker and AllReduce; a mini-batch has as many of these as ``merge`` makes, or more."""
     seed = default_seed()

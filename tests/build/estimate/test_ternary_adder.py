@@ -34,6 +34,7 @@ def test_proved_for_all_operands(width, b, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_lut_a_bit(tmp_path):
     """Sums of three only: one of four has a second adder, and a difference stays with yosys."""
     verilog = """

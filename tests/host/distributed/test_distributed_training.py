@@ -203,8 +203,18 @@ def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse
         assert np.array_equal(result.model.weights, one.model.weights)
 
 
-@pytest.mark.parametrize("ranks", [True, False])
-@pytest.mark.parametrize("skipping", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    ("skipping", "ranks"),
+    [
+        ((0,), True),
+        ((1,), False),
+        ((0, 1), True),
+        *(
+            pytest.param(skipping, ranks, marks=pytest.mark.slow)
+            for skipping, ranks in (((0,), False), ((1,), True), ((0, 1), False))
+        ),
+    ],
+)
 def test_images_with_and_without_zeros_train_together(monkeypatch, ranks, skipping):
     """Of three workers, one or two pass over zeros, perhaps one reads all lines, and one is sparse."""
 
@@ -268,8 +278,15 @@ def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, mor
         assert history(resumed) == history(whole)
 
 
-@pytest.mark.parametrize("parallel", ["model", "data"])
-@pytest.mark.parametrize("targets", [False, True])
+@pytest.mark.parametrize(
+    ("targets", "parallel"),
+    [
+        (False, "model"),
+        (True, "data"),
+        pytest.param(False, "data", marks=pytest.mark.slow),
+        pytest.param(True, "model", marks=pytest.mark.slow),
+    ],
+)
 def test_rows_are_those_of_one_process(parallel, targets, tmp_path):
     """Several classes or several targets, with a checkpoint from which one process goes on."""
     about = {"target_names": ("a", "b")} if targets else {}

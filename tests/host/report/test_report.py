@@ -249,12 +249,17 @@ def test_the_remarks_are_on_the_page():
     assert all(remark in section for remark in remarks)
 
 
+UNUSUAL = {"constant": np.zeros((24, 2)), "huge": np.eye(24, 2) * 1e308, "few": np.arange(48.0).reshape(24, 2)}
+
+
 @pytest.mark.parametrize(
-    "features",
-    [np.zeros((24, 2)), np.eye(24, 2) * 1e308, np.arange(48.0).reshape(24, 2)],
-    ids=["constant", "huge", "few"],
+    ("loss", "features"),
+    [
+        pytest.param(loss, features, id=f"{loss}-{name}", marks=[pytest.mark.slow] * (number != place))
+        for number, loss in enumerate(("hinge", "squared", "poisson"))
+        for place, (name, features) in enumerate(UNUSUAL.items())
+    ],
 )
-@pytest.mark.parametrize("loss", ["hinge", "squared", "poisson"])
 def test_unusual_data(features, loss):
     np.savez("data.npz", X=features, y=np.arange(24) % 2)
     train("data.npz", "--loss", loss, "--epochs", 1, "--lr", 1000)
@@ -410,7 +415,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")
-@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("width", [400, pytest.param(1200, marks=pytest.mark.slow)])
 def test_a_browser_shows_it(tmp_path, width):
     """Its colours follow the scheme, and nothing is wider than the window."""
     from matplotlib.image import imread

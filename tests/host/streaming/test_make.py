@@ -171,9 +171,9 @@ def in_child(work):
 @pytest.mark.parametrize(
     ("name", "precondition", "config", "skip_zeros"),
     [
-        ("data.libsvm", "none", CONFIG, "auto"),
-        ("data.libsvm", "none", CONFIG, "always"),
-        ("data.libsvm", "none", SPARSE, "auto"),
+        pytest.param("data.libsvm", "none", CONFIG, "auto", marks=pytest.mark.slow),
+        ("data.libsvm", "none", CONFIG, "always"),  # which writes all that the one before does, and more
+        pytest.param("data.libsvm", "none", SPARSE, "auto", marks=pytest.mark.slow),
         pytest.param("data.csv", "block", CONFIG, "auto", marks=pytest.mark.slow),
     ],
     ids=["dense", "directories", "sparse", "whitened"],
@@ -411,8 +411,19 @@ def test_other_circumstances_are_refused(job, tiny, tmp_path):
         build(path, folder, options)
 
 
-@pytest.mark.parametrize("step", ["SORT", "SCALE", "PACK", "CHECK"])
-@pytest.mark.parametrize("change", ["memory", "file"])
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [
+        ("memory", "SORT"),
+        ("file", "SCALE"),
+        ("memory", "PACK"),
+        ("file", "CHECK"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("file", "SORT"), ("memory", "SCALE"), ("file", "PACK"), ("memory", "CHECK"))
+        ),
+    ],
+)
 def test_what_is_unfinished_is_made_anew_with_other_memory_or_a_file_that_has_changed(
     job, monkeypatch, tmp_path, step, change
 ):

@@ -225,7 +225,10 @@ def test_labels_that_are_all_the_same():
     assert found > 0
 
 
-@pytest.mark.parametrize(("samples", "features", "batch"), [(128, 9000, 64), (1000, 3000, 128), (1000, 1000, 1000)])
+@pytest.mark.parametrize(
+    ("samples", "features", "batch"),
+    [(128, 9000, 64), (1000, 3000, 128), pytest.param(1000, 1000, 1000, marks=pytest.mark.slow)],
+)
 def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
     """Their mini-batches are smaller for wide data, and need not divide those of the run."""
     rng = np.random.default_rng(0)

@@ -154,8 +154,17 @@ def test_weights_of_classes_of_one_against_the_rest():
     assert balanced.model.weights.tolist() == spelt.model.weights.tolist()
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.3, "class_weight": "balanced"}, {"loss": "squared"}])
+@pytest.mark.parametrize(
+    ("sparse", "more"),
+    [
+        (False, {}),
+        (True, {"validation_fraction": 0.3, "class_weight": "balanced"}),
+        (True, {"loss": "squared"}),
+        pytest.param(True, {}, marks=pytest.mark.slow),
+        pytest.param(False, {"validation_fraction": 0.3, "class_weight": "balanced"}, marks=pytest.mark.slow),
+        pytest.param(False, {"loss": "squared"}, marks=pytest.mark.slow),
+    ],
+)
 def test_neither_workers_nor_layout_nor_ranks_matter(sparse, more, tmp_path):
     data = dataset(LOSSES[more.get("loss", "logistic")].task, sparse=sparse, features=30)
     options = {"scaling": "maxabs", "l2": 1e-3, "workers": 2, **more}

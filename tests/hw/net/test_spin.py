@@ -81,8 +81,8 @@ def test_the_table_has_these_states():
     assert rows == [(re.search(r"\d", defines)[0], f"{count:,}") for defines, count in STATES.items()]
 
 
-LARGEST = ("WORKERS=4 OPERATIONS=3 RESTART", "WORKERS=3 OPERATIONS=0 ROUNDS=4 RESTART")
-"""Those of `STATES` that the search and its compiler need most time for, which is longer than all others together."""
+LARGEST = [states for states, count in STATES.items() if count > 50_000]
+"""Those of `STATES` that the search and its compiler need most time for, longer than for all others together."""
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The terms of predicted cycles are the latencies of the components, of every size of a worker."""
 
 import pytest

@@ -176,7 +176,7 @@ def test_version_2_is_dropped(tmp_path, architecture, longer):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+@pytest.mark.parametrize("seed", [SEED, *(pytest.param(SEED + more, marks=pytest.mark.slow) for more in (1, 2))])
 def test_random_frames(tmp_path, architecture, seed):
     rng = random.Random(seed)
     pair = Pair(tmp_path, architecture)

@@ -214,7 +214,10 @@ def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
     assert told < 0.9 * float(found.remark.split("boards, ")[1].split()[0])
 
 
-@pytest.mark.parametrize(("batch", "precision", "density"), [(64, 8, 0.001), (256, 4, 0.003), (256, 8, 0.001)])
+@pytest.mark.parametrize(
+    ("batch", "precision", "density"),
+    [(64, 8, 0.001), (256, 4, 0.003), pytest.param(256, 8, 0.001, marks=pytest.mark.slow)],
+)
 def test_the_split_is_for_boards_that_skip_zeros(batch, precision, density):
     """By the schedule of the hardware, no other number of columns has a slowest worker that is clearly faster."""
     config = WorkerConfig(engines=2, lanes=16, chunks=128)
