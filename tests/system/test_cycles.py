@@ -1,7 +1,5 @@
 """Cycles of simulated RTL against the formula, and the latencies of the worker that it is made of."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from support.bench import default_seed
@@ -17,7 +15,7 @@ from p4sgd.sim import golden
 from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 from p4sgd.sim.cluster.protocol import MemoryTiming
 
-CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=32)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=64)
 
 CASES = (
     (32, 8, 8, False),
@@ -45,8 +43,6 @@ SHORT_OF_SLOTS = (
     (8, 8, 64, True),
 )
 """Chunks, precision, mini-batch, staleness."""
-
-WITH_SLOTS = dataclasses.replace(CONFIG, slots=64)
 
 LISTED = ((32, 8, 2), (40, 4, 4), (7, 8, 8), (3, 3, 3), (1, 5, 1), (64, 1, 5), (20, 6, 2), (9, 2, 16))
 """Chunks, precision, and micro-batches of a mini-batch."""
@@ -105,12 +101,12 @@ def test_mini_batches_take_the_cycles_of_the_formula():
 def test_directories_take_the_cycles_of_the_schedule():
     """Every first and last line of engine 0, over four mini-batches of images from nearly empty to full ones."""
     seed, traces = default_seed(), []
-    device = RtlDevice(WITH_SLOTS, 1, seed=seed, on_trace=traces.append)
+    device = RtlDevice(CONFIG, 1, seed=seed, on_trace=traces.append)
     try:
         jobs = []
         for number, (chunks, precision, micro_batches) in enumerate(LISTED):
             sizes = {"chunks": chunks, "precision": precision, "micro_batches": micro_batches, "mini_batches": 4}
-            jobs.append(with_directories(random_job(WITH_SLOTS, 1, seed=seed + number, **sizes), seed + number))
+            jobs.append(with_directories(random_job(CONFIG, 1, seed=seed + number, **sizes), seed + number))
             run_on(device, jobs[-1])
     finally:
         device.close()
@@ -118,7 +114,7 @@ def test_directories_take_the_cycles_of_the_schedule():
     for job in jobs:
         sizes, layout = job.settings, job.layout(0)
         q = golden.read_planes(job.stored[0], sizes.features.stored, sizes.features.precision)
-        planned = schedule(listed_chunks(layout, q), sizes.micro_batches, sizes.chunks, WITH_SLOTS, NETWORK)
+        planned = schedule(listed_chunks(layout, q), sizes.micro_batches, sizes.chunks, CONFIG, NETWORK)
         seen = {name: stages[name][begun : begun + layout.micro_batches] for name in ("forward", "backward")}
         begun += layout.micro_batches
         first = seen["forward"][0].begin - planned.forward_begin[0, 0]

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.bench import default_seed
+from support.bench import default_seed, times
 from support.jobs import SMALL, check_exact, deal, random_job, run_on, with_directories
 
 from p4sgd.host.devices.rtl import RtlDevice
@@ -34,30 +34,26 @@ CASES = [
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    ("config", "workers", "often"),
+    ("config", "workers"),
     [
-        pytest.param(TINY, 2, False, id="E1-2"),
-        pytest.param(TINY, 2, True, id="E1-2-often", marks=pytest.mark.slow),
-        pytest.param(TINY, 4, False, id="E1-4", marks=pytest.mark.slow),
-        pytest.param(SMALL, 2, False, id="E2-2", marks=pytest.mark.slow),
+        pytest.param(TINY, 2, id="E1-2"),
+        pytest.param(TINY, 4, id="E1-4", marks=pytest.mark.slow),
+        pytest.param(SMALL, 2, id="E2-2", marks=pytest.mark.slow),
     ],
 )
-def test_random_jobs(config, workers, often):
-    """Every case: if ``often``, undisturbed and with one of the `FAULTS`, else with one of all three."""
+def test_random_jobs(config, workers):
+    """Every case with one of the `FAULTS`, or as many times with another of them."""
     seed = default_seed()
     places = {name: worker_map(config)[name].offset for name in identity(config)}
-    for number, faults in enumerate(FAULTS):
+    for number in range(times(len(FAULTS))):
+        faults = FAULTS[number % len(FAULTS)]
         emulator = EmulatedDevice(config, workers)
         device = RtlDevice(config, workers, seed=seed + number, **faults)
         try:
             for worker in (*device.workers, *emulator.workers):
                 assert {name: worker.read_register(offset) for name, offset in places.items()} == identity(config)
-            cases = range(len(CASES))
-            if not often:  # of three losses in turn, each time another is first
-                cases = [case for case in cases if (seed + number + case + case // 3) % 3 == 0]
-            elif number:  # each time the other half
-                cases = cases[(seed + number) % 2 :: 2]
-            for case in cases:
+            turn = seed + number + number // len(FAULTS)  # of three losses in turn, each time another is first
+            for case in (case for case in range(len(CASES)) if (turn + case + case // 3) % 3 == 0):
                 job = random_job(config, workers, seed=seed + 1000 * number + case, **CASES[case])
                 if case % 2:
                     job = with_directories(job, seed + case)

@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
+from support.command_line import p4sgd
 from support.shared import make_once
 from support.yosys import run_yosys
 
@@ -14,6 +14,9 @@ from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
+
+COMMAND = "p4sgd generate --config small --out verilog"
+"""That of two READMEs."""
 
 TWO_ENGINES = replace(WorkerConfig.tiny(), engines=2)
 
@@ -53,15 +56,13 @@ def test_files_are_complete_and_marked(generated):
 
 
 @pytest.mark.slow
-def test_same_bytes_in_another_process(tmp_path):
+def test_same_bytes_in_another_process(tmp_path, monkeypatch):
     """Nothing depends on the folder, on the order of sets or dictionaries, or on the clock."""
-    program = "from p4sgd.build.generate.verilog import generate; import pathlib, sys; "
-    program += "generate('small', pathlib.Path(sys.argv[1]))"
-    subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "again"], check=True, env=os.environ | {"PYTHONHASHSEED": "7"}
-    )
-    for path in generate("small", tmp_path / "once"):
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+    monkeypatch.chdir(tmp_path)
+    done = p4sgd(*COMMAND.split()[1:], PYTHONHASHSEED="7")
+    assert done.returncode == 0, done.stderr
+    for path in generate("small", tmp_path / "again"):
+        assert path.read_bytes() == (tmp_path / "verilog" / path.name).read_bytes(), path.name
 
 
 def test_modules_of_the_two_tops_do_not_clash(generated):
@@ -95,10 +96,12 @@ def test_elaborates_in_yosys(generated, top):
 
 
 @pytest.mark.slow
-def test_the_worker_has_its_build_id():
-    first, second = (worker_verilog(WorkerConfig.tiny(), build_id=number) for number in (5, 6))
-    assert first[0] != second[0]
-    assert first[1] == second[1], "an engine knows no build id"
+def test_the_worker_has_its_build_id(generated):
+    """An engine knows none."""
+    text = (generated / f"{WORKER}.v").read_text()
+    worker, engine = worker_verilog(TWO_ENGINES, build_id=5)
+    assert worker not in text
+    assert engine in text
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bench import default_seed
+from support.bench import default_seed, times
 from support.frames import CHUNKS, PRECISIONS, hardware_passes
 from support.googlenet import ALL_REDUCE_S
 from support.googlenet import READY_S as LAYERS_READY_S
@@ -240,12 +240,12 @@ def test_passes_never_end_later_than_with_the_published_rule(rng, latency, rate)
 
 
 @pytest.mark.slow
-def test_twenty_thousand_random_instances():
+def test_many_random_instances():
     """Half of them chains of messages, half of them with backward passes."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
-    for _ in range(10_000):
+    for _ in range(times(2_000)):
         passes = draw_passes(rng)
         check_passes(passes)
         trace = [float(each) for each in accumulate(passes.forward)], passes.sizes, passes.cost

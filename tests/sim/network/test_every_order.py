@@ -200,10 +200,12 @@ def search(workers, operations, *, slots=1, first_round=1, switch=Aggregator, wo
     return Search(middle, ends).run()
 
 
-@pytest.mark.parametrize("first_round", [1, 65534])
 @pytest.mark.parametrize(
-    ("workers", "operations", "slots"),
-    [(1, 4, 1), (2, 5, 1), (3, 3, 1), (2, 5, 2), pytest.param(3, 3, 2, marks=pytest.mark.slow)],
+    ("workers", "operations", "slots", "first_round"),
+    [
+        *((*size, first_round) for size in ((1, 4, 1), (2, 5, 1), (3, 3, 1), (2, 5, 2)) for first_round in (1, 65534)),
+        pytest.param(3, 3, 2, 65534, marks=pytest.mark.slow),
+    ],
 )
 def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operations, slots, first_round):
     search(workers, operations, slots=slots, first_round=first_round)
