@@ -34,6 +34,9 @@ _NOT_GIVEN = "serves only those who have its token: name a copy of the token's f
 
 _STARTED_AGAIN = "was started again in the meantime and has lost the state of this job"
 
+_TRIES = 5
+"""How often to connect to a server that hangs up before it has answered, as one does that many strangers connect to."""
+
 _GREETING_S = 0.2
 """Longest time that `ControlClient.check_process` waits; a process that runs greets within milliseconds."""
 
@@ -41,7 +44,8 @@ _GREETING_S = 0.2
 class ControlClient:
     """Calls methods of a server, over a connection that is made again after `close` or an interrupted call.
 
-    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not.
+    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not, and
+    neither is a server that hangs up before it has answered at all.
 
     Parameters
     ----------
@@ -156,6 +160,19 @@ class ControlClient:
         return self.command if self._token is None else f"{self.command} --token FILE"
 
     def _connect(self) -> Channel:
+        for _ in range(_TRIES):
+            try:
+                return self._greet()
+            except ConnectionError as error:
+                self.close()
+                hung_up = error
+        raise GoneError(
+            f"{self._name} hangs up before it has answered, as servers do while many programs connect that do not have "
+            "their token: try again in a moment"
+        ) from hung_up
+
+    def _greet(self) -> Channel:
+        """Connect once; raises ConnectionError if the server hangs up before it has answered."""
         again = self._process is not None
         try:
             connection = self._address.connect(self._connect_s)
@@ -171,6 +188,8 @@ class ControlClient:
             greeting = self._channel.receive_greeting(self._server)
             refusal = greeting.get("error") or self._exchange_proofs(self._channel, greeting.get("nonce"))
             connection.settimeout(self._timeout_s)
+        except ConnectionError:
+            raise
         except (OSError, ValueError) as error:
             raise self._fail(error) from error
         except BaseException:

@@ -11,6 +11,7 @@ import select
 import selectors
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ _PROOF_LIMIT = 4096
 """Most bytes of the request with the proof."""
 
 _MOST_STRANGERS = 16
-"""How many clients that have not proved anything yet may be connected; then the oldest makes room."""
+"""How many clients that have not proved anything yet may be connected; then one makes room (`_drop_stranger`)."""
 
 _TELL_S = 10.0
 """Shortest time between two remarks on clients that were refused."""
@@ -117,6 +118,8 @@ class _Connection:
     ----------
     connected
         The socket.
+    peer
+        The client's host; for Unix sockets empty.
     server
         The server that it belongs to.
     nonce
@@ -132,8 +135,9 @@ class _Connection:
         When to call `go_on` in any case, by :func:`time.monotonic`; None for never.
     """
 
-    def __init__(self, connected: socket.socket, server: "ControlServer", nonce: str | None) -> None:
+    def __init__(self, connected: socket.socket, peer: str, server: "ControlServer", nonce: str | None) -> None:
         self.socket = connected
+        self.peer = peer
         self.is_client = nonce is None
         self.events = 0
         self.deadline: float | None = None
@@ -370,15 +374,14 @@ class ControlServer:
 
     def _accept(self) -> None:
         try:
-            accepted, _ = self._listener.socket.accept()
+            accepted, name = self._listener.socket.accept()
         except OSError:
             return  # gone again, or out of descriptors
         accepted.setblocking(False)
+        peer = "" if accepted.family == socket.AF_UNIX else name[0]
         nonce = None if self._listener.token is None else new_nonce()
         if nonce is not None:
-            strangers = [each for each in self._connections if not each.is_client]
-            if len(strangers) >= _MOST_STRANGERS:
-                self._drop(strangers[0])
+            self._drop_stranger(peer)
         elif not self._has_room():
             with accepted, contextlib.suppress(OSError):
                 accepted.send(greeting(server=self._server, error=self._busy))
@@ -389,9 +392,20 @@ class ControlServer:
         except OSError:
             accepted.close()
             return
-        connection = _Connection(accepted, self, nonce)
+        connection = _Connection(accepted, peer, self, nonce)
         self._connections[connection] = 0
         self._go_on(connection)
+
+    def _drop_stranger(self, comer: str) -> None:
+        """Make room for one more stranger: the oldest goes of the host that has most of them with the one that comes.
+
+        The oldest of all may be a client whose proof is still under way, while one host connects again and again.
+        """
+        strangers = [each for each in self._connections if not each.is_client]
+        if len(strangers) >= _MOST_STRANGERS:
+            hosts = Counter([*(each.peer for each in strangers), comer])
+            most = max(hosts.values())
+            self._drop(next(each for each in strangers if hosts[each.peer] == most))
 
     def _has_room(self) -> bool:
         """Whether another client may be served. Those that have hung up make room."""

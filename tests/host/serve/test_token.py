@@ -19,6 +19,7 @@ from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.rpc.token import is_proof, new_nonce, prove, read_token
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
@@ -251,6 +252,59 @@ def test_strangers_keep_nobody_out(address):
                     pass
                 gone += 1
         assert 40 - 16 <= gone < 40, "the newest of them are still there"
+
+
+def test_strangers_of_another_host_keep_nobody_out_whose_proof_is_on_its_way():
+    address = ControlAddress.parse(free_address())
+    server = ControlServer(ControlListener(address, token=TOKEN), "test", Methods(), most_clients=1, busy="is busy")
+
+    def connect_strangers(opened, count):
+        for _ in range(count):
+            stranger = opened.enter_context(
+                socket.create_connection((address.host, address.port), 10, (str(loopback(9)), 0))
+            )
+            server.turn(10)  # accepts and greets it
+            assert stranger.recv(1000)
+
+    with contextlib.closing(server), contextlib.ExitStack() as opened:
+        connect_strangers(opened, 10)
+        honest = opened.enter_context(contextlib.closing(Channel(address.connect(10))))
+        server.turn(10)
+        nonces = honest.receive_greeting("test")["nonce"], new_nonce()
+        connect_strangers(opened, 40)
+        honest.send({"do": "prove", "nonce": nonces[1], "proof": prove(TOKEN, "client", "test", nonces)})
+        server.turn(10)
+        assert is_proof(honest.receive()[0].get("ok"), prove(TOKEN, "server", "test", nonces))
+        assert server.has_clients
+
+
+def test_a_server_that_hangs_up_before_it_has_answered_is_asked_again():
+    """One with many strangers does so: it is not gone, and a client that it has served before has lost nothing."""
+
+    def serve(listener, hang_ups):
+        for hangs_up in hang_ups:
+            with listener.accept()[0] as connection:
+                if hangs_up:
+                    continue
+                connection.sendall(greeting(server="test", process=1))
+                with contextlib.closing(Channel(connection)) as channel:
+                    channel.receive()
+                    channel.send({"ok": 5})
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        hang_ups = [True] * 4 + [False] + [True] * 5 + [False]
+        thread = threading.Thread(target=serve, args=(listener, hang_ups), daemon=True)
+        thread.start()
+        address = ControlAddress(host="127.0.0.1", port=listener.getsockname()[1])
+        with contextlib.closing(ControlClient(address, "test", "the test", "test", timeout_s=10)) as client:
+            assert client.call("five")[0] == 5
+            client.close()
+            with pytest.raises(
+                GoneError, match=r"^the test hangs up before it has answered, .*: try again in a moment$"
+            ):
+                client.call("five")
+            assert client.call("five")[0] == 5
+        thread.join(10)
 
 
 def test_strangers_are_no_clients_and_do_not_stay(monkeypatch):
