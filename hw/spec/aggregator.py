@@ -325,7 +325,10 @@ OUTCOME_BITS = 5
 
 
 class Outcome(IntEnum):
-    """What became of a frame that was not dropped: a P4 switch counts it. Numbers below 16 are of `DropReason`."""
+    """What became of a frame that was not dropped, for P4 switches to count.
+
+    Numbers below 16 are those of `DropReason`, for dropped frames.
+    """
 
     ADDED = 16
     """A PARTIAL was added; others are missing."""
