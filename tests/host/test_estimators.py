@@ -51,12 +51,10 @@ def test_checks_of_scikit_learn(estimator, check):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        GLMClassifier(),
         GLMClassifier(loss="hinge", epochs=12, config="small"),
-        GLMRegressor(),
         GLMRegressor(epochs=30, precondition="block"),
-        GLMClassifier(epochs=12, missing="mean"),
-        GLMRegressor(epochs=12, missing="indicator"),
+        GLMClassifier(missing="mean"),  # with all epochs that there are by default
+        GLMRegressor(missing="indicator"),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )

@@ -4,12 +4,15 @@ import json
 import re
 import signal
 import time
+from functools import cache
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.bench import default_seed
 from support.lab import Lab
 
+from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.cluster.build import build_single_worker
 
@@ -47,7 +50,14 @@ def weights(lab, *words):
 
 RUN = ("breast_cancer", "--epochs", "3", "--batch", "32")
 CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
-EMULATOR = ("--workers", "4", "--config", "tiny")
+
+
+@cache
+def emulated(*words):
+    """Hash of the weights that four emulated workers end with, whom several tests ask for the same."""
+    done = CliRunner().invoke(main, ["train", *words, "--workers", "4", "--config", "tiny", "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["weights_sha256"]
 
 
 @pytest.mark.parametrize(("merge", "expected"), [("auto", {1, 2, 3, 4}), ("1", {1}), ("3", {2})])
@@ -62,7 +72,7 @@ def test_weights_are_the_emulators(lab, merge, expected):
     assert 0 < times["predicted_s"] < times["planning_s"]
     # A mini-batch is a part of its epoch, of which there is one more for each of 18.
     assert 0 < times["measured_s"] < max(epoch["seconds"] for epoch in document["epochs"]) / 18
-    assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
+    assert document["weights_sha256"] == emulated(*RUN)
 
 
 def test_more_micro_batches_than_fit_are_refused(lab):
@@ -79,7 +89,7 @@ def test_weights_are_the_emulators_whatever_the_network_does(tmp_path, merge, pa
     try:
         got = weights(lab, *RUN, *CLUSTER, "--merge", merge)
         time.sleep(0.5)
-        assert got == weights(lab, *RUN, *EMULATOR)
+        assert got == emulated(*RUN)
         counts = json.loads((tmp_path / "relay.json").read_text())
         assert counts["packets"] > 3 * 18 * 4 * packets
         assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > packets, counts
@@ -114,7 +124,7 @@ def resumed(lab):
     done = int(re.search(r"state after epoch (\d+)", lab.said).group(1))
     epochs = str(done + 2)
     got = weights(lab, "--resume", "run.checkpoint", "--epochs", epochs)
-    return got, weights(lab, *LONG[:1], "--epochs", epochs, *LONG[3:5], *EMULATOR)
+    return got, emulated(*LONG[:1], "--epochs", epochs, *LONG[3:5])
 
 
 @pytest.fixture
@@ -178,7 +188,7 @@ def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says
     (remark,) = [remark for remark in document["remarks"] if "worker 2" in remark]
     assert re.search(rf"epoch \d+ is trained by 3 workers instead of 4: {says}", remark)
     assert said.startswith(f"warning: {remark}"), "quiet leaves out no warnings"
-    assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
+    assert document["weights_sha256"] == emulated(*LONG[:5])
 
 
 @pytest.mark.slow
@@ -190,7 +200,7 @@ def test_a_worker_that_comes_later_takes_part(tmp_path):
         assert any("4 workers, 1 of them new: worker 3 at unix:" in remark for remark in document["remarks"])
         assert sum(document["units"]) == 9
         assert document["units"][0] in (3, 4), "of 9 units, by a share of 2 in 5"
-        assert document["weights_sha256"] == weights(lab, *LONG[:5], *EMULATOR)
+        assert document["weights_sha256"] == emulated(*LONG[:5])
     finally:
         lab.close()
 
@@ -204,7 +214,7 @@ def test_a_worker_that_is_started_again_takes_part_again(own_lab):
     document = json.loads(end(begin_and_break(own_lab, restart, "--json"))[0])
     assert [remark for remark in document["remarks"] if "instead of 4: worker 1 " in remark]
     assert [remark for remark in document["remarks"] if "4 workers, 1 of them new: worker 1 at unix:" in remark]
-    assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
+    assert document["weights_sha256"] == emulated(*LONG[:5])
 
 
 @pytest.mark.rtl
@@ -220,7 +230,7 @@ def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
         out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--json"))
         document = json.loads(out)
         assert document["packets"] == {"version": 1, "micro_batches": 1}, "what hardware speaks"
-        assert document["weights_sha256"] == weights(lab, *RUN, *EMULATOR)
+        assert document["weights_sha256"] == emulated(*RUN)
         assert doctor(lab, 0) == []
         switch, _ = lab.processes["switch"]
         lab.said = fail_in_the_middle(
@@ -439,7 +449,7 @@ def test_workers_with_another_number_of_slots(lab):
 def test_workers_of_several_sizes(tmp_path):
     lab = Lab(tmp_path, 3, config=["u50", "u280", "u50"], network=PATIENT)
     try:
-        expected = weights(lab, *RUN, *EMULATOR)
+        expected = emulated(*RUN)
         for words in ((), ("--shares", "auto")):
             assert weights(lab, *RUN, *CLUSTER, *words) == expected
     finally:

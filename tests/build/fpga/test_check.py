@@ -188,3 +188,6 @@ def test_the_command_names_file_and_line(vitis_folder, tmp_path):
     assert done.returncode == 2
     assert re.search(r"^link_hw\.cfg:6: /home/me is an absolute path$", done.stdout, re.MULTILINE)
     assert "2 problems" in done.stderr, "it was changed, too"
+    document = json.loads(p4sgd("build", "check", folder, "--json").stdout)
+    assert len(document["problems"]) == 2
+    assert {"file": "link_hw.cfg", "line": 6, "text": "/home/me is an absolute path"} in document["problems"]
