@@ -5,6 +5,7 @@ the server blocks because of a client, and nothing that a client sends or leaves
 """
 
 import contextlib
+import errno
 import inspect
 import random
 import select
@@ -106,6 +107,9 @@ _PROOF_LIMIT = 4096
 
 _MOST_STRANGERS = 16
 """How many clients that have not proved anything yet may be connected; then one makes room (`_drop_stranger`)."""
+
+_PAUSE_S = 0.1
+"""How long to accept nobody while the process has no descriptors left."""
 
 _TELL_S = 10.0
 """Shortest time between two remarks on clients that were refused."""
@@ -310,6 +314,7 @@ class ControlServer:
         self._process = random.SystemRandom().getrandbits(64)
         self._connections: dict[_Connection, int] = {}  # with the events that the selector looks for
         self._selector = selectors.DefaultSelector()
+        self._accepts_at: float | None = None  # None while it does
         listener.socket.setblocking(False)
         self.watch(listener.socket, self._accept)
 
@@ -359,9 +364,14 @@ class ControlServer:
             if not connection.events or (connection.deadline is not None and now >= connection.deadline):
                 self._go_on(connection)
         now = time.monotonic()  # a request may have taken long
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._accepts_at = None
+            self.watch(self._listener.socket, self._accept)
         waits = [each.deadline - now for each in self._connections if each.deadline is not None]
         if seconds is not None:
             waits.append(seconds)
+        if self._accepts_at is not None:
+            waits.append(self._accepts_at - now)
         for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
             key.data()
 
@@ -375,8 +385,11 @@ class ControlServer:
     def _accept(self) -> None:
         try:
             accepted, name = self._listener.socket.accept()
-        except OSError:
-            return  # gone again, or out of descriptors
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # the client still waits, and would be found at once again
+                self._selector.unregister(self._listener.socket)
+                self._accepts_at = time.monotonic() + _PAUSE_S
+            return  # else it is gone again
         accepted.setblocking(False)
         peer = "" if accepted.family == socket.AF_UNIX else name[0]
         nonce = None if self._listener.token is None else new_nonce()

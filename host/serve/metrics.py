@@ -1,10 +1,16 @@
 """What a software aggregator needs besides its protocol: a Prometheus exporter, and giving up root's rights."""
 
+import contextlib
 import os
 import pwd
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from http.server import ThreadingHTTPServer
+from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from p4sgd.host.errors import P4sgdError, UserError
@@ -17,9 +23,18 @@ __all__ = ["MetricsServer", "drop_privileges", "find_user"]
 
 _PREFIX = "p4sgd_aggregator_"
 
+_TIMEOUT_S = 5.0
+"""Longest time without progress of a request; then its connection is closed."""
+
+_MOST_CONNECTIONS = 16
+"""How many there may be, each with a thread and a descriptor; then the oldest makes room."""
+
+_PAUSE_S = 0.1
+"""Time between two tries to accept a connection while the process has no descriptors left."""
+
 
 class MetricsServer:
-    """Answers ``GET /metrics`` in a thread of its own, which only reads.
+    """Answers ``GET /metrics`` in threads of its own, which only read. There are few, whoever connects.
 
     Parameters
     ----------
@@ -44,15 +59,58 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(_Collector(counters, jobs, places))
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server = _Server(host, port, _Handler.factory(registry))
         except OSError as error:
             raise UserError(f"--metrics {host}:{port}: cannot listen there: {error.strerror or error}") from None
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """Has a bounded number of connections, which nobody can use up by saying nothing."""
+
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, host: str, port: int, handler: type) -> None:
+        (self.address_family, _, _, _, address), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        self._open: list[socket.socket] = []  # the oldest first
+        super().__init__((str(address[0]), port), handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # out of descriptors; the connection stays, and would be tried again at once
+            time.sleep(_PAUSE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._open) >= _MOST_CONNECTIONS:
+            with contextlib.suppress(OSError):
+                self._open.pop(0).shutdown(socket.SHUT_RDWR)  # so its thread ends
+        self._open.append(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called in the thread of a connection, at its end."""
+        with contextlib.suppress(ValueError):
+            self._open.remove(request)
+        super().shutdown_request(request)
+
+
+class _Handler(MetricsHandler):
+    timeout = _TIMEOUT_S
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):  # else a client that hangs up would be reported with a traceback
+            super().handle()
 
 
 class _Collector:

@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
@@ -383,6 +385,28 @@ def test_clients_that_go_without_reading(address, client):
         connection.sendall(encode({"do": "counters"}) * 50)
         connection.close()
     assert client.served() == {}
+
+
+def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    server = ControlServer(ControlListener(address), "test", Methods(), most_clients=2, busy="is busy")
+    with contextlib.closing(server), address.connect(10) as client:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(client.fileno())
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            server.turn(10)
+            began = time.monotonic()
+            server.turn(0.05)
+            assert time.monotonic() - began >= 0.04, "it waits instead of trying again and again"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        now[0] += 1
+        server.turn(10)
+        with contextlib.closing(Channel(client)) as channel:
+            assert "error" not in channel.receive_greeting("test")
 
 
 def test_clients_that_are_idle_make_room(address, monkeypatch):
