@@ -99,8 +99,12 @@ class SparseFeatures(Features):
         """Weights of all workers unit by unit, int32 (columns,)."""
         flat = np.empty(self.count, np.int32)
         for each, engines, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
-            for target, own in zip(each.by_engine(part), engines, strict=True):
-                target[:] = own.reshape(target.shape)
+            target = each.by_engine(part)
+            if isinstance(engines, np.ndarray):  # which NumPy copies in the better order
+                target[:] = engines.reshape(target.shape)
+                continue
+            for unit_by_unit, own in zip(target, engines, strict=True):
+                unit_by_unit[:] = own.reshape(unit_by_unit.shape)
         return flat
 
     def unflatten(self, flat: WeightArray) -> list[WeightArray]:

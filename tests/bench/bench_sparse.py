@@ -17,19 +17,20 @@ medians over the turns.
   few samples left in the allocator is given back first, or it would hide what columns take. The last row has the same
   of training from a folder that `p4sgd data prepare` made, with the first batch, where no matrix is in memory; and then
   without the pages of its files, which the system takes back when it needs them. In P4SGD an entry takes 18
-  bytes, 12 of them in the CSR matrix, a column some 22, and a sample some 80. So with B = 64, in MiB and times the CSR
-  matrix, with or without L2, and for scikit-learn: ``real-sim`` 71 (1.66) and 48 (1.13), ``rcv1`` 29 (1.70) and 19
-  (1.13), and ``wide``, whose million columns take as much as all else, 53 (3.0) and 28 (1.62). Of the 22 bytes the
-  order of columns, the device's weights, those of the best epoch and what evaluation has of the new ones take 4 each or
-  more. The matrix stays, because in the end the model is measured on unrounded samples. From a prepared folder
-  ``real-sim`` takes 27 (0.63), ``rcv1`` 12 (0.67), and ``wide`` 49 (2.8), 32 (1.8) of them without pages of files.
+  bytes, 12 of them in the CSR matrix, a column 16, and a sample some 60. So with B = 64, in MiB and times the CSR
+  matrix, with or without L2, and for scikit-learn: ``real-sim`` 71 (1.66) and 48 (1.13), ``rcv1`` 29 (1.70) and 20
+  (1.13), and ``wide`` 48 or with L2 49 (2.72, 2.79) and 28 (1.62). Of the 16 bytes the order of columns, the weights of
+  the best epoch, the device's new ones and those that evaluation has put in the order of units take 4 each. With L2 a
+  run has counts of penalties before it has new weights twice. The matrix stays, because in the end the model is
+  measured on unrounded samples; images are gone then. From a prepared folder ``real-sim`` takes 26 (0.60), ``rcv1`` 11
+  (0.63), and ``wide`` 33 (1.9), 27 (1.55) of them without pages of files.
 - On one idle core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch
   with losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.6; ``real-sim`` 7.9, 13.0, 9.4; ``wide`` 5.6, 10.9,
   10.8. With L2 ``rcv1`` 5.0, 7.5, 3.6; ``real-sim`` 11.0, 16.3, 9.7; ``wide`` 12.2, 21.8, 10.6. With L2 and B = 256
   runs take 4.0, 9.3 and 10.4. With L1 ``rcv1`` takes 5.2, 7.9, 15.7, on a busy machine.
 - Of what losses take in ``wide``, 1.3 ms are dot products, 1.5 to read a million weights and fill up their units, 2.6
   to fit the intercept, in six passes over the residuals of all samples, and 0.9 the mean loss and the accuracy.
-  Penalties, held-out samples and checkpoints need weights in the order of the data, another 3 ms.
+  Held-out samples and checkpoints need weights in the order of the data, another 3 ms.
 - With B = 64 a mini-batch has too few entries for a second thread.
 - With L2 a weight that has all penalties at once takes 0.08 ns a step, for seven instructions on 16 weights. One that
   catches up takes 4 ns in the cache and 8 in ``wide``, and each change of what it loses on the way 3 to 5. So at the
