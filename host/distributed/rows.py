@@ -1,21 +1,23 @@
 """Sums over ranks by an aggregator: what hot columns of data-parallel training need."""
 
 import contextlib
+import secrets
 import select
 import time
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
-from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, draw_key, free_number
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.packet import VALUES
+from p4sgd.hw.spec.job import JOB_NUMBERS
+from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
 from p4sgd.sim.network.endpoint import Endpoint
 
 __all__ = ["AggregatedRows"]
@@ -58,14 +60,17 @@ class AggregatedRows:
         network = cluster.network
         self._endpoint = Endpoint(
             _SLOTS,
-            job=job,
+            job=job.number,
             shard=ranks.rank,
             workers=ranks.size,
             local_mac=own.local_mac,
             peer_mac=cluster.aggregator.mac,
+            first_round=job.first_round,
             resend_after=network.resend_us * 1000,
             doublings=network.doublings,
             resends=network.resends,
+            key=job.key,
+            most=1,
         )
         self._readable = select.poll()
         self._readable.register(self._link, select.POLLIN)
@@ -125,35 +130,49 @@ class AggregatedRows:
             frame = self._link.receive()
 
 
+class _Job(NamedTuple):
+    """A job as all ranks know it."""
+
+    number: int
+    first_round: int
+    key: int | None
+
+
 def _begin(
     cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack
-) -> tuple[int, Controller | None]:
+) -> tuple[_Job, Controller | None]:
     """Have the aggregator serve a new job, which ends when what is opened is closed.
 
     Returns
     -------
-    Number of the job; in rank 0 the controller.
+    The job; in rank 0 the controller.
     """
-    number, controller = 0, None
+    job: _Job | None = None
+    controller: Controller | None = None
 
     def begin() -> None:
-        nonlocal number, controller
+        nonlocal job, controller
         controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
         membership = Membership(controller)
         opened.callback(_end, membership)
-        taken = {job.number for job in controller.served().values()}
+        # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
+        # 1 has none: there chance only makes it unlikely (1 in 2^24) that both number and round fit.
+        key, first_round = draw_key(controller.most), secrets.randbelow(1 << ROUND_BITS)
+        last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
         while True:
-            number = free_number(taken)
+            job = _Job(free_number(taken, last), first_round, key)
             try:
                 for shard, worker in enumerate(cluster.workers):
-                    request = JoinRequest(number, shard, ranks.size, macs[shard], cluster.aggregator.mac)
-                    membership.join(request, worker.port, 1, index=shard)
+                    request = JoinRequest(job.number, shard, ranks.size, macs[shard], cluster.aggregator.mac, key)
+                    membership.join(request, worker.port, first_round, index=shard)
                 return
             except NumberTakenError:  # by another program at the same moment
-                taken.add(number)
+                taken.add(job.number)
 
     raise_on_all(ranks, begin if ranks.rank == 0 else None)
-    return broadcast(ranks, number), controller
+    job = broadcast(ranks, job)
+    assert job is not None
+    return job, controller
 
 
 def _end(membership: Membership) -> None:
