@@ -1,15 +1,18 @@
 """Sums over ranks by an aggregator: what hot columns of data-parallel training need."""
 
 import contextlib
+import errno
+import itertools
 import secrets
 import select
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from p4sgd.host.aggregators.cluster_file import Cluster
+from p4sgd.host.aggregators.cluster_file import Cluster, WorkerAddress
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, draw_key, free_number
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
@@ -17,7 +20,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.job import JOB_NUMBERS
-from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
+from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, mac_text
 from p4sgd.sim.network.endpoint import Endpoint
 
 __all__ = ["AggregatedRows"]
@@ -39,7 +42,8 @@ class AggregatedRows:
     Raises
     ------
     UserError
-        If an interface cannot be opened, or if the aggregator cannot be reached.
+        If an interface cannot be opened, if another program uses a MAC address that the file gives, or if the
+        aggregator cannot be reached.
     P4sgdError
         If the aggregator refuses the job.
     """
@@ -51,10 +55,10 @@ class AggregatedRows:
 
             def connect() -> None:
                 self._link = opened.enter_context(contextlib.closing(open_link(own.interface)))
+                self._mac = _claim_mac(own, opened)
 
             raise_on_all(ranks, connect)
-            # A rank knows its machine's name, of which its address is made.
-            macs = ranks.all_gather(own.local_mac)
+            macs = ranks.all_gather(self._mac)
             job, self._aggregator = _begin(cluster, macs, ranks, opened)
             self._opened = opened.pop_all()
         network = cluster.network
@@ -63,7 +67,7 @@ class AggregatedRows:
             job=job.number,
             shard=ranks.rank,
             workers=ranks.size,
-            local_mac=own.local_mac,
+            local_mac=self._mac,
             peer_mac=cluster.aggregator.mac,
             first_round=job.first_round,
             resend_after=network.resend_us * 1000,
@@ -128,6 +132,32 @@ class AggregatedRows:
             if (answer := endpoint.receive_frame(frame, time.monotonic_ns())) is not None:
                 self._link.send(answer.to_bytes())
             frame = self._link.receive()
+
+
+def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
+    """A MAC address that no other program on this machine uses until what is opened is closed.
+
+    An aggregator's job with the same address counts as left behind and is ended (`Membership`). So programs that share
+    an interface need different addresses, and a program that follows one that was killed needs the same one. Linux
+    frees the name of an abstract socket however its process ends, and like interfaces it belongs to a network namespace
+    (unix(7)).
+    """
+    macs: Iterable[int] = map(own.default_mac, itertools.count()) if own.mac is None else [own.mac]
+    for mac in macs:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0p4sgd rank {mac_text(mac)}")
+        except OSError as error:
+            claim.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            opened.enter_context(claim)
+            return mac
+    raise UserError(  # in UDP the link could not have been opened
+        f"{own.interface}: another training uses the address {mac_text(mac)} of the cluster file: leave mac out, or "
+        "give this training another"
+    )
 
 
 class _Job(NamedTuple):

@@ -1,7 +1,11 @@
 """Ranks whose rows an aggregator adds: what they share it and their machine with changes no sum."""
 
+import dataclasses
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -10,14 +14,19 @@ import pytest
 from support.ranks import run_ranks
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions, WorkerAddress
-from p4sgd.host.distributed import rows
+from p4sgd.host.distributed import SINGLE_PROCESS, rows
 from p4sgd.host.distributed.rows import AggregatedRows
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.packet import mac_text
 from p4sgd.sim.network.aggregator import Aggregator
 
 RANKS = 2
+HOST = f"process {os.getpid()}"
+"""Addresses are those of a machine: tests in other processes must have others."""
+
 CLUSTER = Cluster(
     AggregatorAddress("socket", "unix:switch"),
-    tuple(WorkerAddress("", port, interface=f"w{port}") for port in range(RANKS)),
+    tuple(WorkerAddress("", port, host=HOST, interface=f"w{port}") for port in range(RANKS)),
     NetworkOptions(resends=12),
 )
 VALUES = np.arange(24) - 7
@@ -100,3 +109,51 @@ def test_late_packets_of_an_earlier_run_are_not_added(network):
     assert len(late) >= RANKS * VALUES.size // 8
     for total in run(1, late):
         np.testing.assert_array_equal(total, VALUES * 3)
+
+
+ALONE = dataclasses.replace(CLUSTER, workers=CLUSTER.workers[:1])
+
+
+def test_runs_may_share_an_interface(network):
+    with AggregatedRows(ALONE, SINGLE_PROCESS) as first:
+        with AggregatedRows(ALONE, SINGLE_PROCESS) as second:
+            np.testing.assert_array_equal(second(VALUES), VALUES)
+            np.testing.assert_array_equal(first(VALUES), VALUES)
+            assert len(network.aggregator.jobs) == 2
+        np.testing.assert_array_equal(first(VALUES), VALUES)
+        assert len(network.aggregator.jobs) == 1
+    assert not network.aggregator.jobs
+
+
+_KILLED = """
+import contextlib, os, signal, sys
+from p4sgd.host.aggregators.cluster_file import WorkerAddress
+from p4sgd.host.distributed.rows import _claim_mac
+with contextlib.ExitStack() as opened:
+    print(_claim_mac(WorkerAddress("", 0, host=sys.argv[1], interface="w0"), opened), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_ends_the_job_of_one_that_was_killed(network):
+    """It takes the same address."""
+    killed = subprocess.run([sys.executable, "-c", _KILLED, HOST], stdout=subprocess.PIPE, text=True)
+    with AggregatedRows(ALONE, SINGLE_PROCESS):
+        (left,) = network.aggregator.jobs.values()
+    assert left.members[0].mac == int(killed.stdout)
+    network.aggregator.begin(3, left)
+    with AggregatedRows(ALONE, SINGLE_PROCESS) as add:
+        np.testing.assert_array_equal(add(VALUES), VALUES)
+        assert left not in network.aggregator.jobs.values()
+        assert len(network.aggregator.jobs) == 1
+
+
+def test_an_address_of_the_file_is_for_one_run(network):
+    mac = 0x0200_0000_0000 | os.getpid()
+    told = dataclasses.replace(ALONE, workers=(dataclasses.replace(ALONE.workers[0], mac=mac),))
+    with AggregatedRows(told, SINGLE_PROCESS) as first:
+        with pytest.raises(UserError, match=f"^w0: another training uses the address {mac_text(mac)}"):
+            AggregatedRows(told, SINGLE_PROCESS)
+        np.testing.assert_array_equal(first(VALUES), VALUES)
+    with AggregatedRows(told, SINGLE_PROCESS):
+        assert len(network.aggregator.jobs) == 1
