@@ -1,6 +1,7 @@
 """Cluster files: the addresses of an aggregator and its workers, and how patient the workers are."""
 
 import hashlib
+import os
 import re
 import socket
 import tomllib
@@ -164,14 +165,24 @@ class WorkerAddress:
 
     @property
     def local_mac(self) -> int:
-        """The worker's own MAC address, by default made of 40 bits of the SHA-256 of machine and ``control``.
+        """The worker's own MAC address: that of the file, or else the first of `default_mac`."""
+        return self.default_mac() if self.mac is None else self.mac
 
-        The machine is this one if the file names none. So the address is locally administered, the same in every
-        program, and differs between workers: several programs may have workers behind one port of an aggregator.
+    def default_mac(self, program: int = 0) -> int:
+        """A MAC address made of 40 bits of the SHA-256 of machine and ``control`` or interface.
+
+        The machine is this one if the file names none, and the path of a socket is the absolute one. So the address is
+        locally administered, the same in every program on this machine that uses the worker, and differs between
+        workers: several programs may have workers behind one port of an aggregator.
+
+        Parameters
+        ----------
+        program
+            Number of the program among those whose ranks share the interface.
         """
-        if self.mac is not None:
-            return self.mac
-        who = f"{self.host or socket.gethostname()} {self.place}"
+        kind, _, path = self.place.partition(":")
+        place = f"unix:{os.path.realpath(path)}" if kind == "unix" else self.place
+        who = f"{self.host or socket.gethostname()} {place}{f' {program}' if program else ''}"
         return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
 
 

@@ -1,5 +1,6 @@
 """Jobs from joins: which workers belong to which job of an aggregator."""
 
+import secrets
 from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Self
@@ -8,9 +9,10 @@ from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
+from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError", "free_number"]
+__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError", "draw_key", "free_number"]
 
 
 GROUP_MAC = 0x0100_5034_5347
@@ -33,6 +35,18 @@ def free_number(taken: Set[int], last: int = -1) -> int:
         if (number := (last + step) % JOB_NUMBERS) not in taken:
             return number
     raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
+
+
+def draw_key(most: int) -> int | None:
+    """A key for a new job, so that packets of an earlier one with the same number are not taken for its own.
+
+    Parameters
+    ----------
+    most
+        Most micro-batches that all its members take in a packet of version 2; without any, packets are of version 1 and
+        the key is None.
+    """
+    return secrets.randbits(KEY_BITS) if most else None
 
 
 @dataclass(frozen=True)

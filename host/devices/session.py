@@ -1,7 +1,6 @@
 """Sessions: what a trainer does with a device, through registers and memory: images, settings, runs and weights."""
 
 import contextlib
-import secrets
 import statistics
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.membership import NumberTakenError, free_number
+from p4sgd.host.aggregators.membership import NumberTakenError, draw_key, free_number
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
@@ -25,7 +24,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights
 from p4sgd.hw.spec.image import pack_labels
-from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
@@ -453,8 +451,7 @@ class Session:
 
     def _join_as(self, number: int) -> None:
         network = self.network
-        # Drawn for each job, so that packets of an earlier one with the same number are not taken for its own.
-        key = broadcast(self._ranks, secrets.randbits(KEY_BITS)) if self.limit.most else None
+        key = broadcast(self._ranks, draw_key(self.limit.most))
         for index, client in zip(self._shards, self._clients, strict=True):
             if client.read(registers.MERGE_MOST)["value"]:
                 client.write(registers.MERGE, value=0 if key is None else self.micro_batches)

@@ -1,21 +1,26 @@
 """Sums over ranks by an aggregator: what hot columns of data-parallel training need."""
 
 import contextlib
+import errno
+import itertools
+import secrets
 import select
+import socket
 import time
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from p4sgd.host.aggregators.cluster_file import Cluster
+from p4sgd.host.aggregators.cluster_file import Cluster, WorkerAddress
 from p4sgd.host.aggregators.controller import Controller, open_controller
-from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, draw_key, free_number
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.packet import VALUES
+from p4sgd.hw.spec.job import JOB_NUMBERS
+from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, mac_text
 from p4sgd.sim.network.endpoint import Endpoint
 
 __all__ = ["AggregatedRows"]
@@ -37,7 +42,8 @@ class AggregatedRows:
     Raises
     ------
     UserError
-        If an interface cannot be opened, or if the aggregator cannot be reached.
+        If an interface cannot be opened, if another program uses a MAC address that the file gives, or if the
+        aggregator cannot be reached.
     P4sgdError
         If the aggregator refuses the job.
     """
@@ -49,23 +55,26 @@ class AggregatedRows:
 
             def connect() -> None:
                 self._link = opened.enter_context(contextlib.closing(open_link(own.interface)))
+                self._mac = _claim_mac(own, opened)
 
             raise_on_all(ranks, connect)
-            # A rank knows its machine's name, of which its address is made.
-            macs = ranks.all_gather(own.local_mac)
+            macs = ranks.all_gather(self._mac)
             job, self._aggregator = _begin(cluster, macs, ranks, opened)
             self._opened = opened.pop_all()
         network = cluster.network
         self._endpoint = Endpoint(
             _SLOTS,
-            job=job,
+            job=job.number,
             shard=ranks.rank,
             workers=ranks.size,
-            local_mac=own.local_mac,
+            local_mac=self._mac,
             peer_mac=cluster.aggregator.mac,
+            first_round=job.first_round,
             resend_after=network.resend_us * 1000,
             doublings=network.doublings,
             resends=network.resends,
+            key=job.key,
+            most=1,
         )
         self._readable = select.poll()
         self._readable.register(self._link, select.POLLIN)
@@ -125,35 +134,75 @@ class AggregatedRows:
             frame = self._link.receive()
 
 
+def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
+    """A MAC address that no other program on this machine uses until what is opened is closed.
+
+    An aggregator's job with the same address counts as left behind and is ended (`Membership`). So programs that share
+    an interface need different addresses, and a program that follows one that was killed needs the same one. Linux
+    frees the name of an abstract socket however its process ends, and like interfaces it belongs to a network namespace
+    (unix(7)).
+    """
+    macs: Iterable[int] = map(own.default_mac, itertools.count()) if own.mac is None else [own.mac]
+    for mac in macs:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0p4sgd rank {mac_text(mac)}")
+        except OSError as error:
+            claim.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            opened.enter_context(claim)
+            return mac
+    raise UserError(  # in UDP the link could not have been opened
+        f"{own.interface}: another training uses the address {mac_text(mac)} of the cluster file: leave mac out, or "
+        "give this training another"
+    )
+
+
+class _Job(NamedTuple):
+    """A job as all ranks know it."""
+
+    number: int
+    first_round: int
+    key: int | None
+
+
 def _begin(
     cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack
-) -> tuple[int, Controller | None]:
+) -> tuple[_Job, Controller | None]:
     """Have the aggregator serve a new job, which ends when what is opened is closed.
 
     Returns
     -------
-    Number of the job; in rank 0 the controller.
+    The job; in rank 0 the controller.
     """
-    number, controller = 0, None
+    job: _Job | None = None
+    controller: Controller | None = None
 
     def begin() -> None:
-        nonlocal number, controller
+        nonlocal job, controller
         controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
         membership = Membership(controller)
         opened.callback(_end, membership)
-        taken = {job.number for job in controller.served().values()}
+        # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
+        # 1 has none: there chance only makes it unlikely (1 in 2^24) that both number and round fit.
+        key, first_round = draw_key(controller.most), secrets.randbelow(1 << ROUND_BITS)
+        last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
         while True:
-            number = free_number(taken)
+            job = _Job(free_number(taken, last), first_round, key)
             try:
                 for shard, worker in enumerate(cluster.workers):
-                    request = JoinRequest(number, shard, ranks.size, macs[shard], cluster.aggregator.mac)
-                    membership.join(request, worker.port, 1, index=shard)
+                    request = JoinRequest(job.number, shard, ranks.size, macs[shard], cluster.aggregator.mac, key)
+                    membership.join(request, worker.port, first_round, index=shard)
                 return
             except NumberTakenError:  # by another program at the same moment
-                taken.add(number)
+                taken.add(job.number)
 
     raise_on_all(ranks, begin if ranks.rank == 0 else None)
-    return broadcast(ranks, number), controller
+    job = broadcast(ranks, job)
+    assert job is not None
+    return job, controller
 
 
 def _end(membership: Membership) -> None:

@@ -84,6 +84,27 @@ def test_workers_have_addresses_of_their_own(read, monkeypatch):
     assert f"{WorkerAddress('unix:/lab/w0', 0, host='node1').local_mac:012x}" == f"02{hashed[:10]}"
 
 
+def test_addresses_of_relative_sockets(tmp_path, monkeypatch):
+    """Two users' files are alike, each in the user's own folder; there may be many ways to name a folder."""
+
+    def mac(name):
+        (worker,) = read_cluster(Path(name)).workers
+        return worker.local_mac
+
+    macs = []
+    for user in ("alice", "bob"):
+        folder = tmp_path / user
+        folder.mkdir()
+        (folder / "cluster.toml").write_text(SOCKET + WORKER.replace("/lab/w0", "w0"))
+        monkeypatch.chdir(folder)
+        macs.append(mac("cluster.toml"))
+    assert macs[0] != macs[1]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("bob")
+    for name in ("bob/cluster.toml", "alice/../bob/cluster.toml", "link/cluster.toml", tmp_path / "bob/cluster.toml"):
+        assert mac(name) == macs[1], name
+
+
 def test_addresses_in_udp(read):
     cluster = read(
         SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + RANK.replace("eth0", "udp:10.0.0.9:51455")
