@@ -1,8 +1,8 @@
 """Metrics of the weights of an epoch, and the model made of the best ones.
 
 Training samples are measured as the hardware reads them, held-out samples by a model on raw features (`model_file.py`).
-At the end the intercept of the best model is fitted to the unrounded training samples, and the model is measured on
-them.
+At the end the intercept of the best model is fitted to the unrounded training samples, clamped as in training, and the
+model is measured on them as they are.
 """
 
 import dataclasses
@@ -12,11 +12,13 @@ from typing import TypeAlias
 import numpy as np
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
+from p4sgd.host.training.hardware_features import clamped_activations
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
@@ -131,10 +133,10 @@ class EpochMetrics:
             assert self._rounded is not None
             return self._measure(weights, self._rounded)
         if self._refit:
+            correction = self._fit(self._unrounded(weights))
             model = prepared.fold(weights, self._loss)
+            model = dataclasses.replace(model, intercept=model.intercept + correction)
             z = model.decision_function(train)
-            correction = fit_intercept(self._loss, z, self._real_labels, prepared.train_weights)
-            model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
             assert self._rounded is not None
             model, _, _ = self._measure(weights, self._rounded)
@@ -158,6 +160,18 @@ class EpochMetrics:
         """Those of the training samples as the hardware reads them."""
         prepared = self._prepared
         return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
+
+    def _unrounded(self, weights: WeightArray) -> FloatArray:
+        """Activations of the unrounded training samples, clamped as in training: the loss of a sample that is far
+        outside the range may exceed that of all others."""
+        prepared, train = self._prepared, self._prepared.train
+        assert train is not None
+        assert prepared.fitted is not None
+        form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
+        bias = float((real[known:] * prepared.offset[known:]).sum())
+        real *= full_value(form.stored, form.signed)
+        own = clamped_activations(train.features, prepared.fitted, real[:known])
+        return train.gather(train.in_order(own)) + bias
 
     def _fit(self, z: FloatArray) -> float:
         """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of

@@ -23,6 +23,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
+    "clamped_activations",
     "feature_sums",
     "hardware_means",
     "hardware_values",
@@ -136,6 +137,39 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
         np.add.at(sums, part.indices, integers(scaling.apply_stored(part)) - zero[part.indices])
     sums += samples * zero
     return sums
+
+
+def clamped_activations(features: Features, scaling: Scaling | Whitening, weights: FloatArray) -> FloatArray:
+    """The dot product of every sample's scaled features, clamped as in training, with the weights: float64 (samples,).
+
+    Nothing is rounded. The bits of a product do not depend on the samples beside it, so that every division of the
+    samples gives the same.
+
+    Parameters
+    ----------
+    features
+        The raw samples.
+    scaling
+        Their scaling.
+    weights
+        float64 (features,): weights of scaled features.
+    """
+    samples, count = features.shape
+    z = np.empty(samples)
+    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+        step = max(1, _BLOCK_VALUES // count)
+        for first, scaled in zip(range(0, samples, step), _scaled(features, scaling, step), strict=True):
+            z[first : first + step] = np.einsum("ij,j->i", scaled, weights)
+        return z
+    low, zero = -float(scaling.signed), scaling.zero
+    step = max(1, _BLOCK_VALUES * samples // max(1, features.nnz))
+    for first in range(0, samples, step):
+        part = features[first : first + step]
+        values = np.clip(scaling.apply_stored(part), low, 1.0) - np.clip(zero[part.indices], low, 1.0)
+        z[first : first + step] = type(part)((values, part.indices, part.indptr), shape=part.shape) @ weights
+    if zero.any():
+        z += float((np.clip(zero, low, 1.0) * weights).sum())
+    return z
 
 
 def hardware_means(

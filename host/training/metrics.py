@@ -4,8 +4,8 @@ Weights are fitted to features of a few bits. Rounding shifts the mean of a feat
 fewer planes than are stored, shifts it even more. Through the weights this shifts all activations: on breast cancer at
 one bit, predictions on full-precision features are right for 51 % of the samples without a correction and for 95 % with
 one. Therefore the model's intercept is fitted on the training samples: one number, a convex problem. For a model
-without a bias nothing is fitted to the labels; the trainer only removes the mean shift. It is computed from the means
-of the features, clamped as in training, so outliers do not count.
+without a bias nothing is fitted to the labels; the trainer only removes the mean shift. Both take features clamped as
+in training, so that outliers do not count for more than they did there.
 
 If the full-precision samples are not available (prepared data), the mean shift is removed, and the intercept is fitted
 to the activations of the quantised samples.

@@ -342,6 +342,26 @@ def test_wild_rows_do_not_spoil_a_model_without_a_bias():
     assert score(result.model, calm)["accuracy"] > result.best.metrics["train_accuracy"] - 0.02 > 0.9
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("options", [{}, {"precondition": "block"}, {"precision": 2}])
+def test_a_wild_value_does_not_move_the_intercept(options, sparse):
+    """One that is clamped counts as training saw it, however far outside it is."""
+    if sparse and "precondition" in options:
+        pytest.skip("sparse data are not whitened")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 6)) * (rng.random((400, 6)) < (0.5 if sparse else 1.0))
+    y = 5 + x @ rng.normal(size=6) + rng.normal(size=400) / 4
+    models = []
+    for value in (50.0, 1e6):
+        x[70, 1] = value
+        features = scipy.sparse.csr_array(x) if sparse else x
+        result = run(Dataset(features, y, "wild"), loss="squared", scaling="robust", epochs=10, **options)
+        models.append(result.model)
+    assert result.model.intercept == pytest.approx(models[0].intercept, abs=1e-3)
+    calm = Dataset(np.delete(x, 70, 0), np.delete(y, 70), "calm")
+    assert score(result.model, calm)["r2"] > (0.5 if "precision" in options else 0.9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "size", [1e-290, *(pytest.param(size, marks=pytest.mark.slow) for size in (1e-160, 1e160)), 1e290]
