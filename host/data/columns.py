@@ -42,7 +42,7 @@ class ReadOptions:
         if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
     delimiter
         CSV: the character between fields; ``None`` selects the most frequent of comma, semicolon and tab in the first
-        line.
+        line, where commas may also be decimal ones.
     zero_based
         LIBSVM: whether indices begin at 0. With ``None`` they do if ``like`` says so; if it says nothing, they do if
         there is a feature 0.

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, has_gaps, weights_of
+from p4sgd.host.data.cells import CellError, has_decimal_comma, has_gaps, weights_of
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
@@ -31,7 +31,9 @@ from p4sgd.host.errors import UserError
 __all__ = ["CsvSource"]
 
 
-_DELIMITERS = ",;\t"
+_DELIMITERS = ";\t,"
+"""The last one is taken only if it is more frequent."""
+
 _BLOCK_BYTES = 1 << 22
 """Size of the blocks that pyarrow parses, without the rest of the last line."""
 
@@ -430,7 +432,7 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     csv.field_size_limit(_MAX_FIELD)
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
-    delimiter = options.delimiter or max(_DELIMITERS, key=text.count)
+    delimiter = options.delimiter or _delimiter(text)
     reader = csv.reader([text, ""], delimiter=delimiter)
     try:
         fields = [field.strip() for field in next(reader)]
@@ -451,6 +453,15 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
     return _Form(delimiter, columns, skipped + int(header))
+
+
+def _delimiter(line: str) -> str:
+    """The character between the fields of a line: the most frequent one, unless all commas may be decimal ones."""
+    for delimiter in _DELIMITERS[:-1]:
+        with_commas = [field for field in line.split(delimiter) if "," in field]
+        if delimiter in line and with_commas and all(map(has_decimal_comma, with_commas)):
+            return delimiter
+    return max(_DELIMITERS, key=line.count)
 
 
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:

@@ -285,6 +285,15 @@ def test_delimiter_is_forced(tmp_path):
             read_dataset(path, delimiter=wrong)
 
 
+@pytest.mark.parametrize("end", ["1", "1,5", "1,5;2,5;3,5", '"1,5";x'])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
+    path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
+    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: write a decimal point"):
+        read_dataset(path, header=False)
+    assert read_dataset(write(tmp_path, '1,2,"3;4",0\n2,3,"4;5",1\n'), header=False).features.shape == (2, 3)
+
+
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
     monkeypatch.delattr(csv_file.CsvSource, "_texts")
     rng = np.random.default_rng(0)
