@@ -80,7 +80,7 @@ def test_what_pyarrow_is_too_strict_for(tmp_path):
         ("a,b,c", None, 2),
         ("Class,b,c", None, 0),
         ("a,target,c", None, 1),
-        ("y,label,c", None, 2),
+        ("y,label,c", "label", 1),
         ("a,b,c", "a", 0),
         ("a,b,c", 1, 0),
         ("a,b,c", "1", 0),
@@ -100,6 +100,8 @@ def test_label_column(tmp_path, names, choice, expected):
     [
         (HEADER + ROWS, "weight", "there is no column 'weight' for --label-column; there are age, height, label"),
         (ROWS, "weight", "there is no column 'weight' for --label-column; the columns have no names"),
+        ("class,a,target\n1,2,3\n", None, r"column 1 \(class\) and column 3 \(target\) may have the labels: .*target"),
+        ("y,a,y\n1,2,3\n", None, r"may have the labels: choose with --label-column 3, .* with --ignore-column 1 "),
         (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
         (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
         ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose one with --label-column NUMBER"),
