@@ -10,7 +10,17 @@ import numpy.typing as npt
 from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["TRUTH", "CellError", "Cells", "has_gaps", "is_text", "plain_type", "suits", "weights_of"]
+__all__ = [
+    "TRUTH",
+    "CellError",
+    "Cells",
+    "has_decimal_comma",
+    "has_gaps",
+    "is_text",
+    "plain_type",
+    "suits",
+    "weights_of",
+]
 
 TRUTH = {"false": 0.0, "true": 1.0}
 """Texts of booleans, which are numbers, in lower case."""
@@ -42,10 +52,9 @@ class CellError(Exception):
             return UserError(f"{place}: the weight is {value:g}: it must be at least 0")
         if value is not None:
             return UserError(f"{place}: the value is {self.text}: it must be finite")
-        comma = "," in self.text and number(self.text.replace(",", ".")) is not None
         remedy = (
             "write a decimal point"
-            if comma
+            if has_decimal_comma(self.text)
             else "correct it, give --label-column if this column is the label, or leave it out with --ignore-column"
         )
         return UserError(f"{place}: {shortened(self.text)} is not a number: {remedy}")
@@ -138,6 +147,11 @@ def weights_of(array: Any) -> npt.NDArray[np.float64]:
         row = int(strange.argmax())
         raise CellError(row, 0, cells.text(row))
     return cells.numbers
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Whether a text would be a number if it had a decimal point in place of a comma."""
+    return "," in text and number(text.replace(",", ".")) is not None
 
 
 def has_gaps(array: Any) -> bool:

@@ -42,7 +42,7 @@ class ReadOptions:
         if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
     delimiter
         CSV: the character between fields; ``None`` selects the most frequent of comma, semicolon and tab in the first
-        line.
+        line, where commas may also be decimal ones.
     zero_based
         LIBSVM: whether indices begin at 0. With ``None`` they do if ``like`` says so; if it says nothing, they do if
         there is a feature 0.
@@ -151,7 +151,8 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     Raises
     ------
     UserError
-        If a named column does not exist, if there are no features, or if they are not those required.
+        If a named column does not exist, if several may be the label, if there are no features, or if they are not
+        those required.
     """
     kept = None if names is None else tuple(names)
     ignored = {_chosen(count, kept, choice, "--ignore-column", source) for choice in options.ignore_columns}
@@ -169,7 +170,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     labels = [_chosen(count, kept, choice, "--label-column", source) for choice in named]
     label, targets = labels[0] if labels else None, labels[1:]
     if options.label_column is None:
-        label = _find_label(left, kept, options)
+        label = _find_label(left, kept, options, source)
     elif label is not None:
         if label in ignored:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
@@ -197,13 +198,19 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     return Columns(count, (*features, *targets), label, kept, weight, len(targets), guessed)
 
 
-def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
+def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions, source: str) -> int | None:
     """Index of the label among some columns."""
     known = frozenset(() if options.like is None else options.like.column_names)
     others = [] if names is None else [place for place in places if names[place] not in known]
     named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
         return named[0]
+    if names is not None and len(named) > 1 and options.labels_needed:
+        choices = [names[place] if names.count(names[place]) == 1 else str(place + 1) for place in named]
+        raise UserError(
+            f"{source}: {' and '.join(_describe(place, names) for place in named)} may have the labels: choose with "
+            f"--label-column {choices[-1]}, and leave out with --ignore-column {choices[0]} what is no feature"
+        )
     if known and len(others) == 1:
         return others[0]
     if not options.labels_needed and options.like is not None and len(places) == options.like.column_count:

@@ -1,12 +1,13 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data.cells import TRUTH, CellError, Cells
+from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.data.table import Column, Table
@@ -36,6 +37,8 @@ class _Findings:
         The different texts of all cells; ``None`` if they are too many.
     truths
         Whether the format says that these are booleans.
+    commas
+        Whether all texts are numbers with a decimal comma.
     text, gap, infinity
         Row and text of the first of each; ``None`` if there is none.
     """
@@ -44,6 +47,7 @@ class _Findings:
     texts: int = 0
     values: set[str] | None = field(default_factory=set)
     truths: bool = False
+    commas: bool = True
     text: tuple[int, str | None] | None = None
     gap: tuple[int, str | None] | None = None
     infinity: tuple[int, str | None] | None = None
@@ -96,8 +100,9 @@ class Survey:
         if not cells.are_numbers:
             known, which = cells.encoded if found.values is not None or np.isnan(numbers[~gaps]).any() else ([], None)
             if which is not None:
-                strange = np.array([number(text) is None and text not in MISSING for text in known] + [False])
-                texts = strange[which]
+                strange = [number(text) is None and text not in MISSING for text in known]
+                texts = np.array([*strange, False])[which]
+                found.commas &= all(map(has_decimal_comma, itertools.compress(known, strange)))
                 found.add_values(text for text in known if text not in MISSING)
         found.truths |= cells.are_truths
         found.texts += int(texts.sum())
@@ -139,12 +144,15 @@ class Survey:
                 total.numbers += part.numbers
                 total.texts += part.texts
                 total.truths |= part.truths
+                total.commas &= part.commas
                 total.add_values(part.values)
             missing = any(part.gap is not None for part in parts)
             for rank, part in enumerate(parts):
                 strange = [part.gap if not gaps else None]
                 if total.numeric:
                     strange += [part.infinity, None if total.boolean else part.text]
+                elif total.commas:
+                    strange.append(part.text)
                 wrong += [(rank, each[0], place, each[1]) for each in strange if each is not None]
             if total.numeric:
                 columns.append(Column(name, truth=total.boolean, gaps=missing))

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, has_gaps, weights_of
+from p4sgd.host.data.cells import CellError, has_decimal_comma, has_gaps, weights_of
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
@@ -30,7 +31,9 @@ from p4sgd.host.errors import UserError
 __all__ = ["CsvSource"]
 
 
-_DELIMITERS = ",;\t"
+_DELIMITERS = ";\t,"
+"""The last one is taken only if it is more frequent."""
+
 _BLOCK_BYTES = 1 << 22
 """Size of the blocks that pyarrow parses, without the rest of the last line."""
 
@@ -189,14 +192,13 @@ class CsvSource(TableSource, TextSource):
         conversion = pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=gaps, strings_can_be_null=bool(gaps)
         )
-        with self._open(form) as file:
-            # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a
-            # thread that waits for the interpreter lock while the program ends after an error aborts the process.
-            for text in line_blocks(file, _BLOCK_BYTES):
-                if not text.strip(b"\r\n"):
-                    continue  # pyarrow rejects blocks without lines
-                reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
-                yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
+        # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a thread
+        # that waits for the interpreter lock while the program ends after an error aborts the process.
+        for text in self._text(form):
+            if not text.strip(b"\r\n"):
+                continue  # pyarrow rejects blocks without lines
+            reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
+            yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
 
     def _survey(self, form: _Form) -> Table:
         """What the columns hold.
@@ -290,19 +292,58 @@ class CsvSource(TableSource, TextSource):
     def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
         """Line number and fields of each sample of this rank."""
         before = lines_before(self.path, self.options.communicator, form.skipped)
+        blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text(form))
+        reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=form.delimiter)
+        line = before
+        try:
+            for fields in reader:
+                first, line = line + 1, before + reader.line_num
+                if fields and not (len(fields) == 1 and not fields[0].strip()):
+                    yield first, fields
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}, after line {line}: is not UTF-8 text") from None
+        except csv.Error as error:
+            raise UserError(f"{self.path}, line {line + 1}: {error}") from None
+
+    def _text(self, form: _Form) -> Iterator[bytes]:
+        """The lines of this rank in blocks, none of which ends in a quoted field: both readers would close it there.
+
+        Raises
+        ------
+        UserError
+            If the last field does not end, or is as long as only one can be that does not; names its line.
+        """
         with self._open(form) as file:
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-            reader = csv.reader(text, delimiter=form.delimiter)
-            line = before
-            try:
-                for fields in reader:
-                    first, line = line + 1, before + reader.line_num
-                    if fields and not (len(fields) == 1 and not fields[0].strip()):
-                        yield first, fields
-            except UnicodeDecodeError:
-                raise UserError(f"{self.path}, after line {line}: is not UTF-8 text") from None
-            except csv.Error as error:
-                raise UserError(f"{self.path}, line {line + 1}: {error}") from None
+            done = 0
+            for text in line_blocks(file, _BLOCK_BYTES):
+                end, opened, parts = len(text), _open_quote(text, form.delimiter), [text]
+                while opened is not None:
+                    line = file.readline()
+                    if not line or end - opened > _MAX_FIELD:
+                        raise self._unclosed(form, done + opened)
+                    parts.append(line)
+                    again = _open_quote(b'"' + line, form.delimiter)
+                    opened = None if again is None else opened if again == 0 else end + again - 1
+                    end += len(line)
+                done += end
+                yield b"".join(parts)
+
+    def _unclosed(self, form: _Form, left: int) -> UserError:
+        """The error of a quoted field that does not end, which begins after so many bytes of this rank's lines."""
+        ranks = self.options.communicator
+        line = lines_before(self.path, ranks, form.skipped) + 1
+        with self._open(form) as file:
+            while left:
+                text = file.read(min(left, _BLOCK_BYTES))
+                line += text.count(b"\n")
+                left -= len(text)
+        place = f"{self.path}, line {line}"
+        if ranks.rank + 1 < ranks.size:
+            return UserError(
+                f"{place}: a quoted field does not end in the lines that this process reads: leave line breaks out of "
+                f"fields, or read the file with one process"
+            )
+        return UserError(f"{place}: a quoted field does not end: close its quote")
 
     def _open(self, form: _Form) -> contextlib.AbstractContextManager[BinaryIO]:
         return open_share(self.path, self.options.communicator, form.skipped, self._watch)
@@ -345,6 +386,25 @@ class CsvSource(TableSource, TextSource):
                 )
 
 
+def _open_quote(text: bytes, delimiter: str) -> int | None:
+    """Offset of the quote that opens a field which a text, some lines, does not end; ``None`` if all of them end.
+
+    As in RFC 4180, and for both readers, a quote opens a field only as its first character, and two quotes in such a
+    field are one character. After the field ends, and in other fields, quotes are characters like others.
+    """
+    if b'"' not in text:
+        return None
+    # Fields seldom have quotes elsewhere. If every other quote is where one opens a field, or is the second of two,
+    # their number alone says whether all fields end.
+    characters, opening = np.frombuffer(text, np.uint8), np.frombuffer(f'{delimiter}\r\n"'.encode(), np.uint8)
+    quotes = np.flatnonzero(characters == ord('"'))
+    before = characters[quotes[::2] - 1]
+    if quotes.size % 2 == 0 and np.logical_or.reduce([before == each for each in opening]).all():
+        return None
+    fields = re.finditer(rb'"(?<![^%b\r\n]")[^"]*(?:""[^"]*)*("?)' % re.escape(delimiter.encode()), text)
+    return next((field.start() for field in fields if not field[1]), None)
+
+
 def _detect(path: Path, options: ReadOptions) -> _Form:
     """Find the structure of a file from its first two lines that are not blank.
 
@@ -372,7 +432,7 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     csv.field_size_limit(_MAX_FIELD)
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
-    delimiter = options.delimiter or max(_DELIMITERS, key=text.count)
+    delimiter = options.delimiter or _delimiter(text)
     reader = csv.reader([text, ""], delimiter=delimiter)
     try:
         fields = [field.strip() for field in next(reader)]
@@ -393,6 +453,15 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
     return _Form(delimiter, columns, skipped + int(header))
+
+
+def _delimiter(line: str) -> str:
+    """The character between the fields of a line: the most frequent one, unless all commas may be decimal ones."""
+    for delimiter in _DELIMITERS[:-1]:
+        with_commas = [field for field in line.split(delimiter) if "," in field]
+        if delimiter in line and with_commas and all(map(has_decimal_comma, with_commas)):
+            return delimiter
+    return max(_DELIMITERS, key=line.count)
 
 
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:

@@ -53,6 +53,8 @@ def test_a_feature_may_be_called_as_labels_are(table):
     path = table("Y a price")
     assert read_dataset(path, label_column="price").feature_names == ("Y", "a")
     assert read_dataset(path, like=FeatureSpace(2, ("Y", "a"))).labels.tolist() == VALUES["price"]
+    assert read_dataset(table("a label Y"), like=FeatureSpace(2, ("a", "Y"))).labels.tolist() == VALUES["label"]
+    assert read_dataset(table("label a Y"), ignore_columns=("label",)).labels.tolist() == VALUES["Y"]
     assert not read_dataset(table("a Y"), like=FeatureSpace(2, ("Y", "a")), labels_needed=False).labelled
 
 

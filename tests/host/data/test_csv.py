@@ -6,6 +6,7 @@ import threading
 from contextlib import nullcontext as nothing
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -79,7 +80,7 @@ def test_what_pyarrow_is_too_strict_for(tmp_path):
         ("a,b,c", None, 2),
         ("Class,b,c", None, 0),
         ("a,target,c", None, 1),
-        ("y,label,c", None, 2),
+        ("y,label,c", "label", 1),
         ("a,b,c", "a", 0),
         ("a,b,c", 1, 0),
         ("a,b,c", "1", 0),
@@ -99,6 +100,8 @@ def test_label_column(tmp_path, names, choice, expected):
     [
         (HEADER + ROWS, "weight", "there is no column 'weight' for --label-column; there are age, height, label"),
         (ROWS, "weight", "there is no column 'weight' for --label-column; the columns have no names"),
+        ("class,a,target\n1,2,3\n", None, r"column 1 \(class\) and column 3 \(target\) may have the labels: .*target"),
+        ("y,a,y\n1,2,3\n", None, r"may have the labels: choose with --label-column 3, .* with --ignore-column 1 "),
         (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
         (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
         ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose one with --label-column NUMBER"),
@@ -284,6 +287,15 @@ def test_delimiter_is_forced(tmp_path):
             read_dataset(path, delimiter=wrong)
 
 
+@pytest.mark.parametrize("end", ["1", "1,5", "1,5;2,5;3,5", '"1,5";x'])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
+    path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
+    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: write a decimal point"):
+        read_dataset(path, header=False)
+    assert read_dataset(write(tmp_path, '1,2,"3;4",0\n2,3,"4;5",1\n'), header=False).features.shape == (2, 3)
+
+
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
     monkeypatch.delattr(csv_file.CsvSource, "_texts")
     rng = np.random.default_rng(0)
@@ -297,6 +309,87 @@ def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
     long = ",".join(["0." + "1" * 400] * 30_000)
     assert len(long) > csv_file._BLOCK_BYTES
     assert read_dataset(write(tmp_path, f"{long}\n{long}\n")).features.shape == (2, 29_999)
+
+
+_FIELD = st.one_of(
+    st.text('x"', max_size=4).map("t{}".format),
+    st.builds(
+        '"t{}"{}'.format,
+        st.lists(st.sampled_from(["x", '""', ",", "\n", "\r\n"]), max_size=6).map("".join),
+        st.sampled_from(["", "", "", 'x"']),
+    ),
+)
+"""A field as it stands in a file; its text begins with t."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rows=st.lists(st.tuples(_FIELD, _FIELD), min_size=1, max_size=8),
+    end=st.sampled_from(["\n", "\r\n"]),
+    last=st.booleans(),
+    block=st.integers(1, 60),
+    python=st.booleans(),
+)
+def test_quotes_mean_the_same_in_all_blocks(tmp_path_factory, rows, end, last, block, python):
+    """Line breaks in quotes do not end a line, wherever blocks end."""
+    lines = [f"{place},{first},1,{second}{end}" for place, (first, second) in enumerate(rows)]
+    text = "".join([f"n,a,label,b{end}", *lines])
+    path = write(tmp_path_factory.mktemp("csv"), text if last else text.removesuffix(end))
+    expected = pd.read_csv(path, dtype=str, keep_default_na=False)[["n", "a", "b"]]
+
+    def refuse(source, form, *_):
+        raise pa.ArrowInvalid
+        yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_file, "_BLOCK_BYTES", block)
+        if python:
+            patch.setattr(csv_file.CsvSource, "_parsed", refuse)
+        data = read_dataset(path)
+        ignored = read_dataset(path, ignore_columns=("a", "b"))
+    found = [
+        [str(int(n)), data.table.columns[1].values[int(a)], data.table.columns[2].values[int(b)]]
+        for n, a, b in data.features
+    ]
+    assert found == [[text.strip() for text in row] for row in expected.to_numpy().tolist()]
+    assert ignored.features[:, 0].tolist() == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("block", [1, 30, 1 << 22])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('x,label\n1,a\n2,"b\n1,a\n2,b\n', 3),
+        ('x,c,label\n1,"p\nq",0\n2,"r,s",0\n3,"t\n",0\n4,"u\nv",0\n"5,w,1\n6,x,1\n', 9),
+        ('x,c,label\n1,"p\nq","0\n1\n', 3),
+        ('x,c,label\n1,5" pipe,"0\n1,6"",0\n', 2),
+        ('x,label\n+1,a\n2,"a""', 3),
+    ],
+)
+def test_a_quote_that_is_not_closed(tmp_path, monkeypatch, text, line, block):
+    """It would hide all samples after it."""
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", block)
+    path = write(tmp_path, text)
+    with pytest.raises(UserError, match=f"^{path}, line {line}: a quoted field does not end: close its quote$"):
+        read_dataset(path)
+
+
+def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(csv_file, "_MAX_FIELD", 100)
+    path = write(tmp_path, 'x,label\n1,a\n2,"b\n' + "3,a\n" * 100 + '4,b"\n')
+    with pytest.raises(UserError, match=", line 3: a quoted field does not end"):
+        read_dataset(path)
+
+
+def test_lines_after_line_breaks_in_quotes_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 30)
+    path = write(tmp_path, "x,c,label\n" + '1,"p\nq",0\n' * 9 + "1,p\n")
+    with pytest.raises(UserError, match="line 20: has 2 fields, line 1 has 3"):
+        read_dataset(path)
+    path = write(tmp_path, "x,c,label\n" + '1,"p\nq",0\n' * 9 + "k,p,0\n")
+    with pytest.raises(UserError, match=r"line 20, column 1 \(x\): 'k' is not a number"):
+        read_dataset(path)
 
 
 @pytest.mark.parametrize("last", ["1,2,0", "1,x,0"])

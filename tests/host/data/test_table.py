@@ -325,6 +325,23 @@ def test_a_text_among_numbers_is_a_mistake(tmp_path, suffix, monkeypatch):
     assert [place in each for each in told.values()] == [True]
 
 
+@pytest.mark.parametrize("texts", [1000, 1])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_decimal_commas_are_no_texts(tmp_path, suffix, texts, monkeypatch):
+    """Although all of the column are texts, even too many for one."""
+    monkeypatch.setattr(survey, "MOST_TEXTS", texts)
+    columns = {"x": [1, 2, 3], "z": ["3,9", "-0,4", "2"], "y": [0, 1, 1]}
+    path = tmp_path / f"data.{suffix}"
+    write = pq.write_table if suffix == "parquet" else pa.csv.write_csv
+    write(pa.table(columns), path)
+    place = "row 1" if suffix == "parquet" else "line 2"
+    with pytest.raises(UserError, match=rf"{place}, column 2 \(z\): '3,9' is not a number: write a decimal point$"):
+        read_dataset(path)
+    write(pa.table(columns | {"z": ["3,9", "-0,4", "1,2,3"]}), path)
+    if texts > 1:
+        assert read_dataset(path).table.columns[1].values == ("-0,4", "1,2,3", "3,9")
+
+
 def test_numbers_are_texts_where_most_values_are_texts(tmp_path, monkeypatch):
     use_small_blocks(monkeypatch)
     lines = ["7"] * 40 + ["A1"] * 50
