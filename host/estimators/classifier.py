@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.estimators.glm import GLM
+from p4sgd.host.estimators.glm import GLM, all_or_nothing
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.model_file import Model, ModelSet
@@ -101,6 +101,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         """The intercepts, (1,) or (n_classes,)."""
         return np.atleast_1d(self.model_.intercept)
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
@@ -133,6 +134,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
         return self._fit(self._labelled(X, y, sample_weight))
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 

@@ -788,6 +788,35 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
         cross_val_score(classifier, X, y)
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, first, error):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.repeat(["no", "yes"], 30)
+    classifier, regressor = GLMClassifier(epochs=1), GLMRegressor(epochs=1)
+    if not first:
+        before = classifier.fit(X, y).predict(X)
+        regressor.fit(X, X[:, 0])
+    kept = [dict(vars(each)) for each in (classifier, regressor)]
+
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(estimators.glm, "execute", fail)
+    other, names = np.ones((60, 5)), np.repeat(["A", "B"], 30)
+    with pytest.raises(error):
+        classifier.fit(other, names)
+    with pytest.raises(error):
+        classifier.partial_fit(X, y, classes=["no", "yes"])
+    with pytest.raises(error):
+        regressor.fit(other, other[:, 0])
+    with pytest.raises(error):
+        regressor.partial_fit(X, X[:, 0])
+    assert [vars(each) for each in (classifier, regressor)] == kept
+    if not first:
+        assert (classifier.predict(X) == before).all()
+
+
 def test_examples_of_the_documentation():
     for module in (estimators.classifier, estimators.regressor):
         found = doctest.testmod(module)
