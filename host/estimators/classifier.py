@@ -42,7 +42,8 @@ class GLMClassifier(ClassifierMixin, GLM):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, ascending.
+        The classes, ascending. Of several labels their numbers; but if a model from a file has other classes than 0
+        and 1 for them, a list with the two of each.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the features as they are given, float64; with more than two classes, or with several labels, a
         row for each.
@@ -89,7 +90,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
         return tags
 
-    classes_: npt.NDArray[Any]
+    classes_: Any
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
@@ -192,6 +193,8 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
+        if isinstance(self.classes_, list):
+            raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
@@ -230,14 +233,15 @@ class GLMClassifier(ClassifierMixin, GLM):
         Returns
         -------
         y : ndarray of shape (n_samples,)
-            Their predicted classes, those of ``p4sgd predict``; of several labels zeros and ones, (n_samples,
-            n_labels).
+            Their predicted classes, those of ``p4sgd predict``; of several labels that of each, (n_samples, n_labels).
         """
-        z = self.decision_function(X)
-        if isinstance(self.model_.labels, TargetCoding):
-            return (z > 0).astype(np.int64)
+        z, coding = self.decision_function(X), self.model_.labels
+        if isinstance(coding, TargetCoding):
+            each = [_values(row)[(z[:, place] > 0).astype(np.intp)] for place, row in enumerate(coding.rows)]
+            return np.column_stack(each)
         places: npt.NDArray[np.intp] = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        return self.classes_[places]
+        classes: npt.NDArray[Any] = self.classes_
+        return classes[places]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -261,8 +265,17 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     def _load(self, model: Model | ModelSet) -> None:
         super()._load(model)
-        known = np.array(model.labels.classes)
-        self.classes_ = np.array(model.labels.named(known)) if known.size else np.arange(len(model.rows))
+        if isinstance(model.labels, TargetCoding):
+            each = list(map(_values, model.labels.rows))
+            binary = all(values.tolist() == [0, 1] for values in each)
+            self.classes_ = np.arange(len(each)) if binary else each
+        else:
+            self.classes_ = _values(model.labels)
+
+
+def _values(coding: LabelCoding) -> npt.NDArray[Any]:
+    """The classes, (n_classes,): texts or numbers, integers if all are."""
+    return np.array(coding.named(np.array(coding.classes)))
 
 
 def _classes(y: Any) -> npt.NDArray[Any]:

@@ -655,6 +655,24 @@ def test_several_labels_are_classifiers_one_by_one(tmp_path):
         GLMClassifier().partial_fit(X, several, classes=[0, 1])
 
 
+def test_several_targets_of_a_file_have_their_classes(tmp_path):
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    targets = np.column_stack([np.where(X[:, 0] > 0, 2, 1), np.where(X[:, 1] > 0, 1, -1)])
+    table, model = tmp_path / "table.csv", tmp_path / "model"
+    np.savetxt(table, np.hstack((X, targets)), delimiter=",", header="a,b,t,u", comments="")
+    columns = ("--label-column", "t", "--label-column", "u")
+    told = CliRunner().invoke(main, ["train", str(table), *columns, "--epochs", "3", "--out", str(model)])
+    assert told.exit_code == 0, told.output
+    loaded = load_model(model)
+    predicted = loaded.predict(X)
+    assert predicted.dtype == np.int64
+    assert (predicted == targets).mean() > 0.9
+    assert [each.tolist() for each in loaded.classes_] == [[1, 2], [-1, 1]]
+    with pytest.raises(ValueError, match="y has one column, the model has 2 labels"):
+        loaded.partial_fit(X, targets[:, 0])
+    assert (load_model(model).predict(X) == predicted).all()
+
+
 def test_classes_keep_their_type():
     X = np.array([[0.0], [1.0]] * 8)
     for classes in (
