@@ -60,7 +60,7 @@ class LabelCoding:
     names
         If the labels are texts: text of label i.
     mean, scale
-        Regression: mean and standard deviation of the training labels (1 instead of a deviation of 0). For the tasks
+        Regression: mean and standard deviation of the training labels (1 if all are the same). For the tasks
         that predict e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0. They are
         weighted if samples have weights.
     """
@@ -125,13 +125,15 @@ class LabelCoding:
         labels, weights = _that_count(data.labels, relative(data.sample_weights, data.name))
         if task is not Task.REGRESSION:
             return cls(task, scale=_mean_scale(task, data.name, labels, weights))
+        if labels.min() == labels.max():  # their mean may be rounded, and differ from them
+            return cls(task, mean=float(labels[0]))
         with np.errstate(over="ignore", invalid="ignore"):
             mean = average(labels, weights)
             scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
-        if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
+        if not np.isfinite(scale) or scale == 0:
             largest = np.abs(labels).max()
             raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
-        return cls(task, mean=mean, scale=scale if scale > 0 else 1.0)
+        return cls(task, mean=mean, scale=scale)
 
     @classmethod
     def _fit_classes(cls, data: Labelled, positive: str | float | None, whole: "LabelCoding | None") -> Self:

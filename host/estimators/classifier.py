@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.estimators.glm import GLM
+from p4sgd.host.estimators.glm import GLM, all_or_nothing
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.class_weights import BALANCED
@@ -42,7 +42,8 @@ class GLMClassifier(ClassifierMixin, GLM):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, ascending.
+        The classes, ascending. Of several labels their numbers; but if a model from a file has other classes than 0
+        and 1 for them, a list with the two of each.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the features as they are given, float64; with more than two classes, or with several labels, a
         row for each.
@@ -89,7 +90,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
         return tags
 
-    classes_: npt.NDArray[Any]
+    classes_: Any
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
@@ -101,6 +102,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         """The intercepts, (1,) or (n_classes,)."""
         return np.atleast_1d(self.model_.intercept)
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
@@ -133,6 +135,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
         return self._fit(self._labelled(X, y, sample_weight))
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
@@ -190,6 +193,8 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
+        if isinstance(self.classes_, list):
+            raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
@@ -228,14 +233,15 @@ class GLMClassifier(ClassifierMixin, GLM):
         Returns
         -------
         y : ndarray of shape (n_samples,)
-            Their predicted classes, those of ``p4sgd predict``; of several labels zeros and ones, (n_samples,
-            n_labels).
+            Their predicted classes, those of ``p4sgd predict``; of several labels that of each, (n_samples, n_labels).
         """
-        z = self.decision_function(X)
-        if isinstance(self.model_.labels, TargetCoding):
-            return (z > 0).astype(np.int64)
+        z, coding = self.decision_function(X), self.model_.labels
+        if isinstance(coding, TargetCoding):
+            each = [_values(row)[(z[:, place] > 0).astype(np.intp)] for place, row in enumerate(coding.rows)]
+            return np.column_stack(each)
         places: npt.NDArray[np.intp] = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        return self.classes_[places]
+        classes: npt.NDArray[Any] = self.classes_
+        return classes[places]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -259,8 +265,17 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     def _load(self, model: Model | ModelSet) -> None:
         super()._load(model)
-        known = np.array(model.labels.classes)
-        self.classes_ = np.array(model.labels.named(known)) if known.size else np.arange(len(model.rows))
+        if isinstance(model.labels, TargetCoding):
+            each = list(map(_values, model.labels.rows))
+            binary = all(values.tolist() == [0, 1] for values in each)
+            self.classes_ = np.arange(len(each)) if binary else each
+        else:
+            self.classes_ = _values(model.labels)
+
+
+def _values(coding: LabelCoding) -> npt.NDArray[Any]:
+    """The classes, (n_classes,): texts or numbers, integers if all are."""
+    return np.array(coding.named(np.array(coding.classes)))
 
 
 def _classes(y: Any) -> npt.NDArray[Any]:

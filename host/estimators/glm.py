@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +30,33 @@ from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOpti
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["GLM"]
+__all__ = ["GLM", "all_or_nothing"]
 
 _NO_Y = "no_validation"
 """What `validate_data` gets for y where there is none."""
+
+
+_Own = TypeVar("_Own", bound="GLM")
+_Parameters = ParamSpec("_Parameters")
+
+
+def all_or_nothing(
+    fit: Callable[Concatenate[_Own, _Parameters], _Own],
+) -> Callable[Concatenate[_Own, _Parameters], _Own]:
+    """Let an estimator's method that raises before there is a new model leave all as it was, so that the old model
+    goes on predicting what it did."""
+
+    @functools.wraps(fit)
+    def whole(self: _Own, /, *arguments: _Parameters.args, **parameters: _Parameters.kwargs) -> _Own:
+        before = self.__dict__.copy()
+        try:
+            return fit(self, *arguments, **parameters)
+        except BaseException:
+            if self.__dict__.get("model_") is before.get("model_"):
+                self.__dict__ = before
+            raise
+
+    return whole
 
 
 class GLM(BaseEstimator):

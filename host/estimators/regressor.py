@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.estimators.glm import GLM
+from p4sgd.host.estimators.glm import GLM, all_or_nothing
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.log_link import LogLink
@@ -101,6 +101,7 @@ class GLMRegressor(RegressorMixin, GLM):
         ]
         return float(np.mean(each))
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
@@ -125,6 +126,7 @@ class GLMRegressor(RegressorMixin, GLM):
         """
         return self._fit(self._checked(X, y, sample_weight, reset=not (self.warm_start and hasattr(self, "model_"))))
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 

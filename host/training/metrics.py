@@ -228,7 +228,9 @@ def measure(
     else:
         predicted, centre = coding.predictions(z), average(labels, weights)
         result["mse"] = squares = average((predicted - labels) ** 2, weights)
-        spread = average((labels - centre) ** 2, weights)
+        counted = labels if weights is None else labels[weights > 0]
+        # Of labels that are all the same the mean may be rounded, and differ from them.
+        spread = average((labels - centre) ** 2, weights) if counted.min() < counted.max() else 0.0
         if isinstance(loss, LogLink):
             result["deviance"] = deviance = average(loss.deviance(labels, predicted), weights)
             mean = np.full_like(labels, centre)

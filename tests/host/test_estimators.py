@@ -653,6 +653,24 @@ def test_several_labels_are_classifiers_one_by_one(tmp_path):
         GLMClassifier().partial_fit(X, several, classes=[0, 1])
 
 
+def test_several_targets_of_a_file_have_their_classes(tmp_path):
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    targets = np.column_stack([np.where(X[:, 0] > 0, 2, 1), np.where(X[:, 1] > 0, 1, -1)])
+    table, model = tmp_path / "table.csv", tmp_path / "model"
+    np.savetxt(table, np.hstack((X, targets)), delimiter=",", header="a,b,t,u", comments="")
+    columns = ("--label-column", "t", "--label-column", "u")
+    told = CliRunner().invoke(main, ["train", str(table), *columns, "--epochs", "3", "--out", str(model)])
+    assert told.exit_code == 0, told.output
+    loaded = load_model(model)
+    predicted = loaded.predict(X)
+    assert predicted.dtype == np.int64
+    assert (predicted == targets).mean() > 0.9
+    assert [each.tolist() for each in loaded.classes_] == [[1, 2], [-1, 1]]
+    with pytest.raises(ValueError, match="y has one column, the model has 2 labels"):
+        loaded.partial_fit(X, targets[:, 0])
+    assert (load_model(model).predict(X) == predicted).all()
+
+
 def test_classes_keep_their_type():
     X = np.array([[0.0], [1.0]] * 8)
     for classes in (
@@ -784,6 +802,35 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
     assert classifier.score(X, y) > 0.9
     with pytest.raises(KeyboardInterrupt):
         cross_val_score(classifier, X, y)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, first, error):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.repeat(["no", "yes"], 30)
+    classifier, regressor = GLMClassifier(epochs=1), GLMRegressor(epochs=1)
+    if not first:
+        before = classifier.fit(X, y).predict(X)
+        regressor.fit(X, X[:, 0])
+    kept = [dict(vars(each)) for each in (classifier, regressor)]
+
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(estimators.glm, "execute", fail)
+    other, names = np.ones((60, 5)), np.repeat(["A", "B"], 30)
+    with pytest.raises(error):
+        classifier.fit(other, names)
+    with pytest.raises(error):
+        classifier.partial_fit(X, y, classes=["no", "yes"])
+    with pytest.raises(error):
+        regressor.fit(other, other[:, 0])
+    with pytest.raises(error):
+        regressor.partial_fit(X, X[:, 0])
+    assert [vars(each) for each in (classifier, regressor)] == kept
+    if not first:
+        assert (classifier.predict(X) == before).all()
 
 
 def test_examples_of_the_documentation():

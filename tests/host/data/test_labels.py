@@ -149,10 +149,13 @@ def test_regression():
     )
 
 
-def test_regression_on_a_constant():
-    coding = regression(7, 7, 7)
-    assert coding.real(np.full(3, 7.0)).tolist() == [0, 0, 0]
-    assert coding.predictions(np.zeros(1)).tolist() == [7]
+@pytest.mark.parametrize("label", [7, 0.3, 1e308])
+def test_regression_on_a_constant(label):
+    """Ten times 0.3 has a mean that is not 0.3."""
+    coding = regression(*[label] * 10)
+    assert coding.scale == 1
+    assert coding.real(np.full(3, float(label))).tolist() == [0, 0, 0]
+    assert coding.predictions(np.zeros(1)).tolist() == [label]
 
 
 @pytest.mark.parametrize("labels", [(0, 1e200), (-1e308, 1e308, 1e308), (0, 1e-200)])

@@ -54,6 +54,15 @@ def test_log_link_of_labels_that_are_all_the_same():
         assert np.isnan(found["d2"])
 
 
+@pytest.mark.parametrize("weights", [None, np.append(np.linspace(0.1, 1.0, 10), 0.0)])
+def test_labels_that_are_all_the_same_have_no_r2(weights):
+    """Ten times 0.3 has a mean that is not 0.3; a sample that weighs nothing does not count."""
+    labels = np.full(10, 0.3) if weights is None else np.append(np.full(10, 0.3), 5.0)
+    found = measure(LOSSES["squared"], LabelCoding(Task.REGRESSION, mean=0.3), np.zeros_like(labels), labels, weights)
+    assert found["mse"] == 0
+    assert np.isnan(found["r2"])
+
+
 @pytest.mark.parametrize("classes", [(0.0, 1.0), (-1.0, 1.0), (2.0, 4.0)])
 def test_classification(classes):
     labels, z = RNG.choice(classes, SAMPLES), RNG.normal(size=SAMPLES) * 3
