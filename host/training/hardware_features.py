@@ -38,6 +38,9 @@ _SAMPLED_VALUES = 1 << 22
 _BLOCK_VALUES = 1 << 18
 """Number of values that are scaled at once."""
 
+_BLOCK_STORED = 1 << 15
+"""Number of stored values of sparse features that are scaled at once, each of which takes some 60 bytes meanwhile."""
+
 _SUM_FRACTION = 31
 """Fraction bits of a value in `feature_sums`: the sums of 2^32 samples fit int64."""
 
@@ -131,7 +134,7 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
             sums += integers(scaling.apply(features[first : first + step])).sum(axis=0)
         return sums
     zero = integers(scaling.zero.copy())
-    step = max(1, _BLOCK_VALUES * samples // max(1, features.nnz))
+    step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
     for first in range(0, samples, step):
         part = features[first : first + step]
         np.add.at(sums, part.indices, integers(scaling.apply_stored(part)) - zero[part.indices])
@@ -162,7 +165,7 @@ def clamped_activations(features: Features, scaling: Scaling | Whitening, weight
             z[first : first + step] = np.einsum("ij,j->i", scaled, weights)
         return z
     low, zero = -float(scaling.signed), scaling.zero
-    step = max(1, _BLOCK_VALUES * samples // max(1, features.nnz))
+    step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
     for first in range(0, samples, step):
         part = features[first : first + step]
         values = np.clip(scaling.apply_stored(part), low, 1.0) - np.clip(zero[part.indices], low, 1.0)
