@@ -198,7 +198,7 @@ def _begin(
         membership = Membership(controller)
         opened.callback(_end, membership)
         # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
-        # 1 has none: there chance only makes it unlikely (1 in 2^24) that both number and round fit.
+        # 1 has none: there it is only unlikely, about 1 in 2^24, that both number and round fit.
         key, first_round = draw_key(controller.most), secrets.randbelow(1 << ROUND_BITS)
         last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
         while True:
