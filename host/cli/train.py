@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.failures import describe, report
+from p4sgd.host.cli.failures import INTERRUPTED, describe, report
 from p4sgd.host.cli.options import (
     NameFrom,
     cluster_option,
@@ -196,6 +196,8 @@ def run_ranks(launcher: str | None) -> Iterator[Communicator]:
     except (Exception, KeyboardInterrupt) as error:
         command = click.get_current_context().command_path
         status, line = describe(error, command)
+        if ranks.interrupted:  # where it kept this rank from reaching the call in which all stop
+            status = INTERRUPTED
         failures = ranks.fail(line)
         if failures is None or len(set(failures)) > 1:
             command = f"{command}, rank {ranks.rank}"

@@ -66,6 +66,11 @@ class Communicator(Protocol):
         """Number of ranks."""
         ...
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C in this rank waits for the next call, for loops that wait for something else."""
+        ...
+
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in the order of the ranks. Values are small and can be pickled."""
         ...
@@ -143,6 +148,7 @@ class SingleProcess:
 
     rank = 0
     size = 1
+    interrupted = False  # Ctrl-C raises KeyboardInterrupt at once
 
     def all_gather(self, value: T) -> list[T]:
         """The value in a list."""

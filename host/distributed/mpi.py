@@ -72,6 +72,11 @@ class MpiCommunicator:
         """See `Communicator.size`."""
         return self._ranks.size
 
+    @property
+    def interrupted(self) -> bool:
+        """See `Communicator.interrupted`."""
+        return self._interrupted
+
     def all_gather(self, value: T) -> list[T]:
         """See `Communicator.all_gather`."""
         parts: list[tuple[bool, T]] = self._ranks.allgather((self._interrupted, value))

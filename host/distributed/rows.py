@@ -28,6 +28,12 @@ __all__ = ["AggregatedRows"]
 _SLOTS = 64
 """Sums that are under way at the same time."""
 
+_LOOK_MS = 200
+"""Longest wait for a frame before a look at what else may have happened."""
+
+_SILENCE_NS = 2_000_000_000
+"""Time without sums after which an interrupted rank no longer waits for the call in which all ranks stop."""
+
 
 class AggregatedRows:
     """Sums over the ranks, by an aggregator to which each of them is connected as a worker is.
@@ -93,19 +99,25 @@ class AggregatedRows:
         Raises
         ------
         P4sgdError
-            If no answer has come for too long, or the process of the aggregator has ended.
+            If no answer has come for too long, if the process of the aggregator has ended, or after Ctrl-C if no sums
+            come for 2 s. `KeyboardInterrupt` would tell that all ranks stop in the same call.
         """
         if not self._begun:  # others may still compile loops, which takes longer than packets wait
             self._ranks.all_gather(None)
             self._begun = True
         endpoint, rows = self._endpoint, values.reshape(-1, VALUES).tolist()
         sums: list[tuple[int, ...]] = []
-        submitted = 0
+        submitted, progress = 0, time.monotonic_ns()
         while len(sums) < len(rows):
             while submitted < len(rows) and endpoint.can_submit:
                 self._link.send(endpoint.submit(rows[submitted], time.monotonic_ns()).to_bytes())
                 submitted += 1
             self._receive()
+            now = time.monotonic_ns()
+            if endpoint.sums:
+                progress = now
+            elif self._ranks.interrupted and now - progress > _SILENCE_NS:
+                raise P4sgdError("interrupted while it waited for the aggregator")
             sums += endpoint.sums
             endpoint.sums.clear()
         return np.array(sums, np.int64).reshape(values.shape)
@@ -117,7 +129,7 @@ class AggregatedRows:
         if frame is None:
             due = endpoint.next_resend()
             assert due is not None  # a slot that waits for nothing could be submitted to
-            self._readable.poll(max(0.0, (due - now) / 1e6))
+            self._readable.poll(min(max(0.0, (due - now) / 1e6), _LOOK_MS))
             for packet in endpoint.resend(time.monotonic_ns()):
                 self._link.send(packet.to_bytes())
             if self._aggregator is not None:
@@ -186,7 +198,7 @@ def _begin(
         membership = Membership(controller)
         opened.callback(_end, membership)
         # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
-        # 1 has none: there chance only makes it unlikely (1 in 2^24) that both number and round fit.
+        # 1 has none: there it is only unlikely, about 1 in 2^24, that both number and round fit.
         key, first_round = draw_key(controller.most), secrets.randbelow(1 << ROUND_BITS)
         last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
         while True:

@@ -15,7 +15,7 @@ _PATIENCE_S = 60
 
 class _Rank:
     def __init__(self, rank, size, shared, barrier):
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.interrupted = rank, size, False
         self._shared, self._barrier = shared, barrier
 
     def all_gather(self, value):

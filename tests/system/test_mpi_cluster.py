@@ -133,17 +133,49 @@ def test_ranks_that_are_workers_notice_that_the_switch_has_ended(tmp_path):
         lab.close()
 
 
-@pytest.mark.slow
-def test_ranks_that_are_workers_may_send_in_udp(tmp_path):
-    """Without root: no interface of theirs is needed."""
+def udp_ranks(folder):
+    """Write a cluster file of ranks that send in UDP, which needs no root; returns the aggregator's address."""
     switch, *hosts = (f"{loopback(1)}:{port}" for port in (51200, 51201, 51202))
     file = (
-        f'[aggregator]\nkind = "socket"\ncontrol = "unix:aggregator"\nudp = "{switch}"\n[network]\nresend_us = 20000\n'
+        f'[aggregator]\nkind = "socket"\ncontrol = "unix:aggregator"\nudp = "{switch}"\n'
+        "[network]\nresend_us = 20000\nresends = 0\n"
     )
     file += "".join(f'[[workers]]\ninterface = "udp:{host}"\nport = 0\n' for host in hosts)
-    (tmp_path / "cluster.toml").write_text(file)
+    (folder / "cluster.toml").write_text(file)
+    return switch
+
+
+@pytest.mark.slow
+def test_ranks_that_are_workers_may_send_in_udp(tmp_path):
+    switch = udp_ranks(tmp_path)
     words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
     with serving(None, tmp_path, [f"udp:{switch}"]) as (_, control):
         got = weights(*words, *CLUSTER, "--parallel", "data", ranks=RANKS, cwd=tmp_path)
         assert control.counters()["FULLS_TO_ALL"] > 0
     assert got == weights(*words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
+def test_ranks_that_wait_for_a_paused_switch_can_be_interrupted(tmp_path, by):
+    switch = udp_ranks(tmp_path)
+    words = ("digits:3", "--scaling", "maxabs", "--epochs", 5000, "--checkpoint", "state", "--quiet", *CLUSTER)
+    with serving(None, tmp_path, [f"udp:{switch}"]) as (aggregator, _):
+        try:
+            with started(*words, "--parallel", "data", "--split", 16, ranks=RANKS, cwd=tmp_path) as run:
+                end = time.monotonic() + PATIENCE_S
+                while not (tmp_path / "state").exists():
+                    assert run.poll() is None, run.communicate()
+                    assert time.monotonic() < end
+                    time.sleep(0.05)
+                aggregator.send_signal(signal.SIGSTOP)
+                run.send_signal(by)
+                try:
+                    _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for ever
+                finally:
+                    run.kill()
+        finally:
+            aggregator.send_signal(signal.SIGCONT)
+    assert run.returncode == 130, err
+    assert re.search("p4sgd train.*: interrupted while it waited for the aggregator", err)
+    assert f"mpiexec -n {RANKS} p4sgd train --resume state" in err

@@ -48,9 +48,11 @@ def check_interruption(ranks):
     started = [ranks.start_sum(values(ranks.rank, number)) for number in range(2)]
     if ranks.rank == 1:
         signal.raise_signal(signal.SIGINT)
+    assert ranks.interrupted == (ranks.rank == 1)
     assert started[1].wait() is not None
     with pytest.raises(KeyboardInterrupt):
         ranks.all_gather(0)
+    assert not ranks.interrupted
     check_sums(ranks)  # while the first sum of above is still there
 
 

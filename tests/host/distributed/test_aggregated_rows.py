@@ -1,4 +1,4 @@
-"""Ranks whose rows an aggregator adds: what they share it and their machine with changes no sum."""
+"""Ranks whose rows an aggregator adds: others that use it or their machine change no sum."""
 
 import dataclasses
 import os
@@ -15,8 +15,9 @@ from support.ranks import run_ranks
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions, WorkerAddress
 from p4sgd.host.distributed import SINGLE_PROCESS, rows
+from p4sgd.host.distributed.communicator import SingleProcess
 from p4sgd.host.distributed.rows import AggregatedRows
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.sim.network.aggregator import Aggregator
 
@@ -38,6 +39,7 @@ class Network:
     def __init__(self, most):
         self.aggregator = Aggregator(64, jobs=4, mac=CLUSTER.aggregator.mac, most=most)
         self.sent = []
+        self.silent = False
         self._lock = threading.Lock()
         self._links = [[] for _ in range(RANKS)]
         model = self.aggregator
@@ -68,7 +70,7 @@ class Network:
         """What a rank sends arrives at once, and so do the answers: at all programs that have opened the interface."""
         with self._lock:
             self.sent.append((frame, port))
-            answer = self.aggregator.receive_frame(frame, port)
+            answer = None if self.silent else self.aggregator.receive_frame(frame, port)
             if answer is not None:
                 for each in range(RANKS):
                     for link in self._links[each] if answer.ports >> each & 1 else ():
@@ -157,3 +159,22 @@ def test_an_address_of_the_file_is_for_one_run(network):
         np.testing.assert_array_equal(first(VALUES), VALUES)
     with AggregatedRows(told, SINGLE_PROCESS):
         assert len(network.aggregator.jobs) == 1
+
+
+class Interrupted(SingleProcess):
+    """A rank after Ctrl-C, before the next collective call."""
+
+    interrupted = True
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupted_rank_does_not_wait_for_a_silent_aggregator(network, monkeypatch):
+    """Nor for the time to send something again. While sums come, it goes on to the call in which all ranks stop."""
+    patient = dataclasses.replace(ALONE, network=NetworkOptions(resend_us=300_000_000, resends=0))
+    with AggregatedRows(patient, Interrupted()) as add:
+        np.testing.assert_array_equal(add(VALUES), VALUES)
+        network.silent = True
+        monkeypatch.setattr(rows, "_SILENCE_NS", 10**8)
+        with pytest.raises(P4sgdError, match="interrupted while it waited for the aggregator"):
+            add(VALUES)
+    assert not network.aggregator.jobs
