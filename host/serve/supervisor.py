@@ -85,10 +85,13 @@ class _Member:
         if status is None:
             return None
         if status < 0:
-            return f"was killed ({signal.Signals(-status).name})"
+            names = {each.value: each.name for each in signal.Signals}  # most real-time signals have none
+            return f"was killed ({names.get(-status, f'signal {-status}')})"
         if status == 0:
             return "was ended"
-        last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        last = ""
+        with contextlib.suppress(OSError):  # somebody has removed the log
+            last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
         return f"has ended with status {status}: {last or 'it said nothing'}"
 
     def check_answer(self) -> bool:
