@@ -136,6 +136,12 @@ def test_what_a_controller_can_do(loop, client):
     client.close()
 
 
+def test_an_aggregator_that_is_stopped_again_while_it_closes(loop):
+    """As by a second SIGTERM or Ctrl-C, whose handler may come at any time."""
+    loop.close()
+    loop.server.stop()
+
+
 @pytest.mark.parametrize("size", [5, {}, {"slots": 6, "jobs": 3}, {"slots": "6", "jobs": 3, "most": 0}])
 def test_a_size_that_is_none(loop, address, monkeypatch, size):
     monkeypatch.setattr(ControlClient, "call", lambda *_: (size, b""))
