@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -159,17 +161,18 @@ class ControlListener:
     ) -> None:
         self._path = address.path
         self.token = token if address.path is None else None
-        self.socket = _open(address, owner)
-        try:
-            if address.path is None and token is None:
-                _check_loopback(address, self.socket)
-            self.socket.listen(_BACKLOG)
-        except BaseException:
-            self.socket.close()
-            raise
-        if self._path is not None:
-            status = self._path.lstat()
-            self._file = status.st_dev, status.st_ino
+        with _claimed(address):
+            self.socket = _bind(address, owner)
+            try:
+                if address.path is None and token is None:
+                    _check_loopback(address, self.socket)
+                self.socket.listen(_BACKLOG)
+                if self._path is not None:
+                    status = self._path.lstat()
+                    self._file = status.st_dev, status.st_ino
+            except BaseException:
+                self.socket.close()
+                raise
 
     @property
     def can_be_found(self) -> bool:
@@ -203,7 +206,8 @@ def check_address(address: ControlAddress, token: bytes | None = None) -> None:
     if address.path is None:
         ControlListener(address, token=token).close()
     else:
-        _make_room(address, address.path)
+        with _claimed(address):
+            pass
 
 
 def _check_loopback(address: ControlAddress, bound: socket.socket) -> None:
@@ -217,7 +221,49 @@ def _check_loopback(address: ControlAddress, bound: socket.socket) -> None:
         )
 
 
-def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
+@contextlib.contextmanager
+def _claimed(address: ControlAddress) -> Iterator[None]:
+    """Have the address for this process, to bind a socket and listen; the path of a Unix socket is free then.
+
+    Raises UserError for every OSError within, too.
+    """
+    try:
+        if address.path is None:
+            yield
+            return
+        if not address.path.parent.is_dir():
+            raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
+        with _locked(address.path):
+            _make_room(address, address.path)
+            yield
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(address) from None
+        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep others from removing or making the socket's file, by a lock file beside it.
+
+    Otherwise one that starts at the same time may remove a socket that is bound and does not listen yet.
+    """
+    lock = Path(f"{path}.lock")
+    while True:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink:  # else the one before has removed it meanwhile
+                try:
+                    yield
+                finally:
+                    lock.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(file)
+
+
+def _bind(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -225,16 +271,10 @@ def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.sock
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address.host, address.port))
         else:
-            _make_room(address, address.path)
             os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
             listener.bind(str(address.path))
             if owner is not None:
                 _give(address, address.path, owner)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise _taken(address) from None
-        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
     except BaseException:
         listener.close()
         raise
@@ -255,8 +295,6 @@ def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
 
 def _make_room(address: ControlAddress, path: Path) -> None:
     """Remove the file of a socket whose process was killed."""
-    if not path.parent.is_dir():
-        raise UserError(f"{address}: there is no folder {path.parent}: make it first")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -180,7 +180,7 @@ class ControlClient:
             if again:
                 raise self._fail(error) from error
             reason = error.strerror or error
-            raise UserError(f"{self._name} is not there ({reason}): start it: {self._whole_command}") from None
+            raise UserError(f"{self._name} is not there ({reason}): start it: {self._whole_command}") from error
         self._channel = Channel(connection)
         try:
             if connection.family != socket.AF_UNIX:

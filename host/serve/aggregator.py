@@ -1,5 +1,6 @@
 """The server of a software aggregator: the state machine between network links and a control socket."""
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -211,7 +212,8 @@ class SoftwareAggregatorServer:
     def stop(self) -> None:
         """Have `run` return; may be called by a signal's handler."""
         self._is_running = False
-        self._waker.send(b"\0")
+        with contextlib.suppress(OSError):  # a second signal, while this closes or has closed
+            self._waker.send(b"\0")
 
     def close(self) -> None:
         """Disconnect all clients, and listen no longer."""

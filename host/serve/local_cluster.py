@@ -19,7 +19,7 @@ from typing import Any
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.client import ControlClient, GoneError
+from p4sgd.host.rpc.client import ControlClient
 from p4sgd.sim.cache import cache_directory
 
 __all__ = [
@@ -100,7 +100,7 @@ def find_local_cluster() -> dict[str, Any] | None:
     Raises
     ------
     UserError
-        If another version has started it, whose state lacks something.
+        If another version has started it, whose state lacks something, or too many programs use it.
     """
     client = _connect()
     if client is None:
@@ -181,6 +181,8 @@ def end_local_cluster() -> dict[str, Any] | None:
 
     Raises
     ------
+    UserError
+        If too many programs use it.
     P4sgdError
         If it does not end.
     """
@@ -233,18 +235,21 @@ def _connect() -> ControlClient | None:
 
     Raises
     ------
+    UserError
+        If it has too many clients.
     P4sgdError
         If it is there and does not answer.
     """
-    address = ControlAddress(path=_folder() / SOCKET)
+    try:
+        address = ControlAddress.parse(f"unix:{_folder() / SOCKET}")
+    except UserError:  # too long a path for a socket
+        return None
     try:
         return ControlClient(address, "cluster", "the local cluster", "p4sgd cluster up", timeout_s=_TIMEOUT_S)
-    except UserError:
-        return None
-    except GoneError as error:
-        if isinstance(error.__cause__, TimeoutError):
-            raise
-        return None  # it has just ended
+    except UserError as error:
+        if isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError):
+            return None
+        raise
 
 
 def python_command(program: str, *words: str) -> list[str]:

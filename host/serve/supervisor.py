@@ -47,6 +47,9 @@ _READY_S = 300.0
 _ANSWER_S = 10.0
 """Longest time until a process that listens greets."""
 
+_IDLE_S = 10.0
+"""A client without a request for so long is disconnected, to make room for others."""
+
 _PATIENCE_S = 10.0
 """How long processes have to end by themselves."""
 
@@ -85,10 +88,13 @@ class _Member:
         if status is None:
             return None
         if status < 0:
-            return f"was killed ({signal.Signals(-status).name})"
+            names = {each.value: each.name for each in signal.Signals}  # most real-time signals have none
+            return f"was killed ({names.get(-status, f'signal {-status}')})"
         if status == 0:
             return "was ended"
-        last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        last = ""
+        with contextlib.suppress(OSError):  # somebody has removed the log
+            last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
         return f"has ended with status {status}: {last or 'it said nothing'}"
 
     def check_answer(self) -> bool:
@@ -163,7 +169,12 @@ class _Supervisor:
             # First of all, as it is the lock.
             self._listener = ControlListener(ControlAddress(path=self._folder / SOCKET))
             self._server = ControlServer(
-                self._listener, "cluster", methods, most_clients=8, busy="is in use by many programs: try again"
+                self._listener,
+                "cluster",
+                methods,
+                most_clients=8,
+                busy="is in use by many programs: try again",
+                idle_s=_IDLE_S,
             )
             opened.callback(self._server.close)
             self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)

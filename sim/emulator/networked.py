@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -115,7 +116,8 @@ class NetworkedWorker(EmulatedWorker):
         self._endpoint = Endpoint(config.slots, shard=0, workers=1, most=most)
         self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
-        self._features: Features | None = None
+        self._features: Features | None = None  # those of the last run, and where they are: memory, address, bytes
+        self._places: list[tuple[int, int, int]] = []
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
         self._speed = speed
@@ -139,6 +141,23 @@ class NetworkedWorker(EmulatedWorker):
             question = spec.PROBE.decode(word)
             destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
             self._send_probe(question["slot"], question["number"], destination)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Write bytes to a bank. The array is kept, not copied: it must not be changed afterwards."""
+        self._release_features(bank, address, data.nbytes)
+        super().write_memory(bank, address, data)
+
+    def forget_memory(self, bank: int, address: int, size: int) -> None:
+        """Release bytes of a bank, as if they had never been written; a run under way still reads them."""
+        self._release_features(bank, address, size)
+        super().forget_memory(bank, address, size)
+
+    def _release_features(self, bank: int, address: int, size: int) -> None:
+        """Keep the features of the last run no longer once some of their bytes change, all of which they hold."""
+        for memory, start, length in self._places:
+            if memory == bank and address < start + length and start < address + size:
+                self._features, self._places = None, []
+                return
 
     def receive(self, frame: bytes) -> None:
         """Process a frame of any length."""
@@ -183,8 +202,10 @@ class NetworkedWorker(EmulatedWorker):
         try:
             if merged > self._most:
                 raise EmulatorError(f"MERGE is {merged}, more than {self._most}, which is MERGE_MOST")
-            run = Run([Inputs(self)])
+            inputs = Inputs(self)
+            run = Run([inputs])
             self._features = run.features
+            self._places = [(memory, self._get_pair(pair), size) for memory, pair, size in inputs.places]
         except BaseException:
             self.started = False
             self.registers.set(spec.CTRL, "idle", 1)

@@ -1,6 +1,7 @@
 """Runs of emulated workers: the golden model's arithmetic, for one worker or several at once."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
+from p4sgd.hw.spec.register_map import Register
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.dense.lines import Lines
@@ -121,6 +123,11 @@ class Run:
 class Inputs:
     """What a worker's registers and memory say about a run.
 
+    Attributes
+    ----------
+    places
+        Where the features are: memories, the registers with the addresses, and bytes.
+
     Raises
     ------
     EmulatorError
@@ -140,6 +147,7 @@ class Inputs:
         self.labels, self.importances = unpack_labels(labels, weighted=weighted)
         if IMPORTANCE.one < self.importances.max(initial=0) or self.importances.min(initial=0) < 0:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
+        self.places: list[tuple[int, tuple[Register, Register], int]] = []
         self.source: Source
         if config.sparse:
             self.source = self._entries(total)
@@ -149,13 +157,11 @@ class Inputs:
             self.source = self._lines(total)
 
     def _lines(self, micro_batches: int) -> Lines:
-        settings, config, worker = self.settings, self.worker.config, self.worker
+        settings, config = self.settings, self.worker.config
         stored = settings.features.stored
         shape = (micro_batches, settings.chunks, stored, BANKS // config.ports, config.lanes // 8)
         parts = tuple(
-            worker.memory(engine * config.ports + port, spec.lines_address(engine, port), int(np.prod(shape))).reshape(
-                shape
-            )
+            self._read(engine * config.ports + port, spec.lines_address(engine, port), math.prod(shape)).reshape(shape)
             for engine in range(config.engines)
             for port in range(config.ports)
         )
@@ -167,7 +173,7 @@ class Inputs:
         for engine in range(config.engines):
             shape = _lines_of(worker, engine), BANKS // config.ports, config.lanes // 8
             for port in range(config.ports):
-                content = worker.memory(
+                content = self._read(
                     engine * config.ports + port, spec.lines_address(engine, port), shape[0] * config.port_bytes
                 )
                 parts.append(content.reshape(shape))
@@ -180,7 +186,7 @@ class Inputs:
 
         def read(memory: int, kind: str, count: int) -> npt.NDArray[Any]:
             dtype = np.dtype(kind)
-            return self.worker.memory(memory, spec.lines_address(memory, 0), count * dtype.itemsize).view(dtype)
+            return self._read(memory, spec.lines_address(memory, 0), count * dtype.itemsize).view(dtype)
 
         starts = read(0, "<i8", micro_batches + 1)
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
@@ -188,6 +194,11 @@ class Inputs:
         keys, values = read(1, "<u4", int(starts[-1])), read(2, "u1", int(starts[-1]))
         shape = config.engines, settings.chunks * config.lanes
         return Entries(starts, keys, values, settings.features, settings.unit, shape)
+
+    def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
+        """Bytes of features."""
+        self.places.append((memory, address, size))
+        return self.worker.memory(memory, address, size)
 
     def alike(self, other: "Inputs") -> bool:
         """Whether two workers do the same but for their features, so that one `Run` can do both."""

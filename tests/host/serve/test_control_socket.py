@@ -1,6 +1,7 @@
 """The control socket of a software aggregator: right requests, mistakes of every kind, and clients that vanish."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, j
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import address as listening
 from p4sgd.host.rpc import server as rpc_server
-from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
@@ -133,6 +134,12 @@ def test_what_a_controller_can_do(loop, client):
     assert client.served() == {0: second}
     assert client.counters() == loop.model.counters() | {"OVERRUNS": 4}
     client.close()
+
+
+def test_an_aggregator_that_is_stopped_again_while_it_closes(loop):
+    """As by a second SIGTERM or Ctrl-C, whose handler may come at any time."""
+    loop.close()
+    loop.server.stop()
 
 
 @pytest.mark.parametrize("size", [5, {}, {"slots": 6, "jobs": 3}, {"slots": "6", "jobs": 3, "most": 0}])
@@ -464,6 +471,46 @@ def test_a_second_server(loop, address, client):
     with pytest.raises(UserError, match="another program serves there: end it, or choose another address"):
         Loop(address)
     assert client.served() == {}
+
+
+@pytest.mark.parametrize("start", [ControlListener, check_address])
+def test_two_that_start_at_once(address, monkeypatch, start):
+    """The other must not take the socket for that of a killed process before it listens."""
+    told, threads = [], []
+
+    def start_another():
+        with pytest.raises(UserError) as refused:
+            start(address)
+        told.append(str(refused.value))
+
+    class Hesitant(socket.socket):
+        def listen(self, *backlog):
+            if not threads:
+                threads.append(threading.Thread(target=start_another))
+                threads[0].start()
+                threads[0].join(0.2)
+            super().listen(*backlog)
+
+    monkeypatch.setattr(listening.socket, "socket", Hesitant)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(address.path))
+    with contextlib.closing(ControlListener(address)) as listener:
+        threads[0].join(10)
+        assert told == [f"{address}: another program serves there: end it, or choose another address"]
+        assert listener.can_be_found
+        assert os.listdir(address.path.parent) == [address.path.name], "no lock is left"
+
+
+@pytest.mark.parametrize("start", [ControlListener, check_address])
+def test_a_socket_of_somebody_else(address, monkeypatch, start):
+    def connect(address, timeout_s):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(ControlAddress, "connect", connect)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(address.path))
+    with pytest.raises(UserError, match=f"^{address}: cannot listen there: Permission denied$"):
+        start(address)
 
 
 def test_a_file_in_the_way(address):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import random
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from p4sgd.host.doctor import Result, examine
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import pack_labels
 from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.network.faults import Faults
@@ -305,6 +307,44 @@ def test_a_run_that_is_asked_for_in_another_follows_it():
     weights, _, _ = collect(cluster.workers, clients, job)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(2).weights]
     assert [client.read(registers.CTRL)["start"] for client in clients] == [0, 0]
+
+
+@pytest.mark.parametrize("config", [TINY, SPARSE])
+def test_features_are_kept_until_their_memory_changes(config):
+    """For the next run. Then they would hold what was overwritten, beside the memories and their limit."""
+    job = random_job(config, 1, seed=6)
+    cluster = PacketCluster([config])
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job)
+    cluster.wait()
+    worker = cluster.workers[0].inner
+    kept = weakref.ref(worker._features)
+    worker.write_memory(config.labels_memory, 0, pack_labels(job.labels, job.importances))
+    worker.forget_memory(config.model_memory(0), job.model_address(0), 4)
+    assert kept() is worker._features is not None
+    sizes = [part.nbytes for part in job.memories(0)]
+    last = max(memory for memory, size in enumerate(sizes) if size)
+    worker.forget_memory(last, sizes[last], 1)
+    assert kept() is not None, "the byte behind them"
+    worker.forget_memory(last, sizes[last] - 1, 1)
+    assert kept() is None
+
+
+@pytest.mark.parametrize("config", [TINY, SPARSE])
+def test_features_that_are_overwritten_in_a_run_are_kept_until_its_end(config):
+    job = random_job(config, 1, seed=7)
+    cluster = PacketCluster([config])
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job)
+    kept = weakref.ref(cluster.workers[0].inner._features)
+    for memory, part in enumerate(job.memories(0)):
+        if part.size:
+            cluster.workers[0].write_memory(memory, 0, np.zeros(part.nbytes, np.uint8))
+    assert kept() is not None
+    cluster.wait()
+    assert kept() is None
+    weights, _, _ = collect(cluster.workers, clients, job)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
 
 
 def test_a_second_run_that_cannot_be_is_refused_when_its_time_has_come():
