@@ -165,7 +165,8 @@ def clamped_activations(features: Features, scaling: Scaling | Whitening, weight
     for first in range(0, samples, step):
         part = features[first : first + step]
         values = np.clip(scaling.apply_stored(part), low, 1.0) - np.clip(zero[part.indices], low, 1.0)
-        z[first : first + step] = type(part)((values, part.indices, part.indptr), shape=part.shape) @ weights
+        clamped = type(part)((values, part.indices, part.indptr), shape=part.shape)
+        z[first : first + step] = np.asarray(clamped @ weights)
     if zero.any():
         z += float((np.clip(zero, low, 1.0) * weights).sum())
     return z
