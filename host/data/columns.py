@@ -133,9 +133,10 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     """Find the label and the features of a table.
 
     By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
-    are known (``like``), a column with one of their headers is not the label, and a single column left over is; if
-    labels are not needed and there are only as many columns as features, there is no label, and a label column that is
-    named may be missing. Ignored columns do not count.
+    are known (``like``), a column with one of their headers is not the label, and a single column left over is; if they
+    have no headers, the label is where that of the training data was; if labels are not needed and there are only as
+    many columns as features, there is no label, and a label column that is named may be missing. Ignored columns do not
+    count.
 
     Parameters
     ----------
@@ -170,7 +171,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     labels = [_chosen(count, kept, choice, "--label-column", source) for choice in named]
     label, targets = labels[0] if labels else None, labels[1:]
     if options.label_column is None:
-        label = _find_label(left, kept, options, source)
+        label = _find_label(count, left, kept, options, source)
     elif label is not None:
         if label in ignored:
             raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
@@ -198,9 +199,12 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     return Columns(count, (*features, *targets), label, kept, weight, len(targets), guessed)
 
 
-def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions, source: str) -> int | None:
+def _find_label(
+    count: int, places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions, source: str
+) -> int | None:
     """Index of the label among some columns."""
-    known = frozenset(() if options.like is None else options.like.column_names)
+    like = options.like
+    known = frozenset(() if like is None else like.column_names)
     others = [] if names is None else [place for place in places if names[place] not in known]
     named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
@@ -213,8 +217,10 @@ def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: R
         )
     if known and len(others) == 1:
         return others[0]
-    if not options.labels_needed and options.like is not None and len(places) == options.like.column_count:
+    if not options.labels_needed and like is not None and len(places) == like.column_count:
         return None
+    if like is not None and like.label_column is not None and len(places) == like.column_count + 1 and not known:
+        return _chosen(count, None, like.label_column, "--label-column", source)
     return places[-1]
 
 

@@ -1,7 +1,7 @@
 """Data sets: samples and labels before scaling, in one process or distributed over several."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -59,6 +59,9 @@ class FeatureSpace:
         feature belongs to.
     encoding
         If the source is a table with texts or gaps: how features are made of its columns.
+    label_column
+        Number of the label column that was chosen, from 1 or backwards from −1, if the columns have no names to find it
+        by; ``None`` if it is the last one, or is not known.
     """
 
     count: int
@@ -66,6 +69,7 @@ class FeatureSpace:
     zero_based: bool | None = None
     hash_bits: int | None = None
     encoding: "TableEncoding | None" = None
+    label_column: int | None = field(default=None, compare=False)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -138,7 +142,7 @@ class Dataset:
         If the labels in the source are texts: text of label i, in alphabetical order.
     labelled
         Whether there are labels.
-    feature_names, zero_based, hash_bits, encoding
+    feature_names, zero_based, hash_bits, encoding, label_column
         See `FeatureSpace`.
     table
         If the features are still the columns of a table: what these hold. `p4sgd.host.data.encoding.encode` makes
@@ -173,6 +177,7 @@ class Dataset:
     row_order: order.Order | None = None
     sample_weights: npt.NDArray[np.float64] | None = None
     target_names: tuple[str, ...] = ()
+    label_column: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
@@ -208,7 +213,8 @@ class Dataset:
     @property
     def space(self) -> FeatureSpace:
         """The features of the samples."""
-        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based, self.hash_bits, self.encoding)
+        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.label_column
+        return FeatureSpace(self.feature_count, *known)
 
     @property
     def stored(self) -> int:

@@ -84,7 +84,13 @@ class LabelCoding:
 
     @classmethod
     def fit(
-        cls, task: Task, data: Labelled, positive: str | float | None = None, *, whole: "LabelCoding | None" = None
+        cls,
+        task: Task,
+        data: Labelled,
+        positive: str | float | None = None,
+        *,
+        whole: "LabelCoding | None" = None,
+        guess: bool = True,
     ) -> Self:
         """The coding for a training set.
 
@@ -98,6 +104,8 @@ class LabelCoding:
             The label of class 1 in one-against-rest classification, as in the source: a number or a text.
         whole
             The coding before some samples were held out, whose classes must be left.
+        guess
+            Whether numbers that seem to be measurements are refused as classes.
 
         Raises
         ------
@@ -109,7 +117,7 @@ class LabelCoding:
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
         if task is Task.CLASSIFICATION:
-            return cls._fit_classes(data, positive, whole)
+            return cls._fit_classes(data, positive, whole, guess=guess)
         if positive is not None:
             raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
         return cls._fit_numbers(task, data)
@@ -136,7 +144,9 @@ class LabelCoding:
         return cls(task, mean=mean, scale=scale)
 
     @classmethod
-    def _fit_classes(cls, data: Labelled, positive: str | float | None, whole: "LabelCoding | None") -> Self:
+    def _fit_classes(
+        cls, data: Labelled, positive: str | float | None, whole: "LabelCoding | None", *, guess: bool
+    ) -> Self:
         labels, names = data.labels, data.label_names
         found = np.unique(labels)
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
@@ -152,7 +162,7 @@ class LabelCoding:
             if chosen is None or chosen not in found:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
             return cls(Task.CLASSIFICATION, (0.0, 1.0), chosen, names)
-        if found.size > 2 and not names:
+        if guess and found.size > 2 and not names:
             many = found.size > _MANY_CLASSES and labels.size < _FEW_SAMPLES * found.size
             if many or (found != np.floor(found)).any():
                 raise UserError(
@@ -430,13 +440,18 @@ class TargetCoding:
 
 
 def fit_coding(
-    task: Task, data: Labelled, positive: str | float | None = None, *, whole: LabelCoding | TargetCoding | None = None
+    task: Task,
+    data: Labelled,
+    positive: str | float | None = None,
+    *,
+    whole: LabelCoding | TargetCoding | None = None,
+    guess: bool = True,
 ) -> LabelCoding | TargetCoding:
     """The coding for a training set with one column of labels or several; see `LabelCoding.fit`."""
     if data.labels.ndim == 2:
         return TargetCoding.fit(task, data, positive)
     assert not isinstance(whole, TargetCoding)
-    return LabelCoding.fit(task, data, positive, whole=whole)
+    return LabelCoding.fit(task, data, positive, whole=whole, guess=guess)
 
 
 def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:

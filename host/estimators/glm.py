@@ -163,7 +163,8 @@ class GLM(BaseEstimator):
         return start if partial else start.anew()
 
     def _fit(self, data: Dataset) -> Self:
-        self._train(data, self._options(), self._start(partial=False))
+        # What y is, scikit-learn has checked.
+        self._train(data, self._options(), self._start(partial=False) or Start(guess=False))
         return self
 
     def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, get_origin
@@ -71,6 +72,14 @@ verbose
 """
 """Their descriptions."""
 
+
+_OF_FILES = (
+    (r", give --label-column if this column is the label, or leave it out with --ignore-column", " or leave it out"),
+    (r" with --ignore-column .+(?=, or give it fewer texts)", ""),
+    (r"--ignore-column (.+ )?leaves (it|them) out", r"leave \2 out"),
+    (r": name each with --label-column", ""),
+)
+"""What messages say of options that files have, as patterns, and what of the columns of X and y."""
 
 _Estimator = TypeVar("_Estimator", bound=type)
 
@@ -164,7 +173,9 @@ def value_errors() -> Iterator[None]:
 
 
 def in_parameters(text: str) -> str:
-    """A message or a remark with the names of parameters."""
+    """A message or a remark with the names of parameters, without options for files."""
+    for of_files, ours in _OF_FILES:
+        text = re.sub(of_files, ours, text)
     choices = (LOSSES, KINDS, SCHEDULES, PRECONDITIONS, FILLINGS, SKIP_ZEROS, DEVICES, CONFIGURATIONS)
     defaults = {name: field.default for name, field in FIELDS.items()} | OTHERS | {"overwrite": False}
     return with_parameters(text, defaults, set().union(*choices))

@@ -248,7 +248,7 @@ class Steps:
         buckets.encode = lambda rows: encoding.apply(rows, table)
         return dataclasses.replace(
             found,
-            space=encoding.space,
+            space=dataclasses.replace(encoding.space, label_column=found.space.label_column),
             stored=state.stored,
             sparse=encoding.sparse,
             remarks=(*found.remarks, *encoding.remarks(plan.train_labels.size)),

@@ -117,7 +117,8 @@ class Model:
     @property
     def space(self) -> FeatureSpace:
         """The features of the training data, for reading other data to match."""
-        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits, self.encoding)
+        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.training.get("label_column")
+        return FeatureSpace(self.coefficients.size, *known)
 
     @property
     def rows(self) -> "tuple[Model, ...]":

@@ -192,13 +192,13 @@ def _split(
     """Training samples in the order of training, those held out, and the meaning of the labels."""
     task = get_loss(options.loss).task
     # Before the split, so that messages are about all samples.
-    coding = start.coding or fit_coding(task, data, options.positive)
+    coding = start.coding or fit_coding(task, data, options.positive, guess=start.guess)
     check_class_weight(options.class_weight, data, coding)
     validation = None
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION and not data.target_names
         data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
-        coding = start.coding or fit_coding(task, data, options.positive, whole=coding)
+        coding = start.coding or fit_coding(task, data, options.positive, whole=coding, guess=start.guess)
     else:
         data = data.reordered(shuffle(data.samples, options.seed))
     return data, validation, broadcast(data.communicator, coding)

@@ -46,6 +46,8 @@ class Start:
         trained, which the samples of a small part of the data change little.
     rows
         For a model of several rows what each starts from, with weights, rate and history of its own.
+    guess
+        If there is no coding: whether numbers that seem to be measurements are refused as classes.
     """
 
     coding: LabelCoding | TargetCoding | None = None
@@ -56,6 +58,7 @@ class Start:
     options: TrainingOptions | None = None
     refit: bool = True
     rows: "tuple[Start, ...]" = ()
+    guess: bool = True
 
     def row(self, row: int) -> "Start":
         """What a row starts from."""

@@ -499,6 +499,10 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
         ("--split 7: at most 8", "split=7: at most 8"),
         ("leave --skip-zeros always out", "leave skip_zeros='always' out"),
         ("a dash -- and on-loss, non-loss", "a dash -- and on_loss, non-loss"),
+        ("leave it out with --ignore-column id, or give it fewer texts", "leave it out, or give it fewer texts"),
+        ("no use: --ignore-column leaves them out", "no use: leave them out"),
+        ("numbers of the rows: --ignore-column 3 leaves it out", "numbers of the rows: leave it out"),
+        ("the targets a and b: name each with --label-column", "the targets a and b"),
     ],
 )
 def test_messages_name_parameters(text, expected):
@@ -669,6 +673,15 @@ def test_several_targets_of_a_file_have_their_classes(tmp_path):
     with pytest.raises(ValueError, match="y has one column, the model has 2 labels"):
         loaded.partial_fit(X, targets[:, 0])
     assert (load_model(model).predict(X) == predicted).all()
+
+
+def test_integers_are_classes_however_many():
+    """Of a file they would be taken for measurements."""
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    y = np.arange(120) % 40
+    assert GLMClassifier(epochs=1).fit(X, y).classes_.tolist() == list(range(40))
+    held_out = GLMClassifier(epochs=1, validation_fraction=0.4).fit(X, y)
+    assert held_out.predict(X).dtype == y.dtype
 
 
 def test_classes_keep_their_type():

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,7 +70,15 @@ class Source(ABC):
     def space(self) -> FeatureSpace:
         """The features of the samples; known once all blocks have been read."""
         assert self._space is not None, "not all blocks were read"
-        return self._space
+        if self._space.column_names:
+            return self._space
+        return replace(self._space, label_column=self._label_column)
+
+    @property
+    def _label_column(self) -> int | None:
+        """The number of the label column, if it was chosen by that alone."""
+        column = self.options.label_column
+        return int(column or 0) if _is_number(column) and not self.options.target_columns else None
 
     def blocks(self, space: FeatureSpace | None = None) -> Iterator[Dataset]:
         """All samples in the order of the file, as a sequence of small data sets.
@@ -138,6 +147,8 @@ class Source(ABC):
     ) -> Dataset:
         """The data set of all ranks, from the samples that this one has read; ``targets`` are further labels."""
         ranks = self.options.communicator
+        if not about.get("feature_names"):
+            about["label_column"] = self._label_column
         if any(ranks.all_gather(weights is not None)):
             own = np.ones(features.shape[0]) if weights is None else weights
             about["sample_weights"] = np.concatenate(ranks.all_gather(own))

@@ -181,6 +181,23 @@ def test_features_are_counted_as_in_the_training_data(tmp_path):
     assert np.mean(np.array(run("predict", model, test).stdout.split()) == labels) > 0.9
 
 
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_label_column_of_a_table_without_names_is_remembered(tmp_path, prepared):
+    rows = np.random.default_rng(0).normal(size=(200, 4))
+    rows[:, 0] = rows[:, 1] - rows[:, 2] > 0
+    table, folder, model = tmp_path / "table.npy", tmp_path / "folder", tmp_path / "model"
+    np.save(table, rows)
+    column = ("--label-column", "1")
+    if prepared:
+        run("data", "prepare", table, *column, "--out", folder)
+    run("train", *([folder] if prepared else [table, *column]), "--epochs", 3, "--out", model)
+    predicted = run("predict", model, table).stdout
+    assert (np.array(predicted.split(), np.float64) == rows[:, 0]).mean() > 0.9
+    assert run("evaluate", model, table).stdout == run("evaluate", model, table, *column).stdout
+    np.save(tmp_path / "features.npy", rows[:, 1:])
+    assert run("predict", model, tmp_path / "features.npy").stdout == predicted
+
+
 def test_regression_in_the_unit_of_the_target(tmp_path):
     model = tmp_path / "model"
     run("train", "diabetes", "--loss", "squared", "--epochs", 30, "--out", model, "--quiet")

@@ -49,6 +49,28 @@ def test_columns_in_another_order(table, names, needed):
     assert data.labelled == needed
 
 
+@pytest.mark.parametrize("suffix", ["csv", "npy"])
+@pytest.mark.parametrize("column", [1, 2, -2, 4, None])
+def test_the_label_of_a_table_without_names_is_where_it_was(tmp_path, suffix, column):
+    """Also if only the blocks of the training data were read."""
+    rows, path = np.arange(20.0).reshape(5, 4), tmp_path / f"table.{suffix}"
+    if suffix == "csv":
+        np.savetxt(path, rows, delimiter=",")
+    else:
+        np.save(path, rows)
+    trained, source = read_dataset(path, label_column=column), open_source(path, label_column=column)
+    list(source.blocks())
+    place = 3 if column is None else column - 1 if column > 0 else 4 + column
+    assert trained.labels.tolist() == rows[:, place].tolist()
+    for like in (trained.space, source.space):
+        data = read_dataset(path, like=like)
+        assert data.labels.tolist() == trained.labels.tolist()
+        assert data.features.tolist() == trained.features.tolist()
+        assert read_dataset(path, like=like, labels_needed=False).features.tolist() == trained.features.tolist()
+        other = read_dataset(path, like=like, label_column=3)
+        assert other.labels.tolist() == rows[:, 2].tolist()
+
+
 def test_a_feature_may_be_called_as_labels_are(table):
     path = table("Y a price")
     assert read_dataset(path, label_column="price").feature_names == ("Y", "a")
