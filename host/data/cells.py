@@ -1,8 +1,8 @@
 """Cells of tables: values of a column, which the formats give as pyarrow arrays, as numbers or texts, and gaps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,16 +34,22 @@ class CellError(Exception):
     row, column
         Its row among those of this rank and its column among the features, from 0.
     text
-        The value as it stands; for a gap ``None``, an empty text or one that means a missing value.
+        The value as it stands; ``None`` if it is null.
+    gap
+        Whether the value is missing.
     """
 
-    def __init__(self, row: int, column: int, text: str | None) -> None:
-        super().__init__(row, column, text)
-        self.row, self.column, self.text = row, column, text
+    def __init__(self, row: int, column: int, text: str | None, *, gap: bool) -> None:
+        super().__init__(row, column, text, gap)
+        self.row, self.column, self.text, self.gap = row, column, text, gap
+
+    def after(self, rows: int) -> Self:
+        """The same after so many rows of this rank that were not counted."""
+        return type(self)(self.row + rows, self.column, self.text, gap=self.gap)
 
     def told(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
         """The error for the user; ``unit`` is what holds a sample, a line or a row."""
-        if self.text is None or self.text in MISSING:
+        if self.text is None or self.gap:
             shown = f" ({self.text})" if self.text else ""
             more = "" if weight else ", or train with --missing mean or --missing indicator"
             return UserError(f"{place}: the value is missing{shown}: fill it in or leave the {unit} out{more}")
@@ -61,9 +67,17 @@ class CellError(Exception):
 
 
 class Cells:
-    """The cells of a column in a part of a table."""
+    """The cells of a column in a part of a table.
 
-    def __init__(self, array: Any) -> None:
+    Parameters
+    ----------
+    array
+        The values.
+    gap_texts
+        Texts that mean a missing value, as nulls and NaN do: `MISSING` in a format without nulls.
+    """
+
+    def __init__(self, array: Any, gap_texts: Set[str] = frozenset()) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -75,6 +89,7 @@ class Cells:
         """Whether it says that the column has numbers or booleans."""
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())  # of which pyarrow knows more functions
+        self.gap_texts = gap_texts
         self._array = array if self.are_numbers else pc.utf8_trim_whitespace(array)
 
     @cached_property
@@ -82,7 +97,7 @@ class Cells:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.is_in(self._array, value_set=pa.array([*MISSING, None], self._array.type))
+        return pc.is_in(self._array, value_set=pa.array([*self.gap_texts, None], self._array.type))
 
     @cached_property
     def gaps(self) -> npt.NDArray[np.bool_]:
@@ -141,11 +156,11 @@ def weights_of(array: Any) -> npt.NDArray[np.float64]:
     CellError
         For the first that is no number of at least 0; its column does not matter.
     """
-    cells = Cells(array)
+    cells = Cells(array, MISSING)
     strange = ~(np.isfinite(cells.numbers) & (cells.numbers >= 0))
     if strange.any():
         row = int(strange.argmax())
-        raise CellError(row, 0, cells.text(row))
+        raise CellError(row, 0, cells.text(row), gap=bool(cells.gaps[row]))
     return cells.numbers
 
 
@@ -155,8 +170,8 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def has_gaps(array: Any) -> bool:
-    """Whether a value of a pyarrow array is missing."""
-    return bool(Cells(array).gaps.any())
+    """Whether one of the texts in a pyarrow array means a missing value."""
+    return bool(Cells(array, MISSING).gaps.any())
 
 
 def plain_type(kind: Any) -> Any:

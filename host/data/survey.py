@@ -1,7 +1,7 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma
 from p4sgd.host.data.dataset import Features
-from p4sgd.host.data.raw_labels import MISSING, number
+from p4sgd.host.data.raw_labels import number
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
@@ -81,9 +81,12 @@ class Survey:
         Headers of the columns; empty if there are none.
     count
         Number of columns.
+    gap_texts
+        Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`.
     """
 
-    def __init__(self, names: Sequence[str], count: int) -> None:
+    def __init__(self, names: Sequence[str], count: int, gap_texts: Set[str] = frozenset()) -> None:
+        self._gap_texts = gap_texts
         self._names = tuple(names) or ("",) * count
         self._found = [_Findings() for _ in range(count)]
         self._rows = 0
@@ -91,7 +94,7 @@ class Survey:
     def add(self, arrays: Sequence[Any]) -> None:
         """Look at some rows: a pyarrow array for each column."""
         for found, array in zip(self._found, arrays, strict=True):
-            self._add(found, Cells(array))
+            self._add(found, Cells(array, self._gap_texts))
         self._rows += len(arrays[0])
 
     def _add(self, found: _Findings, cells: Cells) -> None:
@@ -100,10 +103,10 @@ class Survey:
         if not cells.are_numbers:
             known, which = cells.encoded if found.values is not None or np.isnan(numbers[~gaps]).any() else ([], None)
             if which is not None:
-                strange = [number(text) is None and text not in MISSING for text in known]
+                strange = [text not in cells.gap_texts and _is_text(text) for text in known]
                 texts = np.array([*strange, False])[which]
                 found.commas &= all(map(has_decimal_comma, itertools.compress(known, strange)))
-                found.add_values(text for text in known if text not in MISSING)
+                found.add_values(text for text in known if text not in cells.gap_texts)
         found.truths |= cells.are_truths
         found.texts += int(texts.sum())
         found.numbers += int((~texts & ~gaps).sum())
@@ -148,12 +151,14 @@ class Survey:
                 total.add_values(part.values)
             missing = any(part.gap is not None for part in parts)
             for rank, part in enumerate(parts):
-                strange = [part.gap if not gaps else None]
+                if part.gap is not None and not gaps:
+                    wrong.append((rank, part.gap[0], place, part.gap[1], True))
+                strange = []
                 if total.numeric:
-                    strange += [part.infinity, None if total.boolean else part.text]
+                    strange = [part.infinity, None if total.boolean else part.text]
                 elif total.commas:
-                    strange.append(part.text)
-                wrong += [(rank, each[0], place, each[1]) for each in strange if each is not None]
+                    strange = [part.text]
+                wrong += [(rank, each[0], place, each[1], False) for each in strange if each is not None]
             if total.numeric:
                 columns.append(Column(name, truth=total.boolean, gaps=missing))
             elif total.values is not None:
@@ -161,9 +166,9 @@ class Survey:
             else:
                 columns.append(Column(name, ()))
         if wrong:
-            rank, row, place, text = min(wrong, key=lambda each: each[:3])
+            rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
             if rank == ranks.rank:
-                raise tell(CellError(row, place, text))
+                raise tell(CellError(row, place, text, gap=gap))
         for place, column in enumerate(columns):
             if column.values == ():
                 known = Table(tuple(columns)).label(place)
@@ -172,6 +177,12 @@ class Survey:
                     f"feature: leave it out with --ignore-column {column.name or 'NUMBER'}, or give it fewer texts"
                 )
         return Table(tuple(columns))
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text is no number; "nan" is none."""
+    value = number(text)
+    return value is None or np.isnan(value)
 
 
 class RowNumbers:

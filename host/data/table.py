@@ -7,7 +7,7 @@ shared among ranks and sorted into buckets like any others. The training rows de
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells
-from p4sgd.host.data.raw_labels import MISSING
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import shortened
 
@@ -149,7 +148,12 @@ class Table:
         return cls(tuple(columns))
 
     def rows(
-        self, arrays: Sequence[Any], *, gaps: bool, unknown: UnknownTexts | None = None
+        self,
+        arrays: Sequence[Any],
+        *,
+        gaps: bool,
+        gap_texts: Set[str] = frozenset(),
+        unknown: UnknownTexts | None = None,
     ) -> npt.NDArray[np.float64]:
         """Rows of the table as numbers.
 
@@ -159,6 +163,8 @@ class Table:
             pyarrow arrays of these columns.
         gaps
             Whether values may be missing.
+        gap_texts
+            Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`, unless the column has such a text.
         unknown
             Takes note of texts that a column does not have, which become −1.
 
@@ -172,7 +178,9 @@ class Table:
             For the first value that its column cannot have.
         """
         made = np.empty((len(arrays[0]), len(self.columns)))
-        everything = list(map(Cells, arrays))
+        everything = [
+            Cells(array, gap_texts - column.places.keys()) for column, array in zip(self.columns, arrays, strict=True)
+        ]
         for place, (column, cells) in enumerate(zip(self.columns, everything, strict=True)):
             if column.values is not None:
                 made[:, place] = self._codes(place, cells, unknown)
@@ -180,16 +188,16 @@ class Table:
                 made[:, place] = cells.truths if column.truth else cells.numbers
         if np.isfinite(made).all():
             return made
-        wrong: list[tuple[int, int, str | None]] = []
+        wrong: list[CellError] = []
         for place, cells in enumerate(everything):
             strange = ~np.isfinite(made[:, place])
             if gaps:
                 strange &= ~cells.gaps
             if strange.any():
                 row = int(strange.argmax())
-                wrong.append((row, place, cells.text(row)))
+                wrong.append(CellError(row, place, cells.text(row), gap=bool(cells.gaps[row])))
         if wrong:
-            raise CellError(*min(wrong, key=lambda each: each[:2]))
+            raise min(wrong, key=lambda each: (each.row, each.column))
         return made
 
     def _codes(self, place: int, cells: "Cells", unknown: UnknownTexts | None) -> npt.NDArray[np.float64]:
@@ -198,7 +206,8 @@ class Table:
         codes = np.array([known.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
         if unknown is not None and (codes == _UNKNOWN).any():
             counts = np.bincount(which, minlength=codes.size)
-            strange = [row for row in np.flatnonzero(codes == _UNKNOWN) if counts[row] and texts[row] not in MISSING]
+            strange = [place for place in np.flatnonzero(codes == _UNKNOWN) if counts[place]]
+            strange = [place for place in strange if texts[place] not in cells.gap_texts]
             if strange:
                 unknown.add(self.label(place), int(counts[strange].sum()), texts[strange[0]])
         result = codes[which]

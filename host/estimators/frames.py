@@ -101,7 +101,7 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
             try:
                 parts.append(table.rows(arrays, gaps=gaps, unknown=unknown))
             except CellError as error:
-                raise told(CellError(first + error.row, error.column, error.text)) from None
+                raise told(error.after(first)) from None
             first += len(arrays[0])
     for remark in unknown.remarks(SINGLE_PROCESS):
         warnings.warn(remark, stacklevel=5)

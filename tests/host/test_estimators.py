@@ -10,6 +10,7 @@ import sys
 
 import joblib
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from click.testing import CliRunner
@@ -882,6 +883,16 @@ def test_a_row_with_gaps_is_predicted_as_among_others():
     for row in range(12):
         rows = type(X).from_pylist(X.slice(row, 1).to_pylist())  # a column without a value is of no type
         assert estimator.decision_function(rows).tolist() == [expected[row]]
+
+
+@pytest.mark.parametrize("missing", ["error", "mean", "indicator"])
+def test_texts_of_a_frame_are_no_gaps(missing):
+    """Not even those that mean one in a CSV file, such as Namibia's code."""
+    codes = np.array(["NA", "DE", "FR", "None"])[np.arange(400) % 4]
+    frame, y = pa.table({"country": codes}), codes == "NA"
+    estimator = GLMClassifier(missing=missing, epochs=5).fit(frame, y)
+    assert estimator.model_.feature_names == ("country=DE", "country=FR", "country=NA", "country=None")
+    assert estimator.score(frame, y) == 1
 
 
 def test_weights_of_samples_in_a_table():

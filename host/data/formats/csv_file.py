@@ -208,7 +208,7 @@ class CsvSource(TableSource, TextSource):
         UserError
             As `p4sgd.host.data.survey.Survey.finish`.
         """
-        survey = Survey(form.columns.feature_names, len(form.columns.features))
+        survey = Survey(form.columns.feature_names, len(form.columns.features), MISSING)
         for arrays, _, _ in self._texts(form):
             survey.add(arrays)
         options = self.options
@@ -230,16 +230,15 @@ class CsvSource(TableSource, TextSource):
         first = 0
         for arrays, label, weight in self._texts(form):
             try:
-                rows = table.rows(arrays, gaps=self.options.takes_gaps, unknown=unknown)
+                rows = table.rows(arrays, gaps=self.options.takes_gaps, gap_texts=MISSING, unknown=unknown)
             except CellError as error:
-                raise self._told(form, CellError(first + error.row, error.column, error.text)) from None
+                raise self._told(form, error.after(first)) from None
             if label is not None and has_gaps(label):
                 self._find_label_mistake(form)
             try:
                 weights = None if weight is None else weights_of(weight)
             except CellError as error:
-                cell = CellError(first + error.row, error.column, error.text)
-                raise self._told(form, cell, form.columns.weight) from None
+                raise self._told(form, error.after(first), form.columns.weight) from None
             yield rows, None if label is None else RawLabels.from_column(label), weights
             first += rows.shape[0]
 

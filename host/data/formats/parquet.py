@@ -85,7 +85,7 @@ class ParquetSource(TableSource, RowSource):
             survey.add(file.arrays(batch))
 
         def tell(cell: CellError) -> UserError:
-            return self._told(file, CellError(share.start + cell.row, cell.column, cell.text))
+            return self._told(file, cell.after(share.start))
 
         options = self.options
         return survey.finish(self.name, gaps=options.takes_gaps, tell=tell, ranks=options.communicator)
@@ -110,7 +110,7 @@ class ParquetSource(TableSource, RowSource):
             try:
                 rows = table.rows(file.arrays(batch), gaps=self.options.takes_gaps, unknown=unknown)
             except CellError as error:
-                raise self._told(file, CellError(first + error.row, error.column, error.text)) from None
+                raise self._told(file, error.after(first)) from None
             labels = None if columns.label is None else batch.column(file.kept[columns.label])
             if labels is not None and columns.label is not None and labels.null_count:
                 row = first + int(np.flatnonzero(labels.is_null().to_numpy(zero_copy_only=False))[0])
@@ -123,8 +123,7 @@ class ParquetSource(TableSource, RowSource):
                 if columns.weight is not None:
                     weights = weights_of(batch.column(file.kept[columns.weight]))
             except CellError as error:
-                cell = CellError(first + error.row, error.column, error.text)
-                raise self._told(file, cell, columns.weight) from None
+                raise self._told(file, error.after(first), columns.weight) from None
             yield rows, None if labels is None else _raw_labels(labels), weights
 
 

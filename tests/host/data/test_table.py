@@ -204,7 +204,8 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
     rows = [[*row, place % 2] for place, row in enumerate(columns)]
     with open(folder / "data.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([names, *rows])
-    stored = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    typed = [[*(text if text.strip() else None for text in row[:-1]), row[-1]] for row in rows]
+    stored = pa.table(dict(zip(names, map(list, zip(*typed, strict=True)), strict=True)))
     pq.write_table(stored, folder / "data.parquet")
 
     def outcome(name):
@@ -215,6 +216,36 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
         return identify(data).sha256, data.feature_names, data.encoding
 
     assert outcome("data.csv") == outcome("data.parquet")
+
+
+def test_what_is_missing_in_typed_columns(tmp_path):
+    """Nulls and NaN. A model knows the texts of its training rows also where they would mean a gap."""
+    path = tmp_path / "data.parquet"
+    texts = ["NA", "DE", None, "nan", "", "NA"]
+    pq.write_table(pa.table({"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3}), path)
+    data = encoded(path, "indicator")
+    assert data.feature_names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
+    codes = [2, 1, 4, 3, 0, 2]
+    assert data.features[:, :5].tolist() == np.eye(5)[codes].tolist()
+    assert data.features[:, 6].tolist() == [0, 1, 0, 0, 0, 0]
+    other = write(tmp_path, "c,x,y\nNA,1,0\nDE,?,1\nnull,3,0\nnan,4,1\n,5,0\n NA ,6,1\n")
+    for source in (other, path):
+        again = read_dataset(source, like=data.space)
+        assert again.features.tolist() == data.features.tolist()
+        assert not again.remarks
+    with pytest.raises(UserError, match=r"row 3, column 1 \(c\): the value is missing: fill it in"):
+        read_dataset(path, ignore_columns=("x",))
+
+
+@pytest.mark.parametrize("missing", ["error", "mean"])
+@pytest.mark.parametrize("text", ["NA", "", "nan"])
+def test_no_text_is_a_gap_among_typed_numbers(tmp_path, text, missing):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"c": ["1", "2", text], "y": [0, 1, 1]}), path)
+    with pytest.raises(
+        UserError, match=rf"row 3, column 1 \(c\): (the value is nan: it must|'{text}' is not a number)"
+    ):
+        read_dataset(path, missing=missing)
 
 
 @settings(max_examples=100, deadline=None)
