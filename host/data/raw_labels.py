@@ -29,8 +29,8 @@ def number(text: str) -> float | None:
         return None
 
 
-def check_exact(text: str, name: str) -> None:
-    """Check that float64 represents an integer exactly; ``text`` is any number.
+def check_exact(text: str, name: str = "") -> None:
+    """Check that float64 represents an integer exactly; ``text`` is any number, ``name`` its source, for the message.
 
     Raises
     ------
@@ -38,7 +38,8 @@ def check_exact(text: str, name: str) -> None:
         If it is an integer of 2^53 or more.
     """
     if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
-        raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
+        place = f"{name}: " if name else ""
+        raise UserError(f"{place}the label {text} is too large to be told from others: use labels below 2^53")
 
 
 @dataclass(frozen=True, eq=False)

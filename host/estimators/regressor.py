@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.validation import check_is_fitted
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.estimators.glm import GLM, all_or_nothing
@@ -29,10 +30,10 @@ class GLMRegressor(RegressorMixin, GLM):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+    coef_ : ndarray of shape (n_features,) or, if y was a matrix, (n_targets, n_features)
         Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
         losses ``poisson``, ``gamma`` and ``tweedie``.
-    intercept_ : float or ndarray of shape (n_targets,)
+    intercept_ : float or, if y was a matrix, ndarray of shape (n_targets,)
         The intercept, in the same unit.
     n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
         As those of `GLMClassifier`.
@@ -55,6 +56,8 @@ class GLMRegressor(RegressorMixin, GLM):
     """
 
     _classifies = False
+    _of_column = False
+    """Whether y was a matrix of one column."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -64,12 +67,14 @@ class GLMRegressor(RegressorMixin, GLM):
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
         """Coefficients of the features as they are given, (n_features,) or (n_targets, n_features)."""
-        return self.model_.linear()[0]
+        coefficients = self.model_.linear()[0]
+        return coefficients[np.newaxis] if self._of_column else coefficients
 
     @property
     def intercept_(self) -> Any:
         """The intercept, or those of the targets, (n_targets,)."""
-        return self.model_.linear()[1]
+        intercept = self.model_.linear()[1]
+        return np.array([intercept]) if self._of_column else intercept
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained.
@@ -90,6 +95,7 @@ class GLMRegressor(RegressorMixin, GLM):
         score : float
             At most 1.
         """
+        check_is_fitted(self, "model_")
         first = self.model_.rows[0]
         loss = get_loss(first.loss, first.loss_parameters)
         if not isinstance(loss, LogLink):
@@ -156,7 +162,8 @@ class GLMRegressor(RegressorMixin, GLM):
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
         X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
-        return self._data(X, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, sample_weight=sample_weight)
+        self._of_column = y.ndim == 2 and y.shape[1] == 1
+        return self._data(X, y.reshape(-1) if self._of_column else y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Targets.
@@ -168,9 +175,10 @@ class GLMRegressor(RegressorMixin, GLM):
 
         Returns
         -------
-        y : ndarray of shape (n_samples,) or (n_samples, n_targets)
+        y : ndarray of shape (n_samples,) or, if y was a matrix, (n_samples, n_targets)
             Their predicted targets, float64, those of ``p4sgd predict``.
         """
         samples = self._samples(X)
         with value_errors():
-            return self.model_.predict(samples)
+            predicted = self.model_.predict(samples)
+        return predicted[:, np.newaxis] if self._of_column else predicted

@@ -16,8 +16,9 @@ import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectFromModel
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import d2_tweedie_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -640,6 +641,24 @@ def test_several_targets_are_regressions_one_by_one(tmp_path):
     assert warm.score(X, several) > 0.4
     parts = GLMRegressor().partial_fit(X, several).partial_fit(X, several)
     assert parts.n_iter_ == 2
+
+
+def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
+    X, y = load_diabetes(return_X_y=True)
+    plain = GLMRegressor(epochs=2).fit(X, y)
+    column = GLMRegressor(epochs=2).fit(X, y[:, np.newaxis])
+    peer = LinearRegression().fit(X, y[:, np.newaxis])
+    assert column.predict(X).shape == peer.predict(X).shape
+    assert (column.coef_.shape, column.intercept_.shape) == (peer.coef_.shape, peer.intercept_.shape)
+    assert (column.predict(X)[:, 0] == plain.predict(X)).all()
+    assert column.score(X, y[:, np.newaxis]) == plain.score(X, y)
+    assert column.fit(X, y).predict(X).shape == (y.size,)
+
+
+def test_a_score_needs_a_fit():
+    for regressor in (GLMRegressor(), GLMRegressor(loss="poisson")):
+        with pytest.raises(NotFittedError):
+            regressor.score([[0.0], [1.0]], [0.0, 1.0])
 
 
 def test_several_labels_are_classifiers_one_by_one(tmp_path):

@@ -9,6 +9,7 @@ from p4sgd.host.data.formats.sparse_text import (
     ParsedLine,
     SparseTextSource,
     finite,
+    label_of,
     parse_number,
     shown,
 )
@@ -52,7 +53,7 @@ class LibsvmSource(SparseTextSource):
         items = words if b":" in words[0] and not labels_needed else words[1:]
         if (labels_needed or not items) and parse_number(words[0]) is None:
             raise UserError(_label_mistake(words[0].decode(errors="replace")))
-        sample = ParsedLine(finite(words[0], "the label") if labels_needed else 0.0, [], [])
+        sample = ParsedLine(label_of(words[0]) if labels_needed else 0.0, [], [])
         if items and items[0].startswith(b"qid") and b":" in items[0]:
             del items[0]
         before = least - 1
@@ -61,7 +62,7 @@ class LibsvmSource(SparseTextSource):
             if not colon:
                 raise UserError(f"{shown(item)} is not of the form index:value")
             try:
-                index = int(text)
+                index = int(text.replace(b"_", b"?"))
             except ValueError:
                 raise UserError(f"{shown(item)} does not begin with a whole number") from None
             if not before < index <= largest:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.raw_labels import EXACT
 from p4sgd.sim.compiled import compiled
 
 __all__ = ["blank", "digit", "number", "parse_line"]
@@ -178,7 +179,7 @@ def parse_line(
     label, begin, word = 0.0, stored, at
     if labels_needed:
         label, at = number(text, at)
-        if at < 0 or not (blank(text[at]) or _ends_line(text[at])):
+        if abs(label) >= EXACT or at < 0 or not (blank(text[at]) or _ends_line(text[at])):
             return label, -1, stored
     else:
         while not (blank(text[at]) or _ends_line(text[at]) or text[at] == _COLON):

@@ -21,10 +21,10 @@ from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import GrowingArray, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
-from p4sgd.host.data.raw_labels import RawLabels
+from p4sgd.host.data.raw_labels import RawLabels, check_exact
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["MAX_INDEX", "ParsedLine", "SparseTextSource", "finite", "parse_number", "shown"]
+__all__ = ["MAX_INDEX", "ParsedLine", "SparseTextSource", "finite", "label_of", "parse_number", "shown"]
 
 
 _BLOCK_BYTES = 1 << 21
@@ -296,9 +296,9 @@ def _matrix(
 
 
 def parse_number(word: bytes) -> float | None:
-    """The number that a word stands for, also NaN or infinite; ``None`` if it is none."""
+    """The number that a word stands for, also NaN or infinite; ``None`` if it is none, such as ``1_0``."""
     try:
-        return float(word)
+        return None if b"_" in word else float(word)
     except ValueError:
         return None
 
@@ -319,6 +319,19 @@ def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
     if value is None:
         raise UserError(f"{what} is {shown(word)}: not a number")
     raise UserError(f"{what} is {word.decode()}: it must be finite")
+
+
+def label_of(word: bytes) -> float:
+    """The label that a word stands for.
+
+    Raises
+    ------
+    UserError
+        If it is no finite number, or an integer that float64 may not tell from others.
+    """
+    value = finite(word, "the label")
+    check_exact(word.decode())
+    return value
 
 
 def shown(word: bytes) -> str:

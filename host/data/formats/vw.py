@@ -17,7 +17,7 @@ that are neither a number nor a text, such as ``2x``.
 
 import math
 
-from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, parse_number, shown
+from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, parse_number, shown
 from p4sgd.host.errors import UserError
 
 __all__ = ["VwSource", "hash_name"]
@@ -102,7 +102,7 @@ def _parse_label(head: bytes) -> tuple[float, float]:
         raise UserError(f"the label is missing{hint}")
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
-    label = finite(words[0], "the label")
+    label = label_of(words[0])
     importance = finite(words[1], "the importance") if len(words) > 1 else 1.0
     if importance < 0:
         raise UserError(f"the importance is {words[1].decode()}: it must be at least 0")

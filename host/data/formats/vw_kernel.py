@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data.formats.libsvm_kernel import blank, digit, number
+from p4sgd.host.data.raw_labels import EXACT
 from p4sgd.sim.compiled import compiled
 
 __all__ = ["parse_line"]
@@ -109,7 +110,7 @@ def _label(text: Any, at: int) -> tuple[float, float, int]:
     """Label, importance, and the offset of the first bar; that is −1 if what is before it is not plain."""
     importance = 1.0
     label, at = number(text, at)
-    if at < 0 or not blank(text[at]):
+    if abs(label) >= EXACT or at < 0 or not blank(text[at]):
         return label, importance, -1
     while blank(text[at]):
         at += 1
