@@ -83,6 +83,8 @@ class Cells:
 
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.string())
         self.are_truths = pa.types.is_boolean(array.type)
         """Whether the format says that the column has booleans."""
         self.are_numbers = not is_text(array.type)

@@ -57,7 +57,8 @@ class EncodingFit:
         self._table = table
         self._missing = missing
         # Of texts how many rows have each, of numbers how many are known; the last one counts gaps.
-        self._counts = [np.zeros(1 + len(column.values or (0,)), np.int64) for column in table.columns]
+        kinds = [1 if column.values is None else len(column.values) for column in table.columns]
+        self._counts = [np.zeros(count + 1, np.int64) for count in kinds]
         self._sums = [0] * len(table.columns)
 
     def add(self, rows: Features) -> None:

@@ -35,8 +35,10 @@ class _Findings:
         Number of cells of each kind; gaps count as neither.
     values
         The different texts of all cells; ``None`` if they are too many.
+    typed
+        Whether the format says that these are numbers or booleans.
     truths
-        Whether the format says that these are booleans.
+        Whether it says that these are booleans.
     commas
         Whether all texts are numbers with a decimal comma.
     text, gap, infinity
@@ -46,6 +48,7 @@ class _Findings:
     numbers: int = 0
     texts: int = 0
     values: set[str] | None = field(default_factory=set)
+    typed: bool = False
     truths: bool = False
     commas: bool = True
     text: tuple[int, str | None] | None = None
@@ -107,6 +110,7 @@ class Survey:
                 texts = np.array([*strange, False])[which]
                 found.commas &= all(map(has_decimal_comma, itertools.compress(known, strange)))
                 found.add_values(text for text in known if text not in cells.gap_texts)
+        found.typed |= cells.are_numbers
         found.truths |= cells.are_truths
         found.texts += int(texts.sum())
         found.numbers += int((~texts & ~gaps).sum())
@@ -139,13 +143,14 @@ class Survey:
             texts.
         """
         everywhere = ranks.all_gather(self._found)
-        columns, wrong = [], []
+        columns, wrong, many = [], [], []
         for place, name in enumerate(self._names):
             total = _Findings()
             parts = [found[place] for found in everywhere]
             for part in parts:
                 total.numbers += part.numbers
                 total.texts += part.texts
+                total.typed |= part.typed
                 total.truths |= part.truths
                 total.commas &= part.commas
                 total.add_values(part.values)
@@ -159,24 +164,27 @@ class Survey:
                 elif total.commas:
                     strange = [part.text]
                 wrong += [(rank, each[0], place, each[1], False) for each in strange if each is not None]
-            if total.numeric:
+            if not (total.numbers or total.texts or total.typed):  # other rows may have either
+                columns.append(Column(name, (), gaps=missing))
+            elif total.numeric:
                 columns.append(Column(name, truth=total.boolean, gaps=missing))
             elif total.values is not None:
                 columns.append(Column(name, tuple(sorted(total.values)), gaps=missing))
             else:
                 columns.append(Column(name, ()))
+                many.append(place)
         if wrong:
             rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
             if rank == ranks.rank:
                 raise tell(CellError(row, place, text, gap=gap))
-        for place, column in enumerate(columns):
-            if column.values == ():
-                known = Table(tuple(columns)).label(place)
-                raise UserError(
-                    f"{source}: {known} has more than {MOST_TEXTS:,} different texts, of which each would become a "
-                    f"feature: leave it out with --ignore-column {column.name or 'NUMBER'}, or give it fewer texts"
-                )
-        return Table(tuple(columns))
+        table = Table(tuple(columns))
+        if many:
+            raise UserError(
+                f"{source}: {table.label(many[0])} has more than {MOST_TEXTS:,} different texts, of which each would "
+                f"become a feature: leave it out with --ignore-column {columns[many[0]].name or 'NUMBER'}, or give it "
+                f"fewer texts"
+            )
+        return table
 
 
 def _is_text(text: str) -> bool:

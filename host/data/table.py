@@ -37,7 +37,7 @@ class Column:
     name
         Its header; empty if there is none.
     values
-        Its texts in alphabetical order; ``None`` if it holds numbers.
+        Its texts in alphabetical order, none if no value is known; ``None`` if it holds numbers.
     truth
         Whether the numbers may be written as true and false, in upper or lower case.
     mean

@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import sys
+from contextlib import nullcontext
 
 import joblib
 import numpy as np
@@ -912,6 +913,17 @@ def test_texts_of_a_frame_are_no_gaps(missing):
     estimator = GLMClassifier(missing=missing, epochs=5).fit(frame, y)
     assert estimator.model_.feature_names == ("country=DE", "country=FR", "country=NA", "country=None")
     assert estimator.score(frame, y) == 1
+
+
+@pytest.mark.parametrize("kind", [None, pa.string(), pa.float64()])
+def test_a_column_that_only_other_rows_have(kind):
+    """As in a fold of few rows, where nothing, or a type alone, tells what the column has."""
+    x, y = np.arange(60) % 3, np.arange(60) % 3 > 0
+    estimator = GLMClassifier(missing="mean", epochs=3).fit(pa.table({"x": x, "t": pa.nulls(60, kind)}), y)
+    other = pa.table({"x": x[:3], "t": pa.array(["u", None, "v"] if kind != pa.float64() else [1, None, 2], kind)})
+    told = pytest.warns(UserWarning, match="t: 2 values that the model does not know")
+    with nullcontext() if kind == pa.float64() else told:
+        assert estimator.predict(other).tolist() == y[:3].tolist()
 
 
 def test_weights_of_samples_in_a_table():

@@ -241,7 +241,7 @@ class TableSource(Source):
     def _check_targets(self, targets: npt.NDArray[np.float64], columns: Sequence[Column], first: int) -> None:
         """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
         for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
-            if column.values is not None:
+            if column.values:
                 raise _no_numbers(self.name, name)
             if not np.isfinite(values).all():
                 sample = first + int(np.isnan(values).argmax()) + 1

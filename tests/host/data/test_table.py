@@ -115,11 +115,21 @@ def test_gaps_are_filled_with_the_mean_or_become_columns(tmp_path):
 
 def test_a_column_without_any_value(tmp_path):
     path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
-    assert encoded(path, "mean").features.tolist() == [[1, 0], [2, 0]]
-    assert encoded(path, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
+    mean, both = encoded(path, "mean"), encoded(path, "indicator")
+    assert mean.features.tolist() == [[1], [2]]
+    assert both.feature_names == ("a", "b=missing")
+    assert both.features.tolist() == [[1, 1], [2, 1]]
+    for value in ("x", "5"):
+        other = write(tmp_path, f"a,b,y\n3,,0\n4,{value},1\n", "other.csv")
+        again = [read_dataset(other, like=data.space) for data in (mean, both)]
+        assert [data.features.tolist() for data in again] == [[[3], [4]], [[3, 1], [4, 0]]]
+        assert all(f"b: 1 value that the model does not know, such as '{value}'" in str(each.remarks) for each in again)
     stored = tmp_path / "stored.parquet"
     pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2), "y": [0, 1]}), stored)
+    assert encoded(stored, "indicator").features.tolist() == [[1, 1], [2, 1]]
+    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2, pa.float64()), "y": [0, 1]}), stored)
     assert encoded(stored, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
+    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2), "y": [0, 1]}), stored)
     with pytest.raises(UserError, match=r"row 1, column 2 \(b\): the value is missing"):
         read_dataset(stored)
 
