@@ -106,7 +106,7 @@ class Survey:
         if not cells.are_numbers:
             known, which = cells.encoded if found.values is not None or np.isnan(numbers[~gaps]).any() else ([], None)
             if which is not None:
-                strange = [text not in cells.gap_texts and _is_text(text) for text in known]
+                strange = [text not in cells.gap_texts and _no_number(text) for text in known]
                 texts = np.array([*strange, False])[which]
                 found.commas &= all(map(has_decimal_comma, itertools.compress(known, strange)))
                 found.add_values(text for text in known if text not in cells.gap_texts)
@@ -187,7 +187,7 @@ class Survey:
         return table
 
 
-def _is_text(text: str) -> bool:
+def _no_number(text: str) -> bool:
     """Whether a text is no number; "nan" is none."""
     value = number(text)
     return value is None or np.isnan(value)

@@ -206,8 +206,8 @@ class Table:
         codes = np.array([known.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
         if unknown is not None and (codes == _UNKNOWN).any():
             counts = np.bincount(which, minlength=codes.size)
-            strange = [place for place in np.flatnonzero(codes == _UNKNOWN) if counts[place]]
-            strange = [place for place in strange if texts[place] not in cells.gap_texts]
+            found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
+            strange = [row for row in found if texts[row] not in cells.gap_texts]
             if strange:
                 unknown.add(self.label(place), int(counts[strange].sum()), texts[strange[0]])
         result = codes[which]

@@ -305,7 +305,7 @@ class CsvSource(TableSource, TextSource):
             raise UserError(f"{self.path}, line {line + 1}: {error}") from None
 
     def _text(self, form: _Form) -> Iterator[bytes]:
-        """The lines of this rank in blocks, none of which ends in a quoted field: both readers would close it there.
+        """The lines of this rank in blocks, none of which ends in a quoted field, which pyarrow would close there.
 
         Raises
         ------

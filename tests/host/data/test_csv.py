@@ -4,6 +4,7 @@ import bz2
 import io
 import threading
 from contextlib import nullcontext as nothing
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -380,6 +381,14 @@ def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatc
     path = write(tmp_path, 'x,label\n1,a\n2,"b\n' + "3,a\n" * 100 + '4,b"\n')
     with pytest.raises(UserError, match=", line 3: a quoted field does not end"):
         read_dataset(path)
+
+
+def test_a_field_that_two_ranks_share(tmp_path):
+    """Shares end at line breaks, also those in quotes."""
+    path = write(tmp_path, 'x,c,label\n1,"p\nq",0\n2,"' + "p\n" * 30 + '",1\n3,"p\nq",1\n')
+    ranks = SimpleNamespace(rank=0, size=2, all_gather=lambda value: [value, value])
+    with pytest.raises(UserError, match=f"^{path}, line 4: a quoted field does not end in the lines that this process"):
+        read_dataset(path, communicator=ranks)
 
 
 def test_lines_after_line_breaks_in_quotes_are_counted(tmp_path, monkeypatch):
