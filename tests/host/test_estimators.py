@@ -44,7 +44,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [GLMClassifier(epochs=12), GLMRegressor(epochs=12)],
+    [GLMClassifier(epochs=12)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_checks_of_scikit_learn(estimator, check):
@@ -55,6 +55,7 @@ def test_checks_of_scikit_learn(estimator, check):
 @parametrize_with_checks(
     [
         GLMClassifier(loss="hinge", epochs=12, config="small"),
+        GLMRegressor(epochs=12),
         GLMRegressor(epochs=30, precondition="block"),
         GLMClassifier(missing="mean"),  # with all epochs that there are by default
         GLMRegressor(missing="indicator"),

@@ -157,6 +157,7 @@ def test_a_job_that_the_aggregator_knows_by_another_number(device):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_a_lossy_network_is_healthy_all_the_same(device):
     device.inject_faults(link_loss=0.3)
     examination = examine(device, IMPATIENT)

@@ -93,6 +93,7 @@ def go_on(control):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_forged_datagrams_change_a_counter(tmp_path):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")

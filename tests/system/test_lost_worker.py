@@ -19,6 +19,7 @@ OPTIONS = TrainingOptions(epochs=4, workers=2, precision=3)
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_training_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
     # 31,000 cycles of resends instead of 40 million.
     network = NetworkSettings(resend_cycles=1000, resends=5)

@@ -40,6 +40,7 @@ def described(document):
     return {k: v for k, v in document.items() if k not in ("out", "epochs", "message_times")} | {"epochs": epochs}
 
 
+@pytest.mark.slow
 def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
     words = (data, "--epochs", 3, "--batch", 64, "--validation-fraction", 0.2, "--test", data, "--json")
     status, one, _, _ = train(*words, "--workers", 4)
@@ -123,6 +124,7 @@ def test_what_one_rank_finds_is_told_by_it_and_ends_all(data, tmp_path):
     assert err[0] == f"p4sgd train, rank 2: {bad}, line {len(lines)}: the value of feature 7 is 'seven': not a number"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_ranks_and_the_run_goes_on(data, tmp_path):
     state, model = tmp_path / "state", tmp_path / "model"
     words = (data, "--epochs", 100_000, "--batch", 64, "--checkpoint", state, "--out", model, "--json")

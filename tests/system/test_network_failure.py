@@ -82,6 +82,7 @@ def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_a_run_is_aborted_at_any_time():
     seed = default_seed()
     pick = random.Random(seed)
@@ -158,6 +159,7 @@ def test_a_run_that_cannot_be_is_refused():
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_a_session_goes_on_after_a_run_was_interrupted():
     """In a new job, whatever of the old one is under way; no worker is left running."""
     seed = default_seed()

@@ -20,7 +20,7 @@ def counted(worker, name):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("direction", ["up", pytest.param("down", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "fault",
     [{"loss": 0.99999}, pytest.param({"burst_begin": 0.99999, "burst_loss": 0.99999}, marks=pytest.mark.slow)],
@@ -40,6 +40,7 @@ def test_a_direction_that_loses_all(direction, fault):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_faults_change_while_a_device_is_open():
     job = random_job(TINY, 2, seed=1, mini_batches=4, micro_batches=4)
     device = RtlDevice(TINY, 2, seed=1)

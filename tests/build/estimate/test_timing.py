@@ -10,6 +10,7 @@ from p4sgd.hw.verilog import to_verilog
 LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
 
 
+@pytest.mark.slow
 def test_paths_of_a_design(tmp_path):
     """An adder of 16 bits, a parity of eleven bits over two modules, and a multiplier, side by side."""
     verilog = """

@@ -275,6 +275,7 @@ def test_test_data_of_one_class_have_no_curves():
     assert "test: true classes" in shown.text
 
 
+@pytest.mark.slow
 def test_thousands_of_epochs_and_samples_stay_small():
     np.savez(
         "data.npz", X=np.random.default_rng(0).normal(size=(20_000, 2)), y=np.random.default_rng(1).normal(size=20_000)
