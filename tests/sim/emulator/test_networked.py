@@ -309,13 +309,19 @@ def test_a_run_that_is_asked_for_in_another_follows_it():
     assert [client.read(registers.CTRL)["start"] for client in clients] == [0, 0]
 
 
-@pytest.mark.parametrize("config", [TINY, SPARSE])
-def test_features_are_kept_until_their_memory_changes(config):
-    """For the next run. Then they would hold what was overwritten, beside the memories and their limit."""
-    job = random_job(config, 1, seed=6)
+def started(config, seed):
+    """A random job that one worker has begun, its cluster, and the client."""
+    job = random_job(config, 1, seed=seed)
     cluster = PacketCluster([config])
     clients = configure(cluster.workers, job, aggregator_mac=MAC)
     start(clients, job)
+    return job, cluster, clients
+
+
+@pytest.mark.parametrize("config", [TINY, SPARSE])
+def test_features_are_kept_until_their_memory_changes(config):
+    """For the next run. Then they would hold what was overwritten, beside the memories and their limit."""
+    job, cluster, _ = started(config, seed=6)
     cluster.wait()
     worker = cluster.workers[0].inner
     kept = weakref.ref(worker._features)
@@ -332,10 +338,7 @@ def test_features_are_kept_until_their_memory_changes(config):
 
 @pytest.mark.parametrize("config", [TINY, SPARSE])
 def test_features_that_are_overwritten_in_a_run_are_kept_until_its_end(config):
-    job = random_job(config, 1, seed=7)
-    cluster = PacketCluster([config])
-    clients = configure(cluster.workers, job, aggregator_mac=MAC)
-    start(clients, job)
+    job, cluster, clients = started(config, seed=7)
     kept = weakref.ref(cluster.workers[0].inner._features)
     for memory, part in enumerate(job.memories(0)):
         if part.size:
