@@ -1,6 +1,7 @@
 """Writing files atomically: whole or not at all."""
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -11,7 +12,10 @@ from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["begins_with", "new_file", "reserve", "write_error"]
+__all__ = ["begins_with", "fingerprint", "new_file", "reserve", "write_error"]
+
+_FINGERPRINT_PARTS, _FINGERPRINT_BYTES = 256, 1 << 20
+"""A fingerprint is of the whole of a file, or of so many parts of so many bytes each, evenly spaced."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -73,6 +77,23 @@ def begins_with(path: Path, start: bytes) -> bool:
             return file.read(len(start)) == start
     except OSError as error:
         raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+
+
+def fingerprint(path: Path) -> str:
+    """Size and checksum of a file, for messages, to tell whether two are alike; the path if it is no ordinary file.
+
+    Of a file of more than 256 MiB the checksum is that of 256 parts.
+    """
+    if not path.is_file():
+        return str(path)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        step = max(_FINGERPRINT_BYTES, size // _FINGERPRINT_PARTS)
+        for first in range(0, size, step):
+            file.seek(first)
+            digest.update(file.read(_FINGERPRINT_BYTES))
+    return f"{size:,} bytes with checksum {digest.hexdigest():.12}"
 
 
 def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:

@@ -25,7 +25,7 @@ from p4sgd.host.cli.options import (
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.training_options import report_option, training_options
 from p4sgd.host.cli.training_run import finish, run_folds, run_training
-from p4sgd.host.distributed.communicator import Communicator, SingleProcess
+from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
 
 __all__ = ["run_ranks", "train"]
 
@@ -163,6 +163,7 @@ def train(
             init=init,
             options_file=options_file(),
         )
+        check_same(ranks, {"--folds": str(folds)})
         document = {} if folds is None else run_folds(output, request, folds, ranks)
         if folds is not None and out is not None:
             output.say("on all samples:")

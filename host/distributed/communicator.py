@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from p4sgd.host.errors import P4sgdError, UserError
@@ -216,16 +216,30 @@ def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) 
             raise UserError(text) if is_user else P4sgdError(text)
 
 
-def check_same(communicator: Communicator, value: str, problem: str) -> None:
-    """Check that a value is the same on all ranks.
+def check_same(communicator: Communicator, facts: Mapping[str, str]) -> None:
+    """Compare what must be the same on all ranks, by one all-gather.
+
+    Parameters
+    ----------
+    communicator
+        The ranks, all of which call this.
+    facts
+        Texts by name; what a rank lacks is ``none``.
 
     Raises
     ------
     UserError
-        If it differs; ``problem`` is the message.
+        If something differs, on all ranks: the message names it, and the first rank that differs from rank 0.
     """
-    if len(set(communicator.all_gather(value))) > 1:
-        raise UserError(problem)
+    first, *others = communicator.all_gather(dict(facts))
+    for rank, own in enumerate(others, 1):
+        for name in {**first, **own}:
+            ours, theirs = (each.get(name, "none") for each in (first, own))
+            if ours != theirs:
+                raise UserError(
+                    f"{name}: not the same on all ranks: rank {rank} has {theirs}, rank 0 has {ours}: start all ranks "
+                    f"with the same"
+                )
 
 
 def share_of(communicator: Communicator, total: int) -> range:

@@ -1,7 +1,6 @@
 """The plan of a training run: everything that is read, checked and decided before a device is opened."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from p4sgd.host.devices import DEVICES
 from p4sgd.host.distributed.communicator import (
     SINGLE_PROCESS,
     Communicator,
-    check_same,
     launcher_program,
     raise_on_all,
 )
@@ -35,7 +33,7 @@ from p4sgd.host.run.checks import (
     find_cluster_file,
     option_name,
 )
-from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
+from p4sgd.host.run.request import TrainingRequest, check_same_request, init_request, resume_request
 from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
 from p4sgd.host.training.checkpoint import (
     RESUME_MAY_CHANGE,
@@ -147,6 +145,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         If something is wrong with the request, with a file that it names, or with the data.
     """
     asked = request
+    check_same_request(request, ranks)
     request, saved, model = _completed(asked, ranks)
     kept = [] if saved is None else [name for name in request.options if name not in RESUME_MAY_CHANGE]
     fixed = dict.fromkeys(kept, str(asked.resume))
@@ -228,13 +227,9 @@ def _completed(
         _check_init(request)
     if (file := request.resume) is not None:
         saved = load_checkpoint(file)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        check_same(ranks, digest, f"{file}: is not the same file for all ranks: give all of them the newest")
         request = resume_request(request, saved, ranks)
     if (file := request.init) is not None:
         model = load_model(file)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        check_same(ranks, digest, f"{file}: is not the same file for all ranks: give all of them the same one")
         request = init_request(request, Start.of_model(model, str(file)))
     return request, saved, model
 

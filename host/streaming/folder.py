@@ -385,5 +385,5 @@ def open_prepared(
         If it is unfinished, of another version, or not the same folder for all processes.
     """
     manifest, sha256 = load_manifest(path)
-    check_same(communicator, sha256, f"{path}: is not the same folder on all ranks: give all of them the same one")
+    check_same(communicator, {str(path): f"the checksum {sha256:.12}"})
     return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)

@@ -1,5 +1,7 @@
 """What fails in one rank fails in all; what must be the same is compared."""
 
+from contextlib import nullcontext
+
 import pytest
 from support.ranks import run_ranks
 
@@ -37,11 +39,18 @@ def test_other_exceptions_are_mistakes_and_stay_where_they_are():
         raise_on_all(SINGLE_PROCESS, lambda: 1 / 0)
 
 
-def test_what_must_be_the_same():
-    run_ranks(3, lambda ranks: check_same(ranks, "x", "they differ"))
-
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ([{"--lr": "1"}, {"--lr": "1"}, {"--lr": "1"}], None),
+        ([{"--lr": "1"}, {"--lr": "1"}, {"--lr": "2"}], "--lr: .* rank 2 has 2, rank 0 has 1"),
+        ([{"a": "1", "b": "3"}, {"a": "1"}, {"b": "4"}], "b: .* rank 1 has none, rank 0 has 3"),
+        ([{}, {"c": "5"}, {}], "c: .* rank 1 has 5, rank 0 has none"),
+    ],
+)
+def test_what_must_be_the_same(facts, said):
     def run(ranks):
-        with pytest.raises(UserError, match="they differ"):
-            check_same(ranks, str(ranks.rank // 2), "they differ")
+        with nullcontext() if said is None else pytest.raises(UserError, match=said):
+            check_same(ranks, facts[ranks.rank])
 
     run_ranks(3, run)

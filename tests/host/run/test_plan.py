@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shlex
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,54 @@ def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
         run_ranks(3, lambda ranks: make_plan(dataclasses.replace(request, options={"workers": 2}), ranks))
     with pytest.raises(UserError, match=r"rtl .*--launcher.* emulator"):
         run_ranks(2, lambda ranks: make_plan(dataclasses.replace(request, device="rtl"), ranks))
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        *(
+            ({"options": {"epochs": 2, name: value}}, option)
+            for name, value, option in [
+                ("learning_rate", 0.5, "--lr"),
+                ("precision", 4, "--precision"),
+                ("epochs", 3, "--epochs"),
+                ("scaling", "minmax", "--scaling"),
+                ("seed", 1, "--seed"),
+                ("batch", 8, "--batch"),
+                ("l2", 0.1, "--l2"),
+            ]
+        ),
+        ({"reading": {"label_column": ("x",)}}, "--label-column"),
+        ({"samples": 30}, "--samples"),
+        ({"out": Path("model")}, "--out"),
+        ({"data": "shorter.npz"}, "DATA"),
+        ({"data": "changed.npz"}, "DATA"),
+        ({"test": "wide.npz"}, "--test"),
+        ({"version": "0"}, "the version of p4sgd"),
+    ],
+)
+def test_ranks_that_differ_are_named_at_once(monkeypatch, other, name):
+    x, y = np.random.default_rng(0).normal(size=(40, 20)), np.arange(40) % 2
+    for file, rows in (("wide", slice(40)), ("shorter", slice(39))):
+        np.savez(f"{file}.npz", X=x[rows], y=y[rows])
+    content = bytearray(Path("wide.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    Path("changed.npz").write_bytes(content)
+    if "version" in other:
+        versions = {True: "0", False: "1"}
+        monkeypatch.setattr("importlib.metadata.version", lambda name: versions[threading.current_thread() in odd])
+    odd = set()
+
+    def run(ranks):
+        request = TrainingRequest(data="wide.npz", options={"epochs": 2})
+        if ranks.rank == 1:
+            odd.add(threading.current_thread())
+            if "version" not in other:
+                request = dataclasses.replace(request, **other)
+        with pytest.raises(UserError, match=rf"^{name}: .*rank 1 has .*rank 0 has "):
+            make_plan(request, ranks)
+
+    run_ranks(3, run)
 
 
 def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
