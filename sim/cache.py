@@ -10,10 +10,11 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LIMIT_BYTES", "build_lock", "cache_directory", "hold", "prune", "size"]
+__all__ = ["LIMIT_BYTES", "build_lock", "cache_directory", "check_private", "hold", "prune", "size"]
 
 LIMIT_BYTES = 5_000_000_000
 """Size to which the cache is reduced; entries in use are never removed."""
@@ -41,6 +42,21 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "p4sgd"
     except RuntimeError:
         raise FileNotFoundError(errno.ENOENT, "this user has no home: set HOME or P4SGD_CACHE to a folder") from None
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder of programs that users other than this one and the superuser may change.
+
+    Raises
+    ------
+    PermissionError
+        If it is one.
+    OSError
+        If there is no such folder.
+    """
+    status, user = folder.stat(), os.geteuid()
+    if status.st_mode & stat.S_IWOTH or (user != 0 and status.st_uid not in (0, user)):
+        raise PermissionError(errno.EACCES, "other users may change the programs in this folder", str(folder))
 
 
 def hold(path: Path) -> bool:

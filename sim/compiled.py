@@ -10,15 +10,20 @@ import functools
 import hashlib
 import inspect
 import logging
+import os
+import pickle
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import caching, event
+from numba.core import caching, event, serialize
 from numba.core.runtime.nrt import rtsys
+
+from p4sgd.sim.cache import check_private
 
 __all__ = ["compiled"]
 
@@ -86,39 +91,66 @@ _SIM, _SPEC = Path(__file__).parent, Path(__file__).parents[1] / "hw" / "spec"
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache, which does without a file that it cannot read or write, as on a full disk.
+    """Numba's cache with a checksum, which does without a file that it cannot use or write: then loops are compiled.
 
-    What was compiled counts until any module changes that is beside the function's, in `p4sgd.sim` or in
+    Numba itself unpickles whatever a file has, runs damaged code, and looks only at changes of the function's module.
+    Here compiled code also counts no longer if any module changes that is beside the function's, in `p4sgd.sim` or in
     `p4sgd.sim.network`, because it may call functions of that one, or any of `p4sgd.hw.spec`, whose numbers are
-    constants of compiled code. Numba itself looks at the function's module only.
+    constants of compiled code. A file is a checksum of all that and of the rest, which is a pickle; the signature is in
+    its name.
     """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._cache_file = caching.IndexDataCacheFile(
-            cache_path=self._cache_path,
-            filename_base=self._impl.filename_base,
-            source_stamp=(
-                self._impl.locator.get_source_stamp(),
-                *map(_modules, (Path(inspect.getfile(function)).parent, _SIM, _SIM / "network", _SPEC)),
-            ),
-        )
+        folders = (Path(inspect.getfile(function)).parent, _SIM, _SIM / "network", _SPEC)
+        self._stamp = (numba.__version__, self._impl.locator.get_source_stamp(), *map(_modules, folders))
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         # Numba's own method first imports all that it compiles with, and SciPy's linear algebra, which takes as long as
         # to import Numba itself. What is loaded needs only the runtime; who compiles imports the rest then.
         rtsys.initialize(target)
+        key = self._index_key(signature, target.codegen())
         try:
-            return self._load_overload(signature, target)
+            check_private(Path(self.cache_path))
+            content = self._file(key).read_bytes()
         except OSError:
             return None
+        digest, pickled = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
+        if digest != self._digest(key, pickled):
+            return None
+        return self._impl.rebuild(target, pickle.loads(pickled))
 
     def save_overload(self, signature: Any, result: Any) -> None:
+        if not self._impl.check_cachable(result):
+            return
+        key = self._index_key(signature, result.codegen)
+        pickled = serialize.dumps(self._impl.reduce(result))
+        scratch = None
         try:
-            super().save_overload(signature, result)
+            self._impl.locator.ensure_cache_path()
+            check_private(Path(self.cache_path))
+            handle, scratch = tempfile.mkstemp(dir=self.cache_path)
+            with open(handle, "wb") as file:
+                file.write(self._digest(key, pickled) + pickled)
+            os.replace(scratch, self._file(key))
         except OSError as error:
             remedy = "set NUMBA_CACHE_DIR to another folder, or they are compiled in every run"
             _remark(f"cannot keep compiled loops in {self.cache_path}: {error.strerror}; {remedy}")
+            if scratch:
+                Path(scratch).unlink(missing_ok=True)
+
+    def _file(self, key: Any) -> Path:
+        signature, machine, _ = key
+        name = hashlib.sha256(repr((signature, machine)).encode()).hexdigest()[:24]
+        return Path(self.cache_path, f"{self._impl.filename_base}.{name}.nbc")
+
+    def _digest(self, key: Any, pickled: Any) -> bytes:
+        checksum = hashlib.sha256(repr((self._stamp, key)).encode())
+        checksum.update(pickled)
+        return checksum.digest()
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @functools.cache

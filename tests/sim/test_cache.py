@@ -50,6 +50,12 @@ def test_a_user_without_a_home(monkeypatch):
         cache_directory()
 
 
+def test_a_folder_that_others_may_write_is_refused(cache):
+    cache.chmod(0o777)
+    with pytest.raises(verilator.SimulationError, match="other users may change"):
+        verilator.build("module m; endmodule", "m")
+
+
 def entry(cache, name, age, bytes_=100):
     """A simulator that was used so many seconds ago."""
     folder = cache / "verilated" / name

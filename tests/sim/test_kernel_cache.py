@@ -1,6 +1,7 @@
 """The emulator needs no folder that it can write, and says when it compiles its loops, which Ctrl-C may interrupt."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -50,9 +51,39 @@ def test_compilation_is_told_once(tmp_path):
     folder = tmp_path / "cache"
     assert add(tmp_path, folder) == COMPILING
     assert add(tmp_path, folder) == ""
-    for file in folder.rglob("*.nbi"):
+    for file in folder.rglob("*.nbc"):
         file.unlink()
     assert add(tmp_path, folder) == COMPILING
+
+
+DAMAGES = {
+    **{f"cut to {kept}": lambda content, kept=kept: content[:kept] for kept in (0, 1, 31, 32, 33, 1000)},
+    "cut at the end": lambda content: content[:-1],
+    "another byte": lambda content: content[:-50] + bytes([content[-50] ^ 1]) + content[-49:],
+    "random": lambda content: np.random.default_rng(1).bytes(len(content)),
+    "Numba's own": lambda content: pickle.dumps("0.0") + content,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_compiled_again(tmp_path, damage):
+    folder = tmp_path / "cache"
+    add(tmp_path, folder)
+    files = list(folder.rglob("*.nbc"))
+    for file in files:
+        file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    assert add(tmp_path, folder) == COMPILING
+    assert add(tmp_path, folder) == ""
+    assert set(folder.rglob("*.nbc")) == set(files)
+
+
+def test_a_folder_that_others_may_write_is_not_used(tmp_path):
+    folder = tmp_path / "cache"
+    add(tmp_path, folder)
+    (inner,) = folder.iterdir()
+    inner.chmod(0o777)
+    first, second = add(tmp_path, folder).splitlines(keepends=True)
+    assert (first, "other users may change" in second) == (COMPILING, True)
 
 
 def test_who_only_loads_imports_nothing_to_compile_with(tmp_path):
@@ -115,7 +146,7 @@ def test_files_of_compiled_loops_that_cannot_be_read(tmp_path):
     """A folder in the place of a file keeps out even the superuser, whom permissions do not."""
     folder = tmp_path / "cache"
     add(tmp_path, folder)
-    for file in folder.rglob("*.nbi"):
+    for file in folder.rglob("*.nbc"):
         file.unlink()
         file.mkdir()
     first, second = add(tmp_path, folder).splitlines(keepends=True)
