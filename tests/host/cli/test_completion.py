@@ -54,7 +54,7 @@ def test_the_script_of_a_shell(shell):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes(tmp_path):
-    """With the line that the README shows."""
+    """With the line that host/training/README.md shows."""
     program = tmp_path / "p4sgd"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from p4sgd.host.cli import main; main()' \"$@\"\n")
     program.chmod(0o755)
