@@ -114,15 +114,15 @@ def simulate(
             "seed": choices["seed"],
             **chances,
             "waves": waves,
-            "on_trace": keep if timeline or trace is not None else None,
         },
+        trace=timeline or trace is not None,
         config=config,
         out=out,
         overwrite=overwrite,
         report=report,
         options_file=options_file(),
     )
-    plan, result = run_training(output, request)
+    plan, result = run_training(output, request, on_trace=keep)
     totals = _totals(result)
     _show(output, totals, counters(WorkerConfig(**result.summary["configuration"])))
     if timeline:

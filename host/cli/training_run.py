@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,16 +12,17 @@ import click
 from p4sgd.host.cli.failures import INTERRUPTED
 from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
+from p4sgd.host.training.events import Events, Stage
 
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
-    from p4sgd.host.run.execute import Stage
     from p4sgd.host.run.folds import Fold
     from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
     from p4sgd.host.training.dealing.heat import Split
+    from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["COLUMNS", "describe_scaling", "finish", "run_folds", "run_training"]
 
@@ -46,7 +47,10 @@ COLUMNS = {
 
 
 def run_training(
-    output: Output, request: "TrainingRequest", ranks: Communicator = SINGLE_PROCESS
+    output: Output,
+    request: "TrainingRequest",
+    ranks: Communicator = SINGLE_PROCESS,
+    on_trace: "Callable[[Trace], None]" = lambda trace: None,
 ) -> "tuple[TrainingPlan, TrainingResult | ResultSet]":
     """Plan and execute a training run; show how it goes, and in the end the table of epochs, or of rows.
 
@@ -61,20 +65,10 @@ def run_training(
         from p4sgd.host.training import TrainingResult
 
         plan = make_plan(request, ranks)
-    display = _Display(output, plan)
+    display = _Display(output, plan, on_trace)
     try:
         with display:
-            result = execute(
-                plan,
-                on_stage=display.begin,
-                on_progress=display.progress,
-                on_epoch=display.add,
-                on_remark=output.remark,
-                on_warning=output.warn,
-                on_row=display.begin_row,
-                on_split=display.show_split,
-                resume_words=_resume_words(output),
-            )
+            result = execute(plan, display, resume_words=_resume_words(output))
     except BaseException as error:
         display.table.print()
         if isinstance(error, KeyboardInterrupt) and (done := display.rows_done()):
@@ -123,13 +117,14 @@ def run_folds(
         check_folds(request)
         plan = make_plan(request, ranks)
 
-        def show(number: int) -> None:
-            shown.close()
-            shown.enter_context(output.working(f"fold {number} of {folds}"))
+        class Display(_Remarks):
+            def fold(self, number: int) -> None:
+                shown.close()
+                shown.enter_context(output.working(f"fold {number} of {folds}"))
 
         done: list[Fold] = []
         try:
-            for fold in cross_validate(plan, folds, on_fold=show, on_remark=output.remark, on_warning=output.warn):
+            for fold in cross_validate(plan, folds, Display(output)):
                 done.append(fold)  # what is done stays if the next one is interrupted
         except KeyboardInterrupt as error:
             shown.close()
@@ -178,23 +173,35 @@ def _print_rows(output: Output, result: "ResultSet") -> None:
     output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
 
 
-class _Display(contextlib.AbstractContextManager["_Display"]):
-    """What a training run shows on the terminal: in each stage something else."""
+class _Remarks(Events):
+    """Remarks and warnings of a training run as those of a command."""
 
-    def __init__(self, output: Output, plan: "TrainingPlan") -> None:
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def remark(self, text: str) -> None:
+        self._output.remark(text)
+
+    def warning(self, text: str) -> None:
+        self._output.warn(text)
+
+
+class _Display(_Remarks):
+    """Display of a training run on the terminal: in each stage something else."""
+
+    def __init__(self, output: Output, plan: "TrainingPlan", on_trace: "Callable[[Trace], None]") -> None:
+        super().__init__(output)
+        self._on_trace = on_trace
         self.table = EpochTable(output, plan.options.epochs, COLUMNS)
         self._epochs = plan.options.epochs
         self._names: Sequence[str] = ()
         self._row = self._epochs_of_row = 0
-        self._output = output
         self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
         self._shown = contextlib.ExitStack()
         self._on_progress: OnProgress | None = None
 
-    def begin(self, stage: "Stage") -> None:
+    def stage(self, stage: Stage) -> None:
         """Show a stage in place of the one before: two live displays at once are not possible."""
-        from p4sgd.host.run.execute import Stage
-
         self._shown.close()
         if stage is Stage.VERIFY:
             self._on_progress = self._shown.enter_context(show_steps(self._output))
@@ -209,17 +216,21 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
         if self._on_progress is not None:
             self._on_progress(step, done, total)
 
-    def begin_row(self, row: int, names: Sequence[str]) -> None:
+    def row(self, row: int, names: Sequence[str]) -> None:
         """Show the epochs of a row of the model in place of those of the row before."""
         self._shown.close()
         self._names, self._row, self._epochs_of_row = names, row, 0
         title = f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch"
         self.table = self._shown.enter_context(EpochTable(self._output, self._epochs, COLUMNS, title))
 
-    def add(self, record: "EpochRecord") -> None:
+    def epoch(self, record: "EpochRecord") -> None:
         """Add an epoch to the table."""
         self.table.add(record.to_json())
         self._epochs_of_row += 1
+
+    def trace(self, trace: "Trace") -> None:
+        """Hand over the trace of a simulated device."""
+        self._on_trace(trace)
 
     def rows_done(self) -> str:
         """How far the rows of the model are, for a message; empty if it has a single one, or none has begun."""
@@ -229,7 +240,7 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
         epochs = f"{done} epoch{'s' if done != 1 else ''}"
         return f"{self._row} of {len(self._names)} rows of the model are finished, and {epochs} of {now}"
 
-    def show_split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
+    def split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
         """Show what each worker has of the columns, and what all of them would take on one kind of workers."""
         columns = ["worker", "columns", "nonzeros", "predicted µs a sample"]
         self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)

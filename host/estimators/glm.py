@@ -27,6 +27,7 @@ from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training.events import Events
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
@@ -57,6 +58,31 @@ def all_or_nothing(
             raise
 
     return whole
+
+
+class _Warnings(Events):
+    """Warnings of a run as those of Python; ``before`` epochs were done in earlier runs."""
+
+    def __init__(self, before: int) -> None:
+        self._before = before
+
+    def warning(self, text: str) -> None:
+        warnings.warn(in_parameters(text), stacklevel=2)
+
+
+class _Printed(_Warnings):
+    """Epochs and remarks, printed."""
+
+    def row(self, row: int, names: Sequence[str]) -> None:
+        print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
+
+    def epoch(self, record: EpochRecord) -> None:
+        if record.epoch > self._before:
+            metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
+            print(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]), flush=True)
+
+    def remark(self, text: str) -> None:
+        print(in_parameters(text), flush=True)
 
 
 class GLM(BaseEstimator):
@@ -117,24 +143,8 @@ class GLM(BaseEstimator):
             start=start,
         )
 
-        def show(record: EpochRecord) -> None:
-            if self.verbose and record.epoch > before:
-                print(_line(record), flush=True)
-
-        def remark(text: str) -> None:
-            print(in_parameters(text), flush=True)
-
-        def warn(text: str) -> None:
-            warnings.warn(in_parameters(text), stacklevel=2)
-
-        def begin(row: int, names: Sequence[str]) -> None:
-            if self.verbose:
-                print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
-
-        tell = remark if self.verbose else None
         with value_errors(), _compilations_told(self.verbose):
-            plan = make_plan(request)
-            result = execute(plan, on_epoch=show, on_remark=tell, on_warning=warn, on_row=begin)
+            result = execute(make_plan(request), (_Printed if self.verbose else _Warnings)(before))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
@@ -262,12 +272,6 @@ def _without_workers(options: TrainingOptions) -> dict[str, Any]:
     if chosen["workers"] == default_of("workers"):
         del chosen["workers"]
     return chosen
-
-
-def _line(record: EpochRecord) -> str:
-    """What is told of an epoch."""
-    metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
-    return ", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"])
 
 
 @contextlib.contextmanager

@@ -3,13 +3,11 @@
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.distributed.overlap import MergedSums
@@ -18,10 +16,9 @@ from p4sgd.host.report import save_report
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
-from p4sgd.host.streaming.state import OnProgress
-from p4sgd.host.training import CheckpointFile, EpochRecord, ResultSet, TrainingResult
-from p4sgd.host.training.dealing.heat import Split
+from p4sgd.host.training import CheckpointFile, ResultSet, TrainingResult
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
+from p4sgd.host.training.events import SILENT, Events, Stage
 from p4sgd.host.training.model_file import save_model
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -29,38 +26,11 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-    OnTrace: TypeAlias = Callable[[Trace], None]
-
-__all__ = ["Stage", "execute", "resume_advice"]
-
-
-class Stage(Enum):
-    """A stage of a training run, in order."""
-
-    VERIFY = "verify"
-    """The files of a prepared folder are compared with their checksums; left out for other data.
-
-    Which files these are depends on the configuration, so this follows `OPEN` if the device says it itself.
-    """
-    OPEN = "open"
-    """The device is opened: minutes, if a simulator has to be built."""
-    TRAIN = "train"
-    """Epochs are run."""
-    WRITE = "write"
-    """The model is written and the device closed."""
+__all__ = ["execute", "resume_advice"]
 
 
 def execute(
-    plan: TrainingPlan,
-    *,
-    on_stage: Callable[[Stage], None] | None = None,
-    on_progress: OnProgress | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-    on_remark: Callable[[str], None] | None = None,
-    on_warning: Callable[[str], None] | None = None,
-    on_row: Callable[[int, Sequence[str]], None] | None = None,
-    on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
-    resume_words: Sequence[str] = (),
+    plan: TrainingPlan, events: Events = SILENT, *, resume_words: Sequence[str] = ()
 ) -> TrainingResult | ResultSet:
     """Carry out a training plan.
 
@@ -71,12 +41,8 @@ def execute(
     ----------
     plan
         The plan.
-    on_stage
-        Called when a stage begins.
-    on_progress
-        Called while the files of a prepared folder are verified.
-    on_epoch, on_remark, on_warning, on_row, on_split
-        See `p4sgd.host.training.train`.
+    events
+        Its methods are called while the run goes on.
     resume_words
         Options that the advice how to resume repeats, such as ``--json``.
 
@@ -88,12 +54,11 @@ def execute(
     KeyboardInterrupt
         Before there is a model, with the notes about the checkpoint.
     """
-    begin = on_stage or (lambda stage: None)
     request = plan.request
 
     def verify(device: Device | None) -> None:
         if isinstance(plan.data, PreparedFolder):
-            begin(Stage.VERIFY)
+            events.stage(Stage.VERIFY)
             options, features, shards = plan.options, plan.data.space.count, None
             if options.shares != "auto":  # if they will be measured, no shards are known
                 if device is not None:
@@ -103,39 +68,40 @@ def execute(
             if shards is not None:
                 network = devices.DEVICES[plan.device].has_network
                 shards = plan.data.deal_columns(shards, options, network=network).shards
-            plan.data.verify(shards, on_progress=on_progress)
+            plan.data.verify(shards, on_progress=events.progress)
 
     traces: list[Trace] = []  # a single one, or none
+
+    def keep(trace: "Trace") -> None:
+        traces.append(trace)
+        events.trace(trace)
+
     reports = plan.config is None or plan.cluster is not None  # the device itself says what its workers are like
     if not reports:
         verify(None)
-    begin(Stage.OPEN)
+    events.stage(Stage.OPEN)
     with contextlib.ExitStack() as opened:
         sample_ranks = _divide_samples(plan, opened) if plan.options.parallel == "data" else None
         opened.enter_context(_note_ended(plan))
-        device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks, traces.append)))
+        device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks, keep)))
         opened.enter_context(_note_resume(plan.checkpoint, plan.ranks, resume_words))
         opened.enter_context(_note_doctor(device, request.cluster))
         if reports:
             verify(device)
-        begin(Stage.TRAIN)
+        events.stage(Stage.TRAIN)
         result = training.train(
             plan.data,
             plan.options,
             device,
             test=plan.test,
-            on_epoch=on_epoch,
-            on_remark=on_remark,
-            on_warning=on_warning,
-            on_row=on_row,
-            on_split=on_split,
+            events=events,
             directory=request.images,
             checkpoint=plan.checkpoint,
             resume=plan.resume,
             sample_ranks=sample_ranks,
             start=request.start,
         )
-        begin(Stage.WRITE)
+        events.stage(Stage.WRITE)
         if request.out is not None and plan.ranks.rank == 0:
             save_model(result.model, request.out)
     if request.report is not None and plan.ranks.rank == 0:
@@ -155,10 +121,10 @@ def _divide_samples(plan: TrainingPlan, opened: contextlib.ExitStack) -> SampleR
     return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
 
 
-def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTrace") -> Device:
+def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "Callable[[Trace], None]") -> Device:
     """Open the device; where several processes train together, this one's part of it.
 
-    If there will be a report, a simulated device passes its trace to ``on_trace`` when it is closed, too.
+    A simulated device passes its trace to ``on_trace`` when it is closed, if the request needs one.
     """
     ranks, workers = plan.ranks, plan.options.workers
     if sample_ranks is not None:
@@ -166,8 +132,8 @@ def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTra
     more: dict[str, Any] = dict(plan.request.device_options)
     if plan.cluster is not None:
         more["cluster"] = plan.cluster
-    if plan.request.report is not None and plan.device == "rtl":
-        more["on_trace"] = _both(on_trace, more.get("on_trace"))
+    if plan.device == "rtl" and (plan.request.trace or plan.request.report is not None):
+        more["on_trace"] = on_trace
     if ranks.size > 1 and plan.device == CLUSTER:
         more["ranks"] = ranks
     elif ranks.size > 1:
@@ -179,15 +145,6 @@ def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTra
     if plan.configs is not None and plan.request.sparse_workers:
         more["configs"] = plan.configs[ranks.rank :: ranks.size]
     return devices.open_device(plan.device, plan.config, workers, **more)
-
-
-def _both(first: "OnTrace", second: "OnTrace | None") -> "OnTrace":
-    def call(trace: "Trace") -> None:
-        first(trace)
-        if second is not None:
-            second(trace)
-
-    return call
 
 
 def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str] = ()) -> str:

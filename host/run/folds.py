@@ -7,7 +7,7 @@ rate) is fitted to the samples that a run trains on.
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from p4sgd.host.run.plan import TrainingPlan, make_plan
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.events import SILENT, Events
 
 __all__ = ["Fold", "check_folds", "cross_validate", "split_folds", "summarise"]
 
@@ -118,14 +119,33 @@ def split_folds(
     return list(splitter.split(np.zeros(data.samples), labels))
 
 
-def cross_validate(
-    plan: TrainingPlan,
-    folds: int,
-    *,
-    on_fold: Callable[[int], None] | None = None,
-    on_remark: Callable[[str], None] | None = None,
-    on_warning: Callable[[str], None] | None = None,
-) -> Iterator[Fold]:
+class _OfFold(Events):
+    """Remarks and warnings of the folds' runs, with the number of the fold.
+
+    A remark that several runs have comes once, also if its figures differ.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._shown = set[str]()
+        self._number = 0
+
+    def fold(self, number: int) -> None:
+        self._number = number
+        self._events.fold(number)
+
+    def remark(self, text: str) -> None:
+        kind, predicted, _ = text.partition("predicted")
+        kind = re.sub(r"[\d.,]+", "", kind) if predicted else text  # predictions, and what they are of, differ a little
+        if kind not in self._shown:
+            self._shown.add(kind)
+            self._events.remark(f"fold {self._number}: {text}")
+
+    def warning(self, text: str) -> None:
+        self._events.warning(f"fold {self._number}: {text}")
+
+
+def cross_validate(plan: TrainingPlan, folds: int, events: Events = SILENT) -> Iterator[Fold]:
     """Train and measure a model for each fold of the data of a plan, one after another; nothing is written.
 
     Parameters
@@ -134,12 +154,8 @@ def cross_validate(
         The plan of a run on all samples.
     folds
         Number of folds, at least 2.
-    on_fold
-        Called with the number of a fold, from 1, when its run begins.
-    on_remark
-        Called with each remark on a run, once if several runs have it, if only its figures are others.
-    on_warning
-        See `p4sgd.host.training.train`.
+    events
+        Its methods ``fold``, ``remark`` and ``warning`` are called.
 
     Raises
     ------
@@ -151,24 +167,11 @@ def cross_validate(
     data = plan.rows  # of a table every fold makes features of its own
     if data is None:
         raise UserError(f"{plan.data.name}: was prepared as a whole: --folds needs the data themselves")
-    told = set[str]()
-
-    def warn(text: str) -> None:
-        if on_warning is not None:
-            on_warning(f"fold {number}: {text}")
-
-    def tell(text: str) -> None:
-        kind, predicted, _ = text.partition("predicted")
-        kind = re.sub(r"[\d.,]+", "", kind) if predicted else text  # predictions, and what they are of, differ a little
-        if on_remark is not None and kind not in told:
-            told.add(kind)
-            on_remark(f"fold {number}: {text}")
-
+    own = _OfFold(events)
     for number, (rest, held_out) in enumerate(split_folds(data, plan.options, folds), 1):
-        if on_fold is not None:
-            on_fold(number)
+        own.fold(number)
         request = dataclasses.replace(plan.request, data=data.take(rest), reading={}, out=None, report=None)
-        result = execute(make_plan(request, plan.ranks), on_remark=tell, on_warning=on_warning and warn)
+        result = execute(make_plan(request, plan.ranks), own)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         metrics = score(result.model, data.take(held_out, f"fold {number} of {data.name}"))

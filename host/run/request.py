@@ -81,6 +81,8 @@ class TrainingRequest:
         What it starts from otherwise; `make_plan` makes it of ``init``.
     report
         HTML file to write in the end, see `p4sgd.host.report`.
+    trace
+        Whether a simulated device gives its trace to `Events.trace`; it does so for a report, too.
     options_file
         File that the options were read from, which must not be overwritten.
     """
@@ -103,6 +105,7 @@ class TrainingRequest:
     init: Path | None = None
     start: Start | None = None
     report: Path | None = None
+    trace: bool = False
     options_file: Path | None = None
 
     def __post_init__(self) -> None:

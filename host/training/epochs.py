@@ -26,6 +26,7 @@ from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.dealing.heat import choose_hot
 from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
+from p4sgd.host.training.events import Events
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, Remarks, StopReason, TrainingResult
@@ -72,7 +73,7 @@ class RowTraining:
         The state that it starts from, an empty one if the run is new.
     start
         What the row starts from.
-    on_epoch
+    events
         See `p4sgd.host.training.train`.
     tell
         See `Remarks`.
@@ -94,7 +95,7 @@ class RowTraining:
         held_out: Mapping[str, tuple[Dataset, FloatArray]],
         state: State,
         start: Start,
-        on_epoch: Callable[[EpochRecord], None] | None,
+        events: Events,
         tell: Callable[[str, bool, bool], None],
         keep: Callable[[], None] | None,
         *,
@@ -104,7 +105,7 @@ class RowTraining:
         self._last = last
         self._options = options = workers.options
         self._ranks = prepared.communicator
-        self._on_epoch = on_epoch
+        self._events = events
         self._keep = keep
         self._state = state
         self._start = start
@@ -158,7 +159,7 @@ class RowTraining:
         opened: tuple[Session, ModelSource] | None = None
         state, options = self._state, self._options
         for record in state.history:
-            self._tell_epoch(record)
+            self._events.epoch(record)
         tried = -1  # an epoch that began with all workers that could be had
         try:
             while state.epoch < options.epochs and not state.out_of_patience(options):
@@ -277,7 +278,7 @@ class RowTraining:
         self._state.weights = following = self._score(record, weights)
         self.remarks.add(self._convergence.divergence_remark(), own=True)
         self._keep_state()
-        self._tell_epoch(record)
+        self._events.epoch(record)
         if following is weights:
             return ModelSource.KEEP
         session.write_weights(self._prepared.split(following.values))
@@ -392,10 +393,6 @@ class RowTraining:
         for flag in record.flags:
             if flag not in known:
                 self.remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
-
-    def _tell_epoch(self, record: EpochRecord) -> None:
-        if self._on_epoch is not None:
-            self._on_epoch(record)
 
     def _summary(self) -> dict[str, Any]:
         prepared = self._prepared

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,20 +12,19 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.sample_weights import relative
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, State, Weights
-from p4sgd.host.training.dealing.heat import Split
 from p4sgd.host.training.epoch_metrics import named
 from p4sgd.host.training.epochs import RowTraining, release_memory
+from p4sgd.host.training.events import SILENT, Events
 from p4sgd.host.training.metrics import measure_model
 from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Prepared, PreparedData
-from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult, common
+from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult, common
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -39,11 +38,7 @@ def train(
     device: Device,
     *,
     test: Dataset | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-    on_remark: Callable[[str], None] | None = None,
-    on_warning: Callable[[str], None] | None = None,
-    on_row: Callable[[int, Sequence[str]], None] | None = None,
-    on_split: Callable[[Split, Sequence[WorkerName]], None] | None = None,
+    events: Events = SILENT,
     directory: Path | None = None,
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
@@ -68,17 +63,8 @@ def train(
         function with the same arguments.
     test
         Samples to measure the model on after every epoch; not trained on.
-    on_epoch
-        Called after each epoch, first for those in ``resume`` or ``start``.
-    on_remark
-        Called with each remark for the user; the result has all remarks too.
-    on_warning
-        Called in place of ``on_remark`` with those remarks that say that workers are missing; by default ``on_remark``.
-    on_row
-        Called when a row of several begins, with its number from 0 and the names of all rows.
-    on_split
-        Called with how columns are divided between dense and sparse workers, if there are both, and the names of all
-        workers; again if workers are lost or come.
+    events
+        Its methods are called while the run goes on.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint
@@ -113,7 +99,7 @@ def train(
     ranks = data.communicator
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count:,} features, {data.name} has {data.space.count:,}")
-    workers = Workers(device, options, ranks, sample_ranks, directory, on_split)
+    workers = Workers(device, options, ranks, sample_ranks, directory, events)
     placement, remarks, warnings = workers.deal_units(data.space.count, data.samples)
     if test is not None:
         remarks = [f"{test.name}: {remark}" for remark in test.remarks] + remarks
@@ -154,17 +140,15 @@ def train(
             about_all.add(text)
         if text not in told:
             told.add(text)
-            say = on_warning if warns and on_warning is not None else on_remark
-            if say is not None:
-                say(text)
+            (events.warning if warns else events.remark)(text)
 
     results: list[TrainingResult] = []
     for row, state in enumerate(states):
-        if on_row is not None and len(states) > 1:
-            on_row(row, names)
+        if len(states) > 1:
+            events.row(row, names)
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
         last, this = row == len(states) - 1, prepared.row(row, options)
-        training = RowTraining(workers, this, own, state, starts[row], on_epoch, tell, keep, last=last)
+        training = RowTraining(workers, this, own, state, starts[row], events, tell, keep, last=last)
         prepared = dataclasses.replace(prepared, images=())  # which are the workers' now
         del this
         for remark in remarks:
@@ -183,8 +167,8 @@ def train(
     result = _joined(results, prepared, held_out)
     for remark in result.remarks:
         # What is about all rows may have come up while only some of them were trained.
-        if on_remark is not None and remark not in told and not any(remark.endswith(f": {text}") for text in about_all):
-            on_remark(remark)
+        if remark not in told and not any(remark.endswith(f": {text}") for text in about_all):
+            events.remark(remark)
     return result
 
 

@@ -1,14 +1,13 @@
 """The workers of a run from epoch to epoch: their images, their session, and taking over from workers that are lost."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.devices import Device, has_network
-from p4sgd.host.devices.device import WorkerName, name_workers, names_of
+from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError, UserError
@@ -16,9 +15,9 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.repartition import first_values, repartition_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
-from p4sgd.host.training.dealing.heat import Split
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.dealing.skipping import deal_columns
+from p4sgd.host.training.events import Events
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.result import Remarks
@@ -36,7 +35,7 @@ class Workers:
 
     Parameters
     ----------
-    device, options, sample_ranks, directory, on_split
+    device, options, sample_ranks, directory, events
         See `p4sgd.host.training.train`.
     ranks
         The processes that train together.
@@ -58,7 +57,7 @@ class Workers:
         ranks: Communicator,
         sample_ranks: SampleRanks | None,
         directory: Path | None,
-        on_split: Callable[[Split, Sequence[WorkerName]], None] | None,
+        events: Events,
     ) -> None:
         self.device = device
         self.options = options
@@ -67,7 +66,7 @@ class Workers:
         self._owners = ranks if sample_ranks is None else SINGLE_PROCESS
         """The ranks that have a worker each."""
         self._directory = directory
-        self._on_split = on_split
+        self._events = events
         self.session: Session | None = None
         self.prepared: Prepared
         self._loss: Loss
@@ -256,5 +255,5 @@ class Workers:
         dealt = self.prepared.dealt
         for told in filter(None, (dealt.remark, dealt.split)):
             self._remarks.add_passing(str(told))  # a resumed run deals the columns again
-        if dealt.split is not None and show and self._on_split is not None:
-            self._on_split(dealt.split, names_of(self.device, len(dealt.shards)))
+        if dealt.split is not None and show:
+            self._events.split(dealt.split, names_of(self.device, len(dealt.shards)))

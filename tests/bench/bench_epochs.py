@@ -39,6 +39,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import expit
 from sklearn.linear_model import SGDClassifier, SGDRegressor
+from support.events import events
 from support.sets import MADE, REAL, LabelledSet, MissingPackageError
 
 from p4sgd.host.data import Dataset
@@ -183,7 +184,7 @@ def emulate(problem: Problem, epochs: int, **options: object) -> Run:
         if run.done:
             raise KeyboardInterrupt  # ends the training
 
-    result = train(data, chosen, open_device("emulator", CONFIG, 1), test=data, on_epoch=look)
+    result = train(data, chosen, open_device("emulator", CONFIG, 1), test=data, events=events(epoch=look))
     run.end = result.metrics["train_loss"] / problem.optimum
     return run
 

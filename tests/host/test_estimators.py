@@ -824,12 +824,11 @@ def test_a_compilation_is_told_when_verbose(capfd):
 def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
     X, y = load_breast_cancer(return_X_y=True)
 
-    def line(record):
+    def stop(_, record):
         if record.epoch == 3:
             raise KeyboardInterrupt
-        return ""
 
-    monkeypatch.setattr(estimators.glm, "_line", line)
+    monkeypatch.setattr(estimators.glm._Printed, "epoch", stop)
     classifier = GLMClassifier(epochs=5, verbose=1)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(X, y)

@@ -15,6 +15,7 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.config import WorkerConfig
+from support.events import events
 
 __all__ = ["Cost", "alone", "time_training"]
 
@@ -61,6 +62,6 @@ def time_training(
         runs.append(Cost.now().since(begin))
 
     device.wait = timed  # type: ignore[method-assign]
-    model = train(data, options, device, on_epoch=lambda _: ends.append(Cost.now())).model
+    model = train(data, options, device, events=events(epoch=lambda _: ends.append(Cost.now()))).model
     device.close()
     return model, runs[1:], [end.since(begin) for begin, end in itertools.pairwise(ends)]

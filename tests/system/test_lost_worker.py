@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support.bench import default_seed
+from support.events import events
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices.device import NetworkSettings, client_of
@@ -44,11 +45,11 @@ def test_training_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
                 client = client_of(worker)
                 client.write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
 
-        return lose
+        return events(epoch=lose)
 
     whole = run()
     with pytest.raises(P4sgdError, match=r"^worker 1 no longer answers: worker 0 waited for it in vain \(slot "):
-        run(on_epoch=lose_worker_1, checkpoint=lambda _: CheckpointFile(path))
+        run(events=lose_worker_1, checkpoint=lambda _: CheckpointFile(path))
     saved = load_checkpoint(path)
     assert saved.states[0].epoch == 2
     resumed = run(resume=lambda _: saved)

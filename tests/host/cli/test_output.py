@@ -40,9 +40,9 @@ def test_compilation_is_a_remark_of_the_running_command(silenced, capsys):
 
 
 def test_quiet_leaves_out_remarks_and_no_warnings(monkeypatch):
-    def train(*_, on_remark, on_warning, **__):
-        on_remark("the features are scaled")
-        on_warning("epoch 2 is trained by 1 worker instead of 2")
+    def train(*_, events, **__):
+        events.remark("the features are scaled")
+        events.warning("epoch 2 is trained by 1 worker instead of 2")
         raise P4sgdError("it ends here")
 
     monkeypatch.setattr(training, "train", train)

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.events import events
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
@@ -169,7 +170,7 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
             test=spread(test, ranks),
             directory=tmp_path,
             checkpoint=file,
-            on_remark=told.append,
+            events=events(remark=told.append),
         )
         return result, file.last
 

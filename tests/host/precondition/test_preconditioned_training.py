@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.events import events
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -147,7 +148,7 @@ def test_remarks():
     data.features[:, 5] = data.features[:, 4]
     told = []
     options = TrainingOptions(precondition="block", damping=0.0, epochs=1, l2=0.001)
-    result = train(data, options, open_device("emulator", CONFIG, 1), on_remark=told.append)
+    result = train(data, options, open_device("emulator", CONFIG, 1), events=events(remark=told.append))
     assert result.remarks == tuple(told)
     assert re.search("features 1–64 .*not whitened.*larger damping than 0", told[0])
     assert "l2 acts on the weights of whitened features" in told[1]

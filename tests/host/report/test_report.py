@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.events import events
 from support.ranks import run_ranks
 
 from p4sgd.host import training
@@ -381,7 +382,7 @@ def test_after_ctrl_c_and_resumed():
                 raise KeyboardInterrupt
 
     request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("c"), report=Path("run.html"))
-    assert execute(make_plan(request), on_epoch=Stop(2)).stopped is StopReason.INTERRUPTED
+    assert execute(make_plan(request), events(epoch=Stop(2))).stopped is StopReason.INTERRUPTED
     assert "interrupted" in Page("run.html").text
     plan = make_plan(TrainingRequest(resume=Path("c")))
     assert plan.request.report == Path("run.html")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.events import events
 from support.failing_device import FailingDevice
 from support.ranks import run_ranks
 
@@ -44,7 +45,7 @@ def test_a_plan_writes_nothing_and_its_execution_does():
     assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)
     assert plan.options.epochs == 2
     stages, epochs = [], []
-    result = execute(plan, on_stage=stages.append, on_epoch=epochs.append)
+    result = execute(plan, events(stage=stages.append, epoch=epochs.append))
     assert stages == [Stage.OPEN, Stage.TRAIN, Stage.WRITE]
     assert tuple(epochs) == result.history
     assert load_model(Path("model")).weights.tolist() == result.model.weights.tolist()
@@ -79,7 +80,7 @@ def test_a_prepared_folder_fixes_what_it_depends_on():
     assert plan.fixed["batch"] == "made"
     assert not {"precision", "loss", "epochs"} & set(plan.fixed)
     stages, steps = [], set()
-    execute(plan, on_stage=stages.append, on_progress=lambda step, done, total: steps.add(step.name))
+    execute(plan, events(stage=stages.append, progress=lambda step, done, total: steps.add(step.name)))
     assert stages == list(Stage)
     assert steps == {"CHECK"}
     (image,) = Path("made").glob("worker0*")
@@ -172,7 +173,7 @@ def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch,
     monkeypatch.setattr(devices, "open_device", lambda name, _, workers: EmulatedDevice(PRESETS[config](), workers))
     request = TrainingRequest(data=made, options={"epochs": 1, "workers": 4}, config="small", images=Path("images"))
     plan, stages = dataclasses.replace(make_plan(request), config=None), []
-    execute(plan, on_stage=stages.append)
+    execute(plan, events(stage=stages.append))
     assert stages[:3] == [Stage.OPEN, Stage.VERIFY, Stage.TRAIN]
     assert Path("images").exists() == new
 

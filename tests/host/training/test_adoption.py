@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse
+from support.events import events
 from support.failing_device import FailingDevice
 
 from p4sgd.host.data import Dataset
@@ -108,7 +109,7 @@ def test_workers_that_skip_zeros_get_others_units():
         assert worker.registers.get(registers.FORMAT, "directory")
         units.append(worker.registers.get(registers.CHUNKS))
 
-    result = train(data, dataclasses.replace(options, skip_zeros="always"), device, on_epoch=note)
+    result = train(data, dataclasses.replace(options, skip_zeros="always"), device, events=events(epoch=note))
     assert units == [2, 2, 4, 4, 4]  # of 13 units, on two engines
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
@@ -125,7 +126,7 @@ def test_a_dense_worker_that_comes_back_skips_zeros_again():
         dense = [worker for worker in device.workers if not worker.config.sparse]
         skips.append([bool(worker.registers.get(registers.FORMAT, "directory")) for worker in dense])
 
-    result = train(data, options, device, on_epoch=note)
+    result = train(data, options, device, events=events(epoch=note))
     assert skips == [[True], [], [], [True], [True]]
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
@@ -168,7 +169,7 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
     def begin(row, names):
         device.refused = "worker 3 has 8 slots" if row else None
 
-    result = train(data, options, device, on_remark=told.append, on_warning=warned.append, on_row=begin)
+    result = train(data, options, device, events=events(remark=told.append, warning=warned.append, row=begin))
     assert [re.sub(r"s? instead of.*", "", text) for text in warned] == [
         "class 0: epoch 2 is trained by 3 worker",
         "worker 3 has 8 slots",
@@ -187,7 +188,7 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
 def test_a_worker_that_is_lost_when_speeds_are_measured():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device, warned = LosingDevice({1: {3}}), []
-    result = train(dataset(), TrainingOptions(**OPTIONS, shares="auto"), device, on_warning=warned.append)
+    result = train(dataset(), TrainingOptions(**OPTIONS, shares="auto"), device, events=events(warning=warned.append))
     assert warned == ["training begins with 3 workers instead of 4: worker {3} is gone"]
     assert device.dropped == [{3}]
     assert result.model.weights.tolist() == whole.model.weights.tolist()
@@ -227,7 +228,7 @@ def test_the_split_is_shown_whenever_workers_change():
     device = make_sparse(LosingDevice({2: {1}}, back=4), 1, 3)
     shown = []
     options = TrainingOptions(**OPTIONS | {"scaling": "maxabs"})
-    result = train(data, options, device, on_split=lambda *given: shown.append(given))
+    result = train(data, options, device, events=events(split=lambda *given: shown.append(given)))
     assert [[worker.sparse for worker in split.workers] for split, _ in shown] == [
         [False, True, False, True],
         [False, False, True],
@@ -258,7 +259,7 @@ def test_a_late_worker_need_not_be_as_small_as_the_first():
 def test_workers_that_are_late_take_part_when_they_come():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device, warned = LosingDevice({}, back=3, late={2, 3}), []
-    result = train(dataset(), TrainingOptions(**OPTIONS), device, on_warning=warned.append)
+    result = train(dataset(), TrainingOptions(**OPTIONS), device, events=events(warning=warned.append))
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     begin, came = result.remarks[:2]
     assert begin == "training begins with 2 workers; those that are late: worker 2 at unix:2, 3 at unix:3"

@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load
+from support.events import events
 from support.failing_device import FailingDevice
 from support.tensor_file import read, rewrite
 
@@ -165,7 +166,7 @@ def test_after_every_epoch(name, tmp_path):
         saved = load_checkpoint(tmp_path / f"c.{epochs}")
         assert saved.states[0].epoch == epochs
         heard = []
-        resumed = run(case, resume=saved, on_epoch=heard.append)
+        resumed = run(case, resume=saved, events=events(epoch=heard.append))
         assert outcome(resumed) == outcome(whole), f"after epoch {epochs}"
         assert tuple(heard) == resumed.history
         assert resumed.history[:epochs] == tuple(saved.states[0].history), "times of what was done are those of then"

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss, roc_auc_score
 from sklearn.multiclass import OneVsRestClassifier
+from support.events import events
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.data import Dataset
@@ -241,7 +242,7 @@ def test_remarks_of_rows_are_told_together():
     options = TrainingOptions(epochs=6, batch=160, split="16")
     X, y = load_iris(return_X_y=True)
     data, device = Dataset(X, y, "iris"), open_device("emulator", CONFIG, 1)
-    result = train(data, options, device, on_remark=told.append)
+    result = train(data, options, device, events=events(remark=told.append))
     assert told == list(result.remarks)
     assert len(set(told)) == len(told)
     every, of_rows = told[0], [text for text in told if text.startswith("class")]
@@ -263,7 +264,9 @@ def test_an_interruption_leaves_a_model_only_in_the_last_row():
 
         begun.clear()
         device, options = open_device("emulator", CONFIG, 1), TrainingOptions(epochs=3)
-        return train(dataset(classes=3), options, device, on_epoch=count, on_row=lambda row, names: begun.append(row))
+        return train(
+            dataset(classes=3), options, device, events=events(epoch=count, row=lambda row, names: begun.append(row))
+        )
 
     with pytest.raises(KeyboardInterrupt):
         interrupt(1, 2)

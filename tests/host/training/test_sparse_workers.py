@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.events import events
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
@@ -119,7 +120,7 @@ def test_arrays_of_a_million_columns(scaling, l2, first, others):
 
     tracemalloc.start()
     try:
-        train(data, options, device, on_epoch=note)
+        train(data, options, device, events=events(epoch=note))
         note()
     finally:
         tracemalloc.stop()

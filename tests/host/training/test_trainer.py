@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.bench import default_seed
+from support.events import events
 from support.failing_device import FailingDevice
 from support.recording_device import RecordingDevice, RecordingWorker
 from support.targets import targets
@@ -28,6 +29,7 @@ from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.convergence import estimate_more_epochs
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.events import SILENT
 from p4sgd.host.training.metrics import fit_intercept, measure_model, quantised_activations
 from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.host.training.preparation import check_memory, prepare
@@ -51,11 +53,11 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, signed=False, se
     return Dataset(x, targets(task, z), name)
 
 
-def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=None, config=CONFIG, **options):
+def run(data=None, workers=1, test=None, events=SILENT, device=None, config=CONFIG, **options):
     options = TrainingOptions(**{"epochs": 4, "workers": workers, **options})
     device = device or open_device("emulator", config, workers)
     data = data or dataset()
-    return train(data, options, device, test=test, on_epoch=on_epoch, on_remark=on_remark)
+    return train(data, options, device, test=test, events=events)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
@@ -658,7 +660,7 @@ def test_ctrl_c_after_an_epoch_keeps_what_there_is(epoch):
         if record.epoch == epoch:
             raise KeyboardInterrupt
 
-    result = run(on_epoch=stop)
+    result = run(events=events(epoch=stop))
     assert result.stopped is StopReason.INTERRUPTED
     assert len(result.history) == epoch
     assert result.model.weights.tolist() == run(epochs=result.best_epoch).model.weights.tolist()
@@ -684,7 +686,7 @@ def test_a_batch_beyond_the_samples_is_remarked_on(batch, told):
 
 def test_remarks():
     heard = []
-    result = run(on_remark=heard.append, learning_rate=15.0, batch=8, precision=1, l2=1e-9)
+    result = run(events=events(remark=heard.append), learning_rate=15.0, batch=8, precision=1, l2=1e-9)
     assert heard == list(result.remarks)
     assert any(remark.startswith("l2 has no effect") for remark in heard)
     assert len(set(heard)) == len(heard)
