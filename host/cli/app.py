@@ -17,7 +17,6 @@ from p4sgd.host.cli.failures import FAILED, report
 from p4sgd.host.cli.generate import generate, resources
 from p4sgd.host.cli.info import info
 from p4sgd.host.cli.inspect import inspect
-from p4sgd.host.cli.plan import plan
 from p4sgd.host.cli.predict import evaluate, predict
 from p4sgd.host.cli.serve import worker
 from p4sgd.host.cli.simulate import simulate
@@ -137,7 +136,6 @@ for _each in (
     switch,
     worker,
     info,
-    plan,
     data,
 ):
     main.add_command(_each)

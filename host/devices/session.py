@@ -15,7 +15,7 @@ from p4sgd.host.aggregators.membership import NumberTakenError, draw_key, free_n
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
-from p4sgd.host.devices.merging import MergeLimit, MiniBatchTime, cut_evenly, find_merge_limit, plan_packets
+from p4sgd.host.devices.merging import MergeLimit, cut_evenly, find_merge_limit, plan_packets
 from p4sgd.host.devices.worker_image import WorkerImage, longest_micro_batch, model_address
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.distributed.overlap import MessageTimes
@@ -271,15 +271,12 @@ class Session:
             return
         count = settings.micro_batches
 
-        def measure(mini_batches: int, merged: int) -> MiniBatchTime | None:
+        def measure(mini_batches: int, merged: int) -> tuple[float, float] | None:
             mini_batches = min(mini_batches, settings.mini_batches)
             begin = time.perf_counter()
             self._divide(mini_batches, merged)
-            taken = _mini_batch_time(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
-            if taken is None:
-                return None
-            seconds = broadcast(self._ranks, time.perf_counter() - begin)
-            return taken._replace(around=max(0.0, seconds - mini_batches * taken.total))
+            taken = _mini_batch_s(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
+            return None if taken is None else (taken, broadcast(self._ranks, time.perf_counter() - begin))
 
         merge = None if self._merge is None else cut_evenly(count, min(self._merge, most))
         self._plan = plan_packets(measure, count, most, merge)
@@ -342,8 +339,8 @@ class Session:
         """
         report = self._run(source, store=store, timeout_s=timeout_s)
         if self._plan is not None and self._settings is not None:
-            taken = _mini_batch_time(report, self._settings.mini_batches)
-            self._seconds += [] if taken is None else [taken.total]
+            taken = _mini_batch_s(report, self._settings.mini_batches)
+            self._seconds += [] if taken is None else [taken]
         return report
 
     def _run(self, source: ModelSource, *, store: bool, timeout_s: float | None) -> RunReport:
@@ -523,13 +520,8 @@ def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
     return [each for values in zip(*ranks.all_gather(own), strict=True) for each in values]
 
 
-def _mini_batch_time(report: RunReport, mini_batches: int) -> MiniBatchTime | None:
-    """What a mini-batch took, without the start of the run; None if the workers do not count.
-
-    Workers start one after another and end together, so the one that started last has counted this. The one that waited
-    least was the last to compute, so it waited for packets alone.
-    """
+def _mini_batch_s(report: RunReport, mini_batches: int) -> float | None:
+    """Seconds of a mini-batch, by the worker that started last, so without the start; None if workers do not count."""
     if not report.counters:
         return None
-    cycles = (min(counted[name] for counted in report.counters) for name in ("CYCLES", "CYCLES_NETWORK"))
-    return MiniBatchTime(*(each * CLOCK_NS * 1e-9 / mini_batches for each in cycles))
+    return min(counted["CYCLES"] for counted in report.counters) * CLOCK_NS * 1e-9 / mini_batches

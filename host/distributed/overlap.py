@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from p4sgd.host.distributed.communicator import Communicator, Started, broadcast
-from p4sgd.host.distributed.merging import CostTable, Passes
+from p4sgd.host.distributed.planner import CostTable, Passes, cut
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 
@@ -118,7 +118,7 @@ class MergedSums:
 
     def _begin(self, micro_batches: int) -> None:
         self._micro_batches = micro_batches
-        self._trials = [_cut(micro_batches, -(-micro_batches // messages)) for messages in (1, _SEVERAL)] * _TRIALS
+        self._trials = [cut(micro_batches, -(-micro_batches // messages)) for messages in (1, _SEVERAL)] * _TRIALS
         self._missing = len(self._trials)
         """Trials that are not finished."""
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -205,7 +205,7 @@ class MergedSums:
         cost, latency_s = self._measure_messages()
 
         def passes(step: int) -> Passes:
-            sizes = _cut(count, step)
+            sizes = cut(count, step)
             times = [size * forward for size in sizes], [size * backward for size in sizes]
             return Passes(*times, sizes, cost, start_s, take_s, latency_s, ahead=self._ahead)
 
@@ -214,7 +214,7 @@ class MergedSums:
             sizes = iter(items.sizes)
             lengths = [sum(itertools.islice(sizes, length)) for length in items.best()]
         else:
-            lengths = _cut(count, self._merge)
+            lengths = cut(count, self._merge)
         exact = passes(1)
         times = MessageTimes(
             messages=tuple(lengths),
@@ -252,8 +252,3 @@ class MergedSums:
         busy = max(0.0, seconds(1, _AT_ONCE) - alone[0]) / (_AT_ONCE - 1)
         latency = max(0.0, alone[0] - busy)
         return CostTable(sizes, [max(0.0, each - latency) for each in alone]), latency
-
-
-def _cut(count: int, length: int) -> list[int]:
-    """Parts of so many micro-batches each, the last may have fewer."""
-    return [min(length, count - first) for first in range(0, count, length)]

@@ -5,18 +5,14 @@
 
 A block has an owner, which gets the sum of its moments, whitens it and sends the result, or all ranks get the sum and
 whiten it. Sums and broadcasts travel while the ranks compute. What is added up and sent are integers, so the result has
-the same bits for every plan.
-
-The plan is made from times that are measured first: `p4sgd.host.precondition.placement` chooses the owners,
-`p4sgd.host.distributed.merging` which blocks of an owner are added up in one message. It assumes that all sums are
-there before the first block is whitened, which may make it predict too long a time.
+the same bits for every plan (`p4sgd.host.distributed.planner.plan_factors`).
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +20,12 @@ import numpy.typing as npt
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.distributed.communicator import Started, broadcast
-from p4sgd.host.distributed.merging import CostTable, Message, plan_messages
+from p4sgd.host.distributed.planner import CostTable, FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.precondition.moments import BLOCK, GRID_FRACTION, Moments, block_slices
-from p4sgd.host.precondition.placement import Placement, PlacementProblem
 from p4sgd.host.precondition.whitening import WhitenedBlock, Whitening, check_samples, whiten_block
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
-__all__ = ["Costs", "Plan", "StageTimes", "make_plan", "measure", "whiten"]
+__all__ = ["StageTimes", "measure", "whiten"]
 
 _PLANNED_BLOCKS = 32
 """Least number of blocks for which a plan is made. To whiten so many takes some 30 ms, to measure costs some 10 ms."""
@@ -41,58 +36,6 @@ _PLANNED_ROWS = 1024
 _REPEATS = 3
 """How often something is done in a row when its time is measured."""
 
-_SUMMED_COLUMNS = (BLOCK, 8 * BLOCK)
-"""Sizes of the messages whose time is measured."""
-
-_MOST_ITEMS = 256
-"""Most items of a plan of messages, which takes the square of their number of steps. With more blocks an item is
-several of them."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Times of this stage in seconds, by the number of columns.
-
-    Attributes
-    ----------
-    moments
-        To compute the moments of a rank's samples.
-    whiten
-        To whiten a block.
-    send
-        To broadcast a whitened block.
-    add
-        To add up moments over the ranks.
-    """
-
-    moments: Callable[[int], float]
-    whiten: Callable[[int], float]
-    send: Callable[[int], float]
-    add: Callable[[int], float]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Who whitens which block, and which messages there are.
-
-    Attributes
-    ----------
-    placement
-        Owners of the blocks, and the order in which these send them.
-    messages
-        Numbers of the blocks that are added up together and have the same owner, in the order of the messages, which is
-        the order in which moments are computed.
-    predicted_s
-        Predicted time until all ranks have all blocks, in seconds.
-    lower_bound_s
-        Time that is not possible to beat once the moments of all blocks are computed first, in seconds.
-    """
-
-    placement: Placement
-    messages: tuple[tuple[int, ...], ...]
-    predicted_s: float
-    lower_bound_s: float
-
 
 @dataclass(frozen=True)
 class StageTimes:
@@ -100,18 +43,14 @@ class StageTimes:
 
     Attributes
     ----------
-    blocks
-        Number of blocks.
-    sent
-        How many of them an owner has whitened and sent.
-    messages
-        Number of messages in which moments were added up.
+    blocks, sent, messages
+        Numbers of blocks, of those that an owner has whitened and sent, and of messages with sums of moments.
     planning_s
-        Time to measure costs and make the plan.
+        To measure costs and make the plan.
     predicted_s, lower_bound_s
-        See `Plan`.
+        See `FactorPlan`.
     measured_s
-        Time that the stage took according to the plan, on the slowest rank.
+        Of the slowest rank.
     """
 
     blocks: int
@@ -134,16 +73,8 @@ class StageTimes:
         )
 
 
-class _Merge(Protocol):
-    """A rule that merges messages, such as `plan_messages`."""
-
-    def __call__(
-        self, ready: Sequence[float], sizes: Sequence[int], cost: Callable[[int], float]
-    ) -> Sequence[Message]: ...
-
-
 def whiten(
-    data: Dataset, scaling: Scaling, damping: float, planes: int, plan: Plan | None = None
+    data: Dataset, scaling: Scaling, damping: float, planes: int, plan: FactorPlan | None = None
 ) -> tuple[Whitening, StageTimes | None]:
     """Whiten every block of columns of a data set. All ranks call this and get the same.
 
@@ -168,45 +99,41 @@ def whiten(
     """
     check_samples(data.samples)
     ranks = data.communicator
-    blocks = list(block_slices(data.feature_count))
-    sizes = [_width(columns) for columns in blocks]
+    sizes = [_width(columns) for columns in block_slices(data.feature_count)]
+    count = len(sizes)
     begin = time.perf_counter()
-    if plan is None and ranks.size > 1 and len(blocks) >= _PLANNED_BLOCKS:
-        plan = make_plan(measure(data, scaling), sizes, ranks.size)
+    if plan is None and ranks.size > 1 and count >= _PLANNED_BLOCKS:
+        plan = plan_factors(count, ranks.size, measure(data, scaling))
     planned = time.perf_counter()
-    together = Placement((None,) * len(blocks), (), 0.0)
-    placement, messages = (plan.placement, plan.messages) if plan else (together, (tuple(range(len(blocks))),))
-    sums = _Sums(data, scaling, placement, messages)
+    owned, messages = (plan.owned, plan.messages) if plan else (0, (tuple(range(count)),))
+    sums = _Sums(data, scaling, owned, messages)
 
     def whitened(block: int) -> WhitenedBlock:
         return whiten_block(sums.moments(block), scaling, slice(0, sizes[block]), damping, planes)
 
     done: dict[int, WhitenedBlock] = {}
-    under_way: list[tuple[int, Started[npt.NDArray[np.float64]]]] = []
-    for block in placement.sends:
-        owner = placement.owners[block]
-        assert owner is not None
-        values = np.empty(WhitenedBlock.packed_size(sizes[block]))
+    under_way: list[Started[npt.NDArray[np.float64]]] = []
+    for block in range(owned):
+        values, owner = np.empty(WhitenedBlock.packed_size(sizes[block])), block % ranks.size
         if owner == ranks.rank:
             done[block] = whitened(block)
             values = done[block].pack()
-        under_way.append((block, ranks.start_broadcast(values, owner)))
-    for block, owner in enumerate(placement.owners):
-        if owner is None:
-            done[block] = whitened(block)
-            if under_way:
-                under_way[-1][1].done()
-    for block, started in under_way:
+        under_way.append(ranks.start_broadcast(values, owner))
+    for block in range(owned, count):
+        done[block] = whitened(block)
+        if under_way:
+            under_way[-1].done()
+    for block, started in enumerate(under_way):
         received = started.wait()
         if block not in done:
             done[block] = WhitenedBlock.unpack(received, sizes[block])
     sums.finish()
-    whitening = Whitening.join([done[block] for block in range(len(blocks))], scaling, damping, planes)
+    whitening = Whitening.join([done[block] for block in range(count)], scaling, damping, planes)
     if plan is None:
         return whitening, None
     return whitening, StageTimes(
-        blocks=len(blocks),
-        sent=len(placement.sends),
+        blocks=count,
+        sent=owned,
         messages=len(messages),
         planning_s=planned - begin,
         predicted_s=plan.predicted_s,
@@ -218,9 +145,7 @@ def whiten(
 class _Sums:
     """The moments of blocks over all ranks. Making it computes those of this rank's samples and starts the sums."""
 
-    def __init__(
-        self, data: Dataset, scaling: Scaling, placement: Placement, messages: Sequence[Sequence[int]]
-    ) -> None:
+    def __init__(self, data: Dataset, scaling: Scaling, owned: int, messages: Sequence[Sequence[int]]) -> None:
         ranks, features = data.communicator, _by_columns(data.features)
         self._samples = data.samples
         self._columns = list(block_slices(data.feature_count))
@@ -238,7 +163,8 @@ class _Sums:
                 packed.append(own.pack())
                 if number:
                     self._started[number - 1].done()
-            self._started[number] = ranks.start_sum(np.concatenate(packed), placement.owners[message[0]])
+            owner = message[0] % ranks.size if message[0] < owned else None
+            self._started[number] = ranks.start_sum(np.concatenate(packed), owner)
         extremes = ranks.all_min(np.concatenate((low, -high)).astype(np.float64)).astype(np.int64)
         self._low, self._high = extremes[: low.size], -extremes[low.size :]
 
@@ -279,50 +205,8 @@ def _moments(features: Any, scaling: Scaling, columns: slice) -> Moments:
     return moments
 
 
-def make_plan(
-    costs: Costs,
-    sizes: Sequence[int],
-    ranks: int,
-    *,
-    place: Callable[[PlacementProblem], Placement] = PlacementProblem.best,
-    merge: _Merge = plan_messages,
-) -> Plan:
-    """Plan this stage. Ranks that shall agree must give the same costs.
-
-    Parameters
-    ----------
-    costs
-        What it costs.
-    sizes
-        Columns of each block.
-    ranks
-        Number of ranks.
-    place, merge
-        What chooses the owners and the messages; `PlacementProblem` and `p4sgd.host.distributed.merging` have others to
-        compare.
-    """
-    problem = PlacementProblem(sizes, costs.whiten, costs.send, ranks)
-    placement = place(problem)
-    order = [*placement.sends, *(block for block, owner in enumerate(placement.owners) if owner is None)]
-    messages: list[tuple[int, ...]] = []
-    computed = channel = 0.0
-    for owner in (*range(ranks), None):
-        # Messages have a single owner. What all ranks get is added up last, because they whiten it last.
-        own = [block for block in order if placement.owners[block] == owner]
-        step = max(1, -(-len(own) // _MOST_ITEMS))
-        items = [own[first : first + step] for first in range(0, len(own), step)]
-        columns = [sum(sizes[block] for block in item) for item in items]
-        ready = list(accumulate(map(costs.moments, columns), initial=computed))[1:]
-        merged = merge([each - channel for each in ready], columns, costs.add)
-        for message in merged:
-            messages.append(tuple(block for item in message.items for block in items[item]))
-        if merged:
-            computed, channel = ready[-1], channel + merged[-1].end
-    return Plan(placement, tuple(messages), channel + placement.makespan, computed + problem.lower_bound())
-
-
-def measure(data: Dataset, scaling: Scaling) -> Costs:
-    """Measure what this stage costs for a data set of at least a whole block; all ranks get the times of rank 0.
+def measure(data: Dataset, scaling: Scaling) -> FactorCosts:
+    """Measure what a block costs in a data set of at least a whole one; all ranks get the times of rank 0.
 
     Ranks compute at the same time, as they will, and the slowest one counts. A message's time is its part of several
     that travel at once.
@@ -345,26 +229,16 @@ def measure(data: Dataset, scaling: Scaling) -> Costs:
     def message_s(start: Callable[[], Started[Any]]) -> float:
         return seconds(lambda count: [each.wait() for each in [start() for _ in range(count)]])
 
-    def sum_s(size: int) -> float:
-        values = np.zeros(size // BLOCK * Moments.packed_size(BLOCK), np.int64)
+    def sum_s(blocks: int) -> float:
+        values = np.zeros(blocks * Moments.packed_size(BLOCK), np.int64)
         return message_s(lambda: ranks.start_sum(values, owner=0))
 
-    def whiten_usual(count: int) -> None:
-        for _ in range(count):
-            whiten_block(usual, scaling, columns, 0.0, MAX_PRECISION)
-
-    def add_rows(count: int) -> None:
-        for _ in range(count):
-            _moments(rows, scaling, columns).pack()
-
-    moments_s = seconds(add_rows) * data.features.shape[0] / max(1, rows.shape[0])
-    whiten_s = seconds(whiten_usual)
-    sent = WhitenedBlock.packed_size(BLOCK)
-    send_s = message_s(lambda: ranks.start_broadcast(np.zeros(sent), owner=1))  # rank 0 receives
-    costs = Costs(
-        moments=CostTable((0, BLOCK), (0.0, moments_s)),
-        whiten=CostTable((0, BLOCK), (0.0, whiten_s)),
-        send=CostTable((BLOCK,), (send_s,)),
-        add=CostTable(_SUMMED_COLUMNS, [sum_s(size) for size in _SUMMED_COLUMNS]),
+    compute_s = seconds(lambda count: [_moments(rows, scaling, columns).pack() for _ in range(count)])
+    costs = FactorCosts(
+        compute=compute_s * data.features.shape[0] / max(1, rows.shape[0]),
+        invert=seconds(lambda count: [whiten_block(usual, scaling, columns, 0.0, MAX_PRECISION) for _ in range(count)]),
+        # Rank 0 receives.
+        send=message_s(lambda: ranks.start_broadcast(np.zeros(WhitenedBlock.packed_size(BLOCK)), owner=1)),
+        add=CostTable((1, 8), [sum_s(1), sum_s(8)]),
     )
     return broadcast(ranks, costs)

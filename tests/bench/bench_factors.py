@@ -7,6 +7,7 @@ rank, medians of the rounds, in ms. Without overlap a sum is waited for before t
 """
 
 import argparse
+import math
 import os
 import statistics
 import subprocess
@@ -25,26 +26,32 @@ from support.mpi import MPIEXEC
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed import Communicator, open_communicator
-from p4sgd.host.distributed.merging import schedule
+from p4sgd.host.distributed.planner import FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.precondition.moments import block_slices
-from p4sgd.host.precondition.placement import PlacementProblem
-from p4sgd.host.precondition.stage import StageTimes, make_plan, measure, whiten
-
-EACH = {"merge": lambda ready, sizes, cost: schedule([1] * len(sizes), ready, sizes, cost)}
-ONE = {"merge": lambda ready, sizes, cost: schedule([len(sizes)] * bool(sizes), ready, sizes, cost)}
-BY_ALL = {"place": PlacementProblem.by_all}
+from p4sgd.host.precondition.stage import StageTimes, measure, whiten
 
 VARIANTS = [
-    ("by all", "one", "no", BY_ALL | ONE),
-    ("by all", "one a block", "no", BY_ALL | EACH),
-    ("by all", "one a block", "yes", BY_ALL | EACH),
-    ("by all", "merged", "yes", BY_ALL),
-    ("placed", "one an owner", "no", ONE),
-    ("placed", "one a block", "no", EACH),
-    ("placed", "one a block", "yes", EACH),
-    ("placed", "merged", "yes", {}),
+    ("by all", "one an owner", "no"),
+    ("by all", "one a block", "no"),
+    ("by all", "one a block", "yes"),
+    ("by all", "planned", "yes"),
+    ("by owners", "one an owner", "no"),
+    ("by owners", "one a block", "no"),
+    ("by owners", "one a block", "yes"),
+    ("by owners", "planned", "yes"),
 ]
-"""Who whitens, how sums travel, whether ranks compute meanwhile; and the arguments of `make_plan` for that."""
+"""Who whitens, how sums travel, whether ranks compute meanwhile."""
+
+
+def plan(who: str, sums: str, blocks: int, ranks: int, costs: FactorCosts) -> FactorPlan:
+    """The plan for that. Predictions are those of planned sums."""
+    made = plan_factors(blocks, ranks, replace(costs, send=math.inf) if who == "by all" else costs)
+    each = [(block,) for message in made.messages for block in message]
+    if sums == "one an owner":
+        owners = [block % ranks if block < made.owned else None for (block,) in each]
+        joined = {owner: tuple(b for (b,), own in zip(each, owners, strict=True) if own == owner) for owner in owners}
+        return replace(made, messages=tuple(joined.values()))
+    return replace(made, messages=tuple(each)) if sums == "one a block" else made
 
 
 class Waiting:
@@ -70,20 +77,20 @@ def run(options: argparse.Namespace) -> None:
     owners = np.repeat(np.arange(ranks.size, dtype=np.uint8), samples // ranks.size)
     data = DistributedDataset(own, np.zeros(samples), "made", owners=owners, ranks=ranks)
     scaling = Scaling.fit(own, "standard", ranks)
-    sizes = [block.stop - block.start for block in block_slices(columns)]
+    blocks = len(list(block_slices(columns)))
     planning: list[float] = []
     found: list[list[StageTimes]] = [[] for _ in VARIANTS]
     matrices = set()
     for _ in range(options.rounds):
         begin = time.perf_counter()
         costs = measure(data, scaling)
-        make_plan(costs, sizes, ranks.size)
+        plan_factors(blocks, ranks.size, costs)
         planning.append(time.perf_counter() - begin)
-        for times, (_, _, overlap, how) in zip(found, VARIANTS, strict=True):
-            plan = make_plan(costs, sizes, ranks.size, **how)
+        for times, (who, sums, overlap) in zip(found, VARIANTS, strict=True):
+            made = plan(who, sums, blocks, ranks.size, costs)
             ranks.all_gather(None)
             communicator = ranks if overlap == "yes" else Waiting(ranks)
-            whitening, taken = whiten(replace(data, ranks=communicator), scaling, 0.01, 8, plan)
+            whitening, taken = whiten(replace(data, ranks=communicator), scaling, 0.01, 8, made)
             times.append(taken)
             matrices.add(whitening.matrix.tobytes())
     assert len(matrices) == 1, "every plan gives the same bits"
@@ -98,10 +105,10 @@ def run(options: argparse.Namespace) -> None:
         table.add_column(name)
     for name in ("messages", "sent", "measured, ms", "least, ms", "predicted, ms", "lower bound, ms"):
         table.add_column(name, justify="right")
-    for times, (place, merge, overlap, _) in zip(found, VARIANTS, strict=True):
+    for times, (place, merge, overlap) in zip(found, VARIANTS, strict=True):
         numbers = [f"{statistics.median(getattr(each, name) for each in times):.0f}" for name in ("messages", "sent")]
         measured = [each.measured_s for each in times]
-        predicted = median(each.predicted_s for each in times) if overlap == "yes" else ""
+        predicted = median(each.predicted_s for each in times) if merge == "planned" else ""
         bound = median(each.lower_bound_s for each in times)
         table.add_row(place, merge, overlap, *numbers, median(measured), median([min(measured)]), predicted, bound)
     console = Console(width=120)

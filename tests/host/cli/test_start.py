@@ -164,7 +164,6 @@ def test_commands_in_the_order_of_use():
         "switch",
         "worker",
         "info",
-        "plan",
         "data",
     ]
     assert list(main.commands["data"].commands) == ["synth", "fetch", "prepare"]

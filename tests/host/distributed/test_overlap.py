@@ -13,8 +13,8 @@ from support.jobs import collect, configure, random_job, start
 from support.ranks import run_ranks
 
 from p4sgd.host.distributed import SINGLE_PROCESS, overlap
-from p4sgd.host.distributed.merging import CostTable, Passes
 from p4sgd.host.distributed.overlap import MergedSums, MessageTimes
+from p4sgd.host.distributed.planner import CostTable, Passes
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec import registers

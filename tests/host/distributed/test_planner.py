@@ -1,0 +1,195 @@
+"""Plans are the best of all, on any costs, by models that are read from their descriptions once more."""
+
+import random
+from collections import deque
+from dataclasses import replace
+from itertools import accumulate, pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.bench import default_seed, times
+
+from p4sgd.host.distributed.planner import CostTable, FactorCosts, Passes, cut, plan_factors
+
+small = st.integers(0, 9)
+
+
+def all_lengths(count):
+    """Every way to cut so many items into messages."""
+    for cuts in product([False, True], repeat=count - 1):
+        edges = [0, *(edge for edge, is_cut in enumerate(cuts, 1) if is_cut), count]
+        yield [stop - start for start, stop in pairwise(edges)]
+
+
+def mg_wfbp(ready, sizes, cost, latency):
+    """Lengths by the published greedy rule, for a cost of latency + b · size: an item joins the message before it if it
+    is ready less than a latency after that could start (S. Shi, X. Chu, B. Li, INFOCOM 2019)."""
+    lengths, size, free = [1], sizes[0], 0.0
+    for item in range(1, len(sizes)):
+        start = max(free, ready[item - 1])
+        if ready[item] - start < latency:
+            lengths[-1] += 1
+            size += sizes[item]
+        else:
+            free = start + cost(size)
+            lengths.append(1)
+            size = sizes[item]
+    return lengths
+
+
+def simulated(passes, lengths):
+    """When the passes end: what the processor and the channel do, one thing after another."""
+    forward, backward, sizes = (iter(each) for each in (passes.forward, passes.backward, passes.sizes))
+    now = channel = 0
+    there = []
+    for length in lengths:
+        now += sum(next(forward) for _ in range(length)) + passes.start_s
+        channel = max(channel, now) + passes.cost(sum(next(sizes) for _ in range(length)))
+        there.append(channel + passes.latency_s)
+    for length, arrival in zip(lengths, there, strict=True):
+        now = max(now, arrival) + passes.take_s + sum(next(backward) for _ in range(length))
+    return now
+
+
+def simulated_period(passes, lengths):
+    """The same if forward passes are one mini-batch ahead: time from one mini-batch to the next, after many of them."""
+    now = channel = 0
+    ends = []
+    begun = deque()
+    for _ in range(240):
+        forward, sizes, there = iter(passes.forward), iter(passes.sizes), []
+        for length in lengths:
+            now += sum(next(forward) for _ in range(length)) + passes.start_s
+            channel = max(channel, now) + passes.cost(sum(next(sizes) for _ in range(length)))
+            there.append(channel + passes.latency_s)
+        begun.append(there)
+        if len(begun) > 1:
+            backward = iter(passes.backward)
+            for length, arrival in zip(lengths, begun.popleft(), strict=True):
+                now = max(now, arrival) + passes.take_s + sum(next(backward) for _ in range(length))
+            ends.append(now)
+    return (ends[-1] - ends[-121]) / 120
+
+
+def draw_passes(rng):
+    """Passes of whole numbers, so that sums are exact, with a cost that is any function of the size at all; half of
+    them are chains of sums."""
+    count, largest = rng.randint(1, 7), rng.choice([1, 3, 9])
+    forward, backward = ([float(rng.randint(0, rng.choice([1, 9]))) for _ in range(count)] for _ in range(2))
+    sizes = [rng.randint(1, largest) for _ in range(count)]
+    costs = [float(rng.randint(0, rng.choice([4, 30]))) for _ in range(sum(sizes) + 1)]
+    if rng.random() < 0.5:
+        return Passes(forward, [0.0] * count, sizes, costs.__getitem__)
+    alone = [float(rng.choice([0, 0, rng.randint(0, 5)])) for _ in range(3)]
+    return Passes(forward, backward, sizes, costs.__getitem__, *alone)
+
+
+def check_passes(passes, latency, rate):
+    """No other messages end earlier, and of those that end as early none are fewer; nor do those of the published rule
+    at a cost for which it is made."""
+    ends = {tuple(lengths): simulated(passes, lengths) for lengths in all_lengths(len(passes.forward))}
+    assert all(passes.end(lengths) == end for lengths, end in ends.items())
+    best = passes.best()
+    fewest = min(len(lengths) for lengths, end in ends.items() if end == min(ends.values()))
+    assert (ends[tuple(best)], len(best)) == (min(ends.values()), fewest)
+    linear = replace(passes, cost=lambda size: float(latency + rate * size))
+    greedy = mg_wfbp(list(accumulate(linear.forward)), linear.sizes, linear.cost, latency)
+    assert linear.end(linear.best()) <= linear.end(greedy)
+
+
+@given(st.randoms(use_true_random=False), small, small)
+def test_no_other_messages_end_the_passes_earlier(rng, latency, rate):
+    check_passes(draw_passes(rng), latency, rate)
+
+
+@pytest.mark.slow
+def test_many_random_instances():
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = random.Random(seed)
+    for _ in range(times(2_000)):
+        check_passes(draw_passes(rng), rng.randint(0, 9), rng.randint(0, 9))
+
+
+@given(st.randoms(use_true_random=False))
+def test_periods_are_those_of_many_mini_batches(rng):
+    passes = replace(draw_passes(rng), ahead=True)
+    count = len(passes.forward)
+    choices = list(all_lengths(count))
+    for lengths in rng.sample(choices, min(len(choices), 3)):
+        assert passes.end(lengths) == pytest.approx(simulated_period(passes, lengths))
+    equal = [cut(count, length) for length in range(1, count + 1)]
+    assert passes.best() == min(equal, key=lambda lengths: (passes.end(lengths), len(lengths)))
+
+
+def test_the_published_rule_waits_once_too_often():
+    """It joins the third and fourth item to the first two, which could have gone while these were computed."""
+    ready, sizes = [0.0, 0.0, 3.0, 6.0, 10.0], [2, 6, 5, 6, 1]
+    chain = Passes([0.0, 0.0, 3.0, 3.0, 4.0], [0.0] * 5, sizes, lambda size: 4.0 + size)
+    greedy = mg_wfbp(ready, sizes, chain.cost, 4.0)
+    assert (greedy, chain.end(greedy)) == ([4, 1], (6 + 4 + 19) + (4 + 1))
+    assert (chain.best(), chain.end([2, 3])) == ([2, 3], (4 + 8) + (4 + 12))
+
+
+def test_a_long_mini_batch():
+    """Of 96 micro-batches: no later than any equal lengths, and than it takes without any message."""
+    cost = CostTable([1, 20, 21], [6.0, 9.0, 15.0])
+    passes = Passes((1.0,) * 96, (1.5,) * 96, (1,) * 96, cost, start_s=0.5, take_s=0.25)
+    best = passes.best()
+    assert sum(best) == 96
+    assert passes.end(best) <= min(passes.end(cut(96, length)) for length in range(1, 97))
+    assert passes.end(best) >= 96 * 2.5 + len(best) * 0.75
+    assert Passes((), (), (), float).best() == []
+
+
+def test_cost_table():
+    table = CostTable([10, 20, 21, 40], [3.0, 5.0, 2.0, 4.0])
+    assert [table(size) for size in (0, 10, 15, 20, 21, 40, 59)] == [3.0, 3.0, 4.0, 5.0, 2.0, 4.0, 6.0]
+    assert CostTable([10], [3.0])(100) == 3.0
+    assert CostTable([0, 1], [1.0, 0.5])(9) == 0.0, "no time is below 0"
+
+
+def inverted(owners, ranks, costs):
+    """When all ranks have all inverses, if owners send them in the order in which they are there."""
+    busy, ready = [0.0] * ranks, []
+    for owner in owners:
+        if owner is not None:
+            busy[owner] += costs.invert
+            ready.append(busy[owner])
+    channel = 0.0
+    for each in sorted(ready):
+        channel = max(channel, each) + costs.send
+    return max(channel, max(busy) + owners.count(None) * costs.invert)
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_no_other_owners_have_all_inverses_earlier(count, ranks, numbers):
+    compute, invert, send, add = map(float, numbers)
+    costs = FactorCosts(compute, invert, send, lambda factors: add + factors)
+    plan = plan_factors(count, ranks, costs)
+    every = product([None, *range(ranks)], repeat=count) if ranks > 1 else [(None,) * count]
+    best = min(inverted(owners, ranks, costs) for owners in every)
+    owners = [factor % ranks if factor < plan.owned else None for factor in range(count)]
+    assert inverted(owners, ranks, costs) == best
+    assert plan.lower_bound_s == count * compute + best <= plan.predicted_s
+    assert sorted(factor for message in plan.messages for factor in message) == list(range(count))
+    assert all(len({owners[factor] for factor in message}) == 1 for message in plan.messages)
+    now = channel = 0.0
+    for message in plan.messages:
+        now += len(message) * compute
+        channel = max(channel, now) + costs.add(len(message))
+    assert plan.predicted_s == channel + best
+
+
+@pytest.mark.parametrize(
+    ("count", "ranks", "invert", "send", "owned"), [(5, 1, 3, 0, 0), (3, 4, 1, 10, 0), (8, 2, 3, 0, 8), (6, 3, 2, 1, 5)]
+)
+def test_owners(count, ranks, invert, send, owned):
+    """One rank sends nothing; nor is sent what is faster to invert; free broadcasts are shared evenly."""
+    assert plan_factors(count, ranks, FactorCosts(0.0, invert, send, float)).owned == owned
+
+
+def test_sums_of_many_factors_are_planned_in_few_steps():
+    plan = plan_factors(200, 1, FactorCosts(1.0, 1.0, 1.0, lambda factors: 0.1))
+    assert all(len(message) % 4 == 0 for message in plan.messages)
