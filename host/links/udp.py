@@ -125,11 +125,10 @@ class LocalAddresses:
         self._kernel.close()
 
 
-_SO_NO_CHECK = 11
 _IP_PKTINFO = 8
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
-"""From asm-generic/socket.h and linux/in.h; :mod:`socket` does not have them."""
+"""From linux/in.h; :mod:`socket` does not have them."""
 
 _LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
 
@@ -202,8 +201,7 @@ class UdpLink:
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
             self._local = self._open(local, port, address)
-            # The hardware requires datagrams without checksum and fragmentation.
-            self._local.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
+            # Datagrams are not fragmented. Linux makes and verifies their checksums, and drops those with flipped bits.
             self._local.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, local.packed)

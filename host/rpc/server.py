@@ -24,7 +24,7 @@ from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, RefusedError, decode, encode, gr
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
-__all__ = ["ControlServer", "Methods", "whole"]
+__all__ = ["ControlServer", "Methods", "notice_vanishing", "whole"]
 
 _STALL_S = 30.0
 """Longest time without progress within a message; then the client is given up."""
@@ -401,7 +401,7 @@ class ControlServer:
             return
         try:
             if accepted.family != socket.AF_UNIX:
-                _notice_vanishing(accepted)
+                notice_vanishing(accepted)
         except OSError:
             accepted.close()
             return
@@ -463,9 +463,16 @@ class ControlServer:
         self._connections[connection] = events
 
 
-def _notice_vanishing(connection: socket.socket) -> None:
+def notice_vanishing(connection: socket.socket) -> None:
     """Have the connection fail when the client's machine is gone."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+    # Keepalive asks only while nothing is under way: an answer that nobody acknowledges needs a limit of its own.
+    timeouts = (
+        (socket.TCP_KEEPIDLE, 10),
+        (socket.TCP_KEEPINTVL, 5),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 25_000),
+    )
+    for option, value in timeouts:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,4 +1,4 @@
-"""Frames in UDP, on loopback addresses; on the wire they are what the hardware takes."""
+"""Frames in UDP, on loopback addresses."""
 
 import contextlib
 import random
@@ -6,10 +6,12 @@ import select
 import socket
 import time
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bench import default_seed
+from support.corruption import CorruptingCable
 from support.loopback import loopback
 from support.namespace import Namespace
 from support.switch import Workers, serving
@@ -204,7 +206,37 @@ def test_broadcasts_after_the_address_has_moved_to_another_interface(two_network
         assert receive(link) == frame
 
 
-def test_on_the_wire_it_is_what_the_hardware_takes():
+def test_datagrams_with_flipped_bits_are_dropped_and_counted(tmp_path):
+    """Of one bit: the sums stay right. Linux counts what it has dropped for its checksum."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    with contextlib.ExitStack() as stack:
+        here, there = (stack.enter_context(contextlib.closing(Namespace())) for _ in range(2))
+        cable = stack.enter_context(contextlib.closing(CorruptingCable([here, there], 0.2, seed)))
+        _, control = stack.enter_context(serving(here, tmp_path, ["udp:10.0.0.1"]))
+        link = stack.enter_context(contextlib.closing(there.call(open_link, "udp:10.0.0.2")))
+        peer, mac = (address_of(IPv4Address(f"10.0.0.{host}")) for host in (1, 2))
+        control.set_mac(peer)
+        control.begin(0, Job(1, (Member(mac, 0),), GROUP_MAC, 1), 1)
+        got, right = Workers([link], seed=seed, macs=[mac], peer=peer).all_reduce(200)
+        assert got == [right]
+        dropped = 0
+        for namespace in (here, there):
+            names, counts, *_ = (
+                line.split()
+                for line in namespace.call(Path("/proc/thread-self/net/snmp").read_text).splitlines()
+                if line.startswith("Udp:")
+            )
+            dropped += int(counts[names.index("InCsumErrors")])
+        assert dropped >= cable.flips - 10 > 20, "but those on their way at the end"
+
+
+def test_datagrams_carry_a_checksum(opened):
+    link = opened(f"udp:{loopback(1)}")
+    assert link._local.getsockopt(socket.SOL_SOCKET, 11) == 0, "SO_NO_CHECK"
+
+
+def test_on_the_wire_it_is_what_the_hardware_takes_but_for_the_checksum():
     with contextlib.closing(Namespace()) as namespace:
 
         def listen():
@@ -223,7 +255,8 @@ def test_on_the_wire_it_is_what_the_hardware_takes():
                 wire = heard.recv(2048)
                 while wire[23] != 17:  # what it makes the kernel say, that nobody is there
                     wire = heard.recv(2048)
-                assert decapsulate(wire) == frame
+                assert wire[40:42] != bytes(2)
+                assert decapsulate(wire[:40] + bytes(2) + wire[42:]) == frame
                 assert wire[22] == 64, "time to live"
                 while select.select([heard], [], [], 0.1)[0]:
                     heard.recv(2048)
