@@ -39,7 +39,7 @@ ELSEWHERE = {
     "generate --config small --out verilog": "build/generate/test_generated_verilog.py",
     "build vitis --config tiny --board u280 --out vitis": "build/fpga/test_vitis_folder.py",
     "build check vitis": "build/fpga/test_vitis_folder.py",
-    "build demo heartbeat --out heartbeat": "build/demos/test_demonstrations.py",
+    "build demo heartbeat --out heartbeat": "build/fpga/test_heartbeat.py",
 }
 """Commands that take long, and the test that runs each of them."""
 

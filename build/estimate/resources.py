@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from p4sgd.build.estimate.loads import Loads, count_loads
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
-from p4sgd.build.estimate.timing import FLIP_FLOPS, Timing, analyse
+from p4sgd.build.estimate.timing import FLIP_FLOPS, Loads, Timing, TimingGraph
 from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
@@ -36,52 +35,39 @@ class Resources(NamedTuple):
         """Sum of this and ``times`` the other."""
         return Resources(*(mine + times * its for mine, its in zip(self, other, strict=True)))
 
-    @property
-    def carry(self) -> int:
-        """Number of CARRY8; each is two of yosys' CARRY4."""
-        return -(-self.carry4 // 2)
-
-    @property
-    def bram(self) -> float:
-        """Number of block RAMs of 36 Kbit; one of 18 Kbit counts half."""
-        return self.bram18 / 2
-
     def table(self) -> dict[str, float]:
-        """Numbers by name, in the order of a report's columns."""
-        names = ("lut", "ff", "carry", "dsp", "bram", "uram")
-        return {name: getattr(self, name) for name in names}
+        """Numbers by name, in the order of a report's columns: a CARRY8 is two of yosys' CARRY4, and a block RAM of 18
+        Kbit half of one."""
+        carry = -(-self.carry4 // 2)
+        return {
+            "lut": self.lut,
+            "ff": self.ff,
+            "carry": carry,
+            "dsp": self.dsp,
+            "bram": self.bram18 / 2,
+            "uram": self.uram,
+        }
 
 
-_LUT = Resources(lut=1)
-_FF = Resources(ff=1)
-_NOTHING = Resources()
+_LUTS = {
+    **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
+    "LUT6_2": 1,
+    # In the slice of the LUTs that they select from.
+    **dict.fromkeys(("MUXF7", "MUXF8", "MUXF9"), 0),
+    # Absorbed by the LUT behind, and flip-flops can invert their set and reset (UG574).
+    "INV": 0,
+    # LUTs as memory (UG974): each LUT of a slice holds 64 × 1 or 32 × 2 bits, or a shift register of 32.
+    **dict.fromkeys(("SRL16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1),
+    **dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), 2),
+    **dict.fromkeys(("RAM128X1D", "RAM256X1S", "RAM32M", "RAM64M"), 4),
+    **dict.fromkeys(("RAM256X1D", "RAM512X1S", "RAM32M16", "RAM64M8"), 8),
+}
 
 _PRIMITIVES = {
-    **{f"LUT{inputs}": _LUT for inputs in range(1, 7)},
-    "LUT6_2": _LUT,
-    **dict.fromkeys(FLIP_FLOPS, _FF),
-    # In the slice of the LUTs that they select from.
-    **dict.fromkeys(("MUXF7", "MUXF8", "MUXF9"), _NOTHING),
-    # Absorbed by the LUT behind, and flip-flops can invert their set and reset (UG574).
-    "INV": _NOTHING,
+    **{name: Resources(lut=number) for name, number in _LUTS.items()},
+    **dict.fromkeys(FLIP_FLOPS, Resources(ff=1)),
     "CARRY4": Resources(carry4=1),
     "CARRY8": Resources(carry4=2),
-    # LUTs as memory (UG974): each LUT of a slice holds 64 × 1 or 32 × 2 bits, or a shift register of 32.
-    "SRL16E": _LUT,
-    "SRLC32E": _LUT,
-    "RAM32X1S": Resources(lut=1),
-    "RAM64X1S": Resources(lut=1),
-    "RAM32X1D": Resources(lut=2),
-    "RAM64X1D": Resources(lut=2),
-    "RAM128X1S": Resources(lut=2),
-    "RAM128X1D": Resources(lut=4),
-    "RAM256X1S": Resources(lut=4),
-    "RAM256X1D": Resources(lut=8),
-    "RAM512X1S": Resources(lut=8),
-    "RAM32M": Resources(lut=4),
-    "RAM64M": Resources(lut=4),
-    "RAM32M16": Resources(lut=8),
-    "RAM64M8": Resources(lut=8),
     "RAMB18E2": Resources(bram18=1),
     "RAMB36E2": Resources(bram18=2),
     "URAM288": Resources(uram=1),
@@ -91,27 +77,15 @@ _PRIMITIVES = {
 
 
 class Part(NamedTuple):
-    """Submodules of one kind: ``dots0`` and ``dots1`` are two instances of ``dots``."""
+    """Submodules of one kind: ``dots0`` and ``dots1`` are two instances of ``dots``. Resources are of all together."""
 
     name: str
     instances: int
     resources: Resources
-    """Resources of all instances together."""
-
-    def plus(self, other: Self) -> "Part":
-        """Both together, with the name of this one."""
-        return Part(self.name, self.instances + other.instances, self.resources.plus(other.resources))
 
 
 def total(netlist: Netlist, boxes: Mapping[str, Resources]) -> Resources:
-    """Resources of a whole design.
-
-    Parameters
-    ----------
-    netlist
-        The design.
-    boxes
-        Resources of each black box, by type.
+    """Resources of a whole design, given those of each black box by type.
 
     Raises
     ------
@@ -128,15 +102,17 @@ def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
     """
     sizes = _sizes(netlist, boxes)
     parts: dict[str, Part] = {}
-    own = Part("(own)", 1, _NOTHING)
+    own = Resources()
     for cell in netlist.modules[netlist.top].cells:
+        size = sizes[cell.type]
         if cell.type in _PRIMITIVES:
-            own = own._replace(resources=own.resources.plus(sizes[cell.type]))
+            own = own.plus(size)
         else:
             name = re.sub(r"(\$\d+|\d)+$", "", cell.name)
-            part = Part(name, 1, sizes[cell.type])
-            parts[name] = parts[name].plus(part) if name in parts else part
-    return [*sorted(parts.values(), key=lambda part: (-part.resources.lut - part.resources.ff, part.name)), own]
+            _, instances, resources = parts.get(name, Part(name, 0, Resources()))
+            parts[name] = Part(name, instances + 1, resources.plus(size))
+    order = sorted(parts.values(), key=lambda part: (-part.resources.lut - part.resources.ff, part.name))
+    return [*order, Part("(own)", 1, own)]
 
 
 def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resources]:
@@ -147,9 +123,8 @@ def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resour
         if name not in sizes:
             if name not in netlist.modules:
                 raise ValueError(f"yosys made a cell {name}, whose size is not known")
-            kinds = Counter(cell.type for cell in netlist.modules[name].cells)
-            found = _NOTHING
-            for kind, number in kinds.items():
+            found = Resources()
+            for kind, number in Counter(cell.type for cell in netlist.modules[name].cells).items():
                 found = found.plus(size(kind), number)
             sizes[name] = found
         return sizes[name]
@@ -168,10 +143,9 @@ class Unit:
         ``engine`` or ``worker``.
     parts, total
         Resources by part, and in total. The engines are a part of the worker.
-    timing
-        The longest paths. Those of the worker do not include paths within engines.
-    loads
-        The nets with the most loads, and the registers that resets reach; likewise.
+    timing, loads
+        The longest paths; the nets with the most loads, and the registers that resets reach. Those of the worker do not
+        include what is within engines.
     """
 
     name: str
@@ -200,18 +174,6 @@ class Unit:
         }
 
 
-class _Design(NamedTuple):
-    unit: str
-    top: str
-    verilog: str
-    black_boxes: str = ""
-
-    def synthesize(self, scratch: Path, *, flat: bool) -> Netlist:
-        """The netlist: with hierarchy to count the parts, flat to follow paths through them."""
-        folder = scratch / (f"{self.top}_flat" if flat else self.top)
-        return synthesize(self.verilog, self.top, folder, black_boxes=self.black_boxes, flat=flat)
-
-
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:
     """Synthesise an engine and, if ``unit`` is ``worker``, the rest of the worker.
 
@@ -226,18 +188,26 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
     """
     check_yosys()  # before the work
     if unit == "engine":
-        designs = [_Design("engine", ENGINE, engine_verilog(config))]
+        designs = {ENGINE: engine_verilog(config)}
     else:
         worker, engine = worker_verilog(config)
-        designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER, worker, black_boxes=engine)]
+        designs = {ENGINE: engine, WORKER: worker}
     units: list[Unit] = []
     boxes: dict[str, Resources] = {}
     with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:  # yosys uses one core
-        wholes = [pool.submit(design.synthesize, Path(scratch), flat=False) for design in designs]
-        flats = [pool.submit(design.synthesize, Path(scratch), flat=True) for design in designs]
-        for design, whole, flat in zip(designs, wholes, flats, strict=True):
-            netlist = whole.result()
-            parts, size = count_parts(netlist, boxes), total(netlist, boxes)
-            units.append(Unit(design.unit, parts, size, analyse(flat.result()), count_loads(flat.result())))
-            boxes[design.top] = size
-    return units, {design.top: design.verilog for design in designs}
+
+        def netlist(top: str, flat: bool) -> Netlist:
+            """With hierarchy to count the parts, flat to follow paths through them."""
+            black_boxes = designs[ENGINE] if top == WORKER else ""
+            folder = Path(scratch) / f"{top}{'_flat' * flat}"
+            return synthesize(designs[top], top, folder, black_boxes=black_boxes, flat=flat)
+
+        wholes = [pool.submit(netlist, top, False) for top in designs]
+        flats = [pool.submit(netlist, top, True) for top in designs]
+        for top, whole, flat in zip(designs, wholes, flats, strict=True):
+            name = "engine" if top == ENGINE else "worker"
+            found, graph = whole.result(), TimingGraph(flat.result())
+            parts, size = count_parts(found, boxes), total(found, boxes)
+            units.append(Unit(name, parts, size, graph.timing(), graph.loads()))
+            boxes[top] = size
+    return units, designs

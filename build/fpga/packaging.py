@@ -1,6 +1,10 @@
-"""Files of a kernel in a folder for AMD's tools, among them the script with which Vivado packages it as IP."""
+"""What the folders for Vitis and Vivado have in common: a kernel's files, their manifest, and the judging of a design.
+
+Vivado packages a kernel as IP by a script (``package_<kernel>.tcl``).
+"""
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
@@ -14,23 +18,40 @@ from p4sgd.build.fpga.kernel import (
     Kernel,
     kernel_xml,
 )
-from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.build.generate.boards import Cage
+from p4sgd.build.generate.artifacts import header_comment, with_header_comment
+from p4sgd.build.generate.boards import Board, Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = ["PROCEDURES", "SETTLE_CYCLES", "describe", "kernel_files"]
-
+__all__ = [
+    "GATES",
+    "PROCEDURES",
+    "RULES",
+    "SETTLE_CYCLES",
+    "command_flags",
+    "copies",
+    "describe",
+    "judge_command",
+    "kernel_files",
+    "source_command",
+]
 
 PROCEDURES = "package_kernel.tcl"
 """File with the procedures that all packaging scripts use."""
 
+GATES = "gates.tcl"
+"""File with the procedures that report on a routed design and judge it."""
+
+RULES = "rules.mk"
+"""File with the rules of a folder's Makefile."""
+
+_HERE = Path(__file__).parent
+
 _MEMORY = f"64 {OUTSTANDING_READS} 1"
 """Longest burst in beats, and reads and writes outstanding, for which interconnects are built: what the readers of
 engines and labels ask for, and the storer of weights, which waits for each response."""
-
 
 _CROSSINGS = "p4sgd_cmac.xdc"
 """File with the constraints of a MAC's kernel."""
@@ -59,9 +80,25 @@ _MAC_INTERFACES = (
 )
 
 
+def source_command(file: str) -> str:
+    """Tcl that sources a file beside the script."""
+    return f"source [file join [file dirname [file normalize [info script]]] {file}]"
+
+
+def copies(command: str, rules: str, *names: str) -> dict[str, str]:
+    """Files that are beside this module, each with its first line; ``rules`` becomes `RULES`."""
+    sources = {RULES: rules} | {name: name for name in names}
+    return {name: with_header_comment(_HERE / source, command) for name, source in sources.items()}
+
+
+def command_flags(cable: str | None, debug: bool = False) -> str:
+    """Options of the command that makes a folder, as far as they are not the default."""
+    return f"{f' --cable {cable}' if cable else ''}{' --debug' * debug}"
+
+
 def kernel_files(
     kernel: Kernel,
-    part: str,
+    board: Board,
     cage: Cage | None,
     free_megahertz: int,
     command: str,
@@ -73,25 +110,20 @@ def kernel_files(
 
     Parameters
     ----------
-    kernel
-        The kernel.
-    part
-        The FPGA.
-    cage
-        The cage of its MAC, if it has one.
-    free_megahertz
-        Frequency of the free-running clock that its MAC gets.
+    kernel, board
+        The kernel, and where it will be.
+    cage, free_megahertz, cable
+        The cage of its MAC, if it has one, the frequency of the free-running clock that the MAC gets, and what is
+        plugged in, as in `ip_script`.
     command
         Command that makes the files.
-    cable
-        What is plugged in at its MAC, as in `ip_script`.
     for_vitis
         Whether the kernel is for v++, which also needs its XML, or for IP Integrator.
     """
     found = {f"{kernel.name}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
     if for_vitis:
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
-    found[f"package_{kernel.name}.tcl"] = _package_script(kernel, part, command, for_vitis=for_vitis)
+    found[f"package_{kernel.name}.tcl"] = _package_script(kernel, board.part, command, for_vitis=for_vitis)
     found |= kernel.documents.files(command, kernel.prefix)
     if kernel.settings:
         found[f"{kernel.name}.xdc"] = _setting_constraints(kernel.settings, command)
@@ -127,16 +159,16 @@ def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
     """Tcl that adds debug cores to the open project, synthesised with it as in the vendor's rtl_vadd_hw_debug."""
     lines = [header_comment("# {}", command)]
     for core in cores:
-        probes = _WIDTHS[core.kind]
-        parameters = _CORES[core.kind] | {
-            probes[0]: str(len(core.widths)),
-            **{probes[1].format(number): str(bits) for number, bits in enumerate(core.widths)},
-        }
+        number, width = _WIDTHS[core.kind]
+        widths = {width.format(index): str(bits) for index, bits in enumerate(core.widths)}
         lines += [
             "",
             f"create_ip -name {core.kind.value} -vendor xilinx.com -library ip -module_name {core.module}",
             "set_property -dict [list \\",
-            *(f"    CONFIG.{name} {{{value}}} \\" for name, value in parameters.items()),
+            *(
+                f"    CONFIG.{name} {{{value}}} \\"
+                for name, value in (_CORES[core.kind] | {number: str(len(widths))} | widths).items()
+            ),
             f"] [get_ips {core.module}]",
             f"generate_target {{instantiation_template}} [get_files {core.module}.xci]",
             f"set_property generate_synth_checkpoint false [get_files {core.module}.xci]",
@@ -158,10 +190,8 @@ def describe(
     ----------
     kind
         The tool: ``vitis`` or ``vivado``.
-    board
-        Name of the board.
-    config
-        Name of the worker's configuration, if there is a worker.
+    board, config
+        Names of the board, and of the worker's configuration if there is a worker.
     sizes
         Sizes of worker and aggregator.
     kernels
@@ -183,16 +213,23 @@ def describe(
     }
 
 
-def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
-    """The script that packages a kernel as IP, for ``vivado -mode batch -source``.
+def judge_command(folder: str, kernels: Iterable[Kernel], board: Board) -> str:
+    """The command of `GATES` for a design with one instance of each kernel.
 
-    Parameters are those of `kernel_files`.
+    Clock crossings and methodology are judged in the kernels, but for AMD's MAC. ``folder`` is that of the reports in
+    ``out``, its parts separated by spaces; the board has the limit of power.
     """
+    cells = (f"*/{kernel.unit}/inst{'/component/adapter' * bool(kernel.ip)}" for kernel in kernels)
+    return f"p4sgd::judge {{{folder}}} {board.watts} {{{' '.join(cells)}}}"
+
+
+def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool) -> str:
+    """The script that packages a kernel as IP, for ``vivado -mode batch -source``."""
     (control,) = kernel.buses_of(BusKind.CONTROL)
     ctrl = kernel.control
     lines = [
         header_comment("# {}", command),
-        f"source [file join [file dirname [file normalize [info script]]] {PROCEDURES}]",
+        source_command(PROCEDURES),
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
         *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),

@@ -1,24 +1,27 @@
 """The folder from which Vitis builds the xclbin of a board: kernels, link configurations, a Makefile and a README."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-from p4sgd.build.fpga.gates import GATES, judge_command
-from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import Xclbin, aggregator_xclbin, link_configuration, selftest_xclbin, worker_xclbin
-from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
-from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
-from p4sgd.build.generate.boards import BOARDS, Board
-from p4sgd.build.generate.floorplan import kernel_placement, selftest_placement
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.build.fpga.packaging import (
+    GATES,
+    PROCEDURES,
+    RULES,
+    command_flags,
+    copies,
+    describe,
+    judge_command,
+    kernel_files,
+    source_command,
+)
+from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
+from p4sgd.build.generate.boards import BOARDS
+from p4sgd.build.generate.floorplan import kernel_placement
+from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
 __all__ = ["CLUSTER", "JUDGE", "PLACE", "build"]
-
-_HERE = Path(__file__).parent
-
-_RULES = "rules.mk"
-"""File with the rules of the Makefile."""
 
 CLUSTER = "hw_emu.toml"
 """Cluster file of the design for the emulator."""
@@ -67,13 +70,14 @@ foreach {{die cells}} {{
 """
 
 
-def _place_script(kernel: Kernel, config: WorkerConfig, board: Board, command: str) -> str:
-    """The file `PLACE`, which assigns the cells of a kernel with memory ports to dies."""
+def _place_script(xclbin: Xclbin, command: str) -> str:
+    """The file `PLACE`, which assigns the cells of the kernel with memory ports to dies."""
+    kernel = xclbin.kernels[xclbin.name]
+    assert xclbin.worker
+    parts = "the worker's engines, the rest of the worker and its register slices"
     if kernel.name == SELFTEST:
-        parts, dies = "the tests of memory ports, and register slices,", selftest_placement(config, board)
-    else:
-        parts = "the worker's engines, the rest of the worker and its register slices"
-        dies = kernel_placement(kernel.verilog, config, board)
+        parts = "the tests of memory ports, and register slices,"
+    dies = kernel_placement(kernel.verilog, xclbin.worker, xclbin.board)
     cells = "\n".join(f"    {die} {{{' '.join(names)}}}" for die, names in enumerate(dies))
     return f"{header_comment('# {}', command)}\n{_SCRIPT.format(parts=parts, unit=kernel.unit, cells=cells)}"
 
@@ -84,7 +88,7 @@ def _judge_script(xclbin: Xclbin, command: str) -> str:
         header_comment("# {}", command),
         "# Vivado runs this after route_design, because v++ tells it to.",
         "",
-        f"source [file join [file dirname [file normalize [info script]]] {GATES}]",
+        source_command(GATES),
         judge_command("hw gates", xclbin.designs["hw"].kernels, xclbin.board),
     ]
     return "\n".join(lines) + "\n"
@@ -129,96 +133,55 @@ All that the tools write goes to `out`; after `make clean`, which removes it, th
 
 {memory}"""
 
+_SELFTEST_MEMORY = """\
+**On the board:** `p4sgd doctor --self-test out/hw/{name}.xclbin` tells how fast and how right
+each memory port and each MAC is. Ports have the memories, widths and dies of those of the worker.
+"""
+
+_WORKER_MEMORY = """\
+**Memory.** No two memory ports of engines share a pseudo channel of HBM: it would be no faster for that.
+A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines and
+weights, padding included. Labels, which are few, are at the end of the last bank or in another memory.
+"""
+
 
 def _readme(xclbin: Xclbin, command: str) -> str:
-    shell = xclbin.board.shell
+    shell, kernels, name = xclbin.board.shell, xclbin.kernels.values(), xclbin.name
+    commands = memory = ""
     more = []
-    if any(kernel.ip for kernel in xclbin.kernels.values()):
+    if any(kernel.ip for kernel in kernels):
         more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
-    if any(kernel.debug_script for kernel in xclbin.kernels.values()):
+    if any(kernel.debug_script for kernel in kernels):
         cores = "of a MAC's link" if xclbin.worker is None else "of the worker's dots and sums, and of a MAC's link"
-        more.append(f"| `<kernel>_debug.tcl` | makes debug cores: {cores}; `out/hw/{xclbin.name}.ltx` names probes |")
+        more.append(f"| `<kernel>_debug.tcl` | makes debug cores: {cores}; `out/hw/{name}.ltx` names probes |")
     if xclbin.memory:
-        more.append(f"| `{xclbin.name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
+        more.append(f"| `{name}.xdc` | constraints for its settings, which may take some cycles to arrive |")
         more.append("| `place.tcl` | assigns parts of the kernel to dies; Vivado runs it before placement |")
+        bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
+        memory = _WORKER_MEMORY.format(bank=bank, size=size)
     if xclbin.trains:
         more.append("| `hw_emu.toml` | cluster file of the design for the emulator |")
+        commands = _TRAINING
+    if name == SELFTEST:
+        commands, memory = _TESTING.format(name=name), _SELFTEST_MEMORY.format(name=name)
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
-        name=xclbin.name,
+        name=name,
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",
-        targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
+        targets="\n".join(f"| `{target}` | {design.summary} |" for target, design in xclbin.designs.items()),
         watts=xclbin.board.watts,
-        commands=_commands(xclbin),
+        commands=commands,
         more="\n".join(more),
-        memory=_memory(xclbin),
+        memory=memory,
     )
 
 
-def _commands(xclbin: Xclbin) -> str:
-    """What to do with the design for the emulator."""
-    if xclbin.trains:
-        return _TRAINING
-    return _TESTING.format(name=xclbin.name) if xclbin.name == SELFTEST else ""
-
-
-def _memory(xclbin: Xclbin) -> str:
-    if not xclbin.memory:
-        return ""
-    if xclbin.name == SELFTEST:
-        return (
-            f"**On the board:** `p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin` tells how fast and how right\n"
-            "each memory port and each MAC is. Ports have the memories, widths and dies of those of the worker.\n"
-        )
-    bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
-    return (
-        "**Memory.** No two memory ports of engines share a pseudo channel of HBM: it would be no faster for that.\n"
-        f"A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines and\n"
-        "weights, padding included. Labels, which are few, are at the end of the last bank or in another memory.\n"
-    )
-
-
-def _vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
-    """All files by name; the same arguments give the same bytes.
-
-    Parameters
-    ----------
-    xclbin
-        The xclbin to build.
-    command
-        Command that makes the files, for their first lines.
-    cable
-        As in `build`.
-    """
-    board = xclbin.board
-    found = {
-        "README.md": _readme(xclbin, command),
-        "Makefile": _makefile(xclbin, command),
-        _RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
-        PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
-        GATES: with_header_comment(_HERE / GATES, command),
-        JUDGE: _judge_script(xclbin, command),
-    }
-    for target, design in xclbin.designs.items():
-        found[f"link_{target}.cfg"] = link_configuration(design, board, xclbin.summaries[target], command)
-    cages = iter(board.cages)
-    for kernel in xclbin.kernels.values():
-        cage = next(cages) if kernel.ip else None
-        found |= kernel_files(kernel, board.part, cage, board.shell.free_megahertz, command, cable=cable)
-    if xclbin.trains:
-        found[CLUSTER] = _cluster(xclbin, command)
-    if xclbin.worker:
-        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, board, command)
-    return found
-
-
-_PATIENCE = (
-    "",
-    "[network]  # 1.4 ms until a worker gives up, which are 355,000 cycles to simulate; an answer takes some hundred",
-    "resend_us = 20",
-    "resends = 10",
-    "doublings = 3",
-)
+_PATIENCE = """
+[network]  # 1.4 ms until a worker gives up, which are 355,000 cycles to simulate; an answer takes some hundred
+resend_us = 20
+resends = 10
+doublings = 3
+"""
 """Lines of the file `CLUSTER`. The usual 12 s would take an emulator days."""
 
 
@@ -229,7 +192,7 @@ def _cluster(xclbin: Xclbin, command: str) -> str:
     assert xclbin.aggregator
     for port in range(xclbin.aggregator.ports):
         lines += ["", "[[workers]]", f'control = "xrt:0{f"/{port + 1}" if port else ""}"', binary, f"port = {port}"]
-    return "\n".join([*lines, *_PATIENCE]) + "\n"
+    return "\n".join([*lines, _PATIENCE])
 
 
 def _makefile(xclbin: Xclbin, command: str) -> str:
@@ -247,9 +210,28 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
         *([f"PLACE_hw := {PLACE}"] if xclbin.memory else []),
         f"JUDGE_hw := {JUDGE}",
         "",
-        f"include {_RULES}",
+        f"include {RULES}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
+    """All files by name; the same arguments give the same bytes. ``cable`` is as in `build`."""
+    board = xclbin.board
+    found = {"README.md": _readme(xclbin, command), "Makefile": _makefile(xclbin, command)}
+    found |= copies(command, "vitis_rules.mk", PROCEDURES, GATES)
+    found[JUDGE] = _judge_script(xclbin, command)
+    for target, design in xclbin.designs.items():
+        found[f"link_{target}.cfg"] = link_configuration(design, board, command)
+    cages = iter(board.cages)
+    for kernel in xclbin.kernels.values():
+        cage = next(cages) if kernel.ip else None
+        found |= kernel_files(kernel, board, cage, board.shell.free_megahertz, command, cable=cable)
+    if xclbin.trains:
+        found[CLUSTER] = _cluster(xclbin, command)
+    if xclbin.worker:
+        found[PLACE] = _place_script(xclbin, command)
+    return found
 
 
 def build(
@@ -257,7 +239,6 @@ def build(
     folder: Path,
     *,
     board: str,
-    udp: bool = False,
     build_id: int = 0,
     cable: str | None = None,
     self_test: bool = False,
@@ -273,8 +254,6 @@ def build(
         The folder.
     board
         One of `BOARDS`.
-    udp
-        Whether packets travel in UDP.
     build_id
         Value of the BUILD_ID registers.
     cable
@@ -290,19 +269,16 @@ def build(
 
     Raises
     ------
-    KeyError
-        If there is no such configuration or board.
     ValueError
         If the worker has more memory ports than the board or a self-test, or the board has no memory for the labels.
     """
-    config = None if name is None else replace(PRESETS[name](), udp=udp)
+    config = None if name is None else PRESETS[name]()
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
-    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}{' --debug' * debug}"
-    command = f"p4sgd build {'selftest' if self_test else 'vitis'}"
-    command += f" {what} --board {board} --build-id {build_id}{flags} --out DIR"
+    flags = f"--board {board} --build-id {build_id}{command_flags(cable, debug)}"
+    command = f"p4sgd build {'selftest' if self_test else 'vitis'} {what} {flags} --out DIR"
     if config is None:
-        xclbin = aggregator_xclbin(BOARDS[board], udp=udp, build_id=build_id, debug=debug)
+        xclbin = aggregator_xclbin(BOARDS[board], build_id=build_id, debug=debug)
     elif self_test:
         xclbin = selftest_xclbin(config, BOARDS[board], build_id=build_id)
     else:

@@ -1,17 +1,26 @@
 """The folder from which Vivado builds the bitstream of a worker without a shell, and reports of its parts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from amaranth.vendor import XilinxPlatform
 
 from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
-from p4sgd.build.fpga.gates import GATES, judge_command
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
-from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
-from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
+from p4sgd.build.fpga.packaging import (
+    GATES,
+    PROCEDURES,
+    RULES,
+    command_flags,
+    copies,
+    describe,
+    judge_command,
+    kernel_files,
+    source_command,
+)
+from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 from p4sgd.build.generate.boards import BOARDS, Board, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -63,7 +72,7 @@ PINS = {
 
 
 def board_constraints(board: str, command: str) -> str:
-    """Pins of the block design's ports on one of the boards in `PINS`, and the board's configuration.
+    """XDC: pins of the block design's ports on one of the boards in `PINS`, and the board's configuration.
 
     Transceivers need no pins here: their IP places them.
     """
@@ -95,12 +104,10 @@ def _pin(port: str, pin: str, attributes: Any) -> list[str]:
 FLOORPLAN = "floorplan.tcl"
 """Script that assigns the worker to dies, if a design needs that."""
 
-_OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
+_OUT_OF_CONTEXT, _BLOCK_DESIGN = "out_of_context.tcl", "block_design.tcl"
 
 _PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
 """Files that scripts source."""
-
-_HERE = Path(__file__).parent
 
 _PROJECT = "p4sgd_board"
 """Name of the project."""
@@ -122,7 +129,7 @@ def vivado_files(
     config
         Size of the worker.
     board_name
-        One of `PINS`; of the shell only the releases of the tools matter.
+        One of `PINS`; of the shell only the releases of the tools matter. KeyError if it is none.
     command
         Command that makes the files, for their first lines.
     megahertz
@@ -134,51 +141,35 @@ def vivado_files(
 
     Raises
     ------
-    KeyError
-        If the board's pins are not known.
     ValueError
         If the worker leaves no channel of memory to the host.
     """
     pins, board = PINS[board_name], BOARDS[board_name]
-    channels = _channels(config, board)  # before the work
-    kernels = (worker(config, board, build_id), cmac(0, build_id))
+    channels = map_memories(config, board.hbm).channels  # before the work
+    if not channels[-1] or len(channels) == board.hbm.channels:
+        raise ValueError(f"the worker takes all {board.hbm.channels} channels of memory, and the host needs one")
+    kernels = engine, _ = worker(config, board, build_id), cmac(0, build_id)
     found = {
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
-        _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
-        **{name: with_header_comment(_HERE / name, command) for name in _PROCEDURES},
+        **copies(command, "vivado_rules.mk", *_PROCEDURES),
         "project.tcl": _project(channels, kernels, board, pins, command),
         "board.xdc": board_constraints(board_name, command),
     }
     for kernel in kernels:
         cage = board.cages[0]
-        found |= kernel_files(kernel, board.part, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
-    top = kernels[0].verilog.top
-    for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
+        found |= kernel_files(kernel, board, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
+    for name, module, clock in (("worker", engine.verilog.top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
-        found[f"{name}.tcl"] = "\n".join(
-            [
-                header_comment("# {}", command),
-                *_source(_OUT_OF_CONTEXT),
-                f"p4sgd::out_of_context {name} {module} {board.part} {kernels[0].name}.v {name}_clock.xdc",
-                "",
-            ]
-        )
-    cells = kernel_placement(kernels[0].verilog, config, board)
+        found[f"{name}.tcl"] = f"""\
+{header_comment("# {}", command)}
+{source_command(_OUT_OF_CONTEXT)}
+
+p4sgd::out_of_context {name} {module} {board.part} {engine.name}.v {name}_clock.xdc
+"""
+    cells = kernel_placement(engine.verilog, config, board)
     found[FLOORPLAN] = floorplan(cells, board, command, what="the worker's kernel")
     return found, kernels
-
-
-def _source(name: str) -> tuple[str, str]:
-    return f"source [file join [file dirname [file normalize [info script]]] {name}]", ""
-
-
-def _channels(config: WorkerConfig, board: Board) -> tuple[range, ...]:
-    """Channels of the worker's memories; at least one channel is left to the host."""
-    found = map_memories(config, board.hbm).channels
-    if not found[-1] or len(found) == board.hbm.channels:
-        raise ValueError(f"the worker takes all {board.hbm.channels} channels of memory, and the host needs one")
-    return found
 
 
 def _project(
@@ -190,8 +181,10 @@ def _project(
     every = " ".join(map(str, range(board.hbm.channels)))
     lines = [
         header_comment("# {}", command),
-        *_source(GATES),
-        *_source(_BLOCK_DESIGN),
+        source_command(GATES),
+        "",
+        source_command(_BLOCK_DESIGN),
+        "",
         f"p4sgd::open_project {_PROJECT} {board.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
         f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
@@ -211,15 +204,14 @@ def _project(
 
 
 def _makefile(kernels: tuple[Kernel, ...], board: Board, command: str) -> str:
-    lines = [
-        header_comment("# {}", command),
-        f"RELEASES := {' '.join(board.shell.releases)}",
-        f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
-        f"BITSTREAM := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
-        "",
-        f"include {_RULES}",
-    ]
-    return "\n".join(lines) + "\n"
+    return f"""\
+{header_comment("# {}", command)}
+RELEASES := {" ".join(board.shell.releases)}
+KERNELS := {" ".join(kernel.name for kernel in kernels)}
+BITSTREAM := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit
+
+include {RULES}
+"""
 
 
 _README = """\
@@ -258,36 +250,18 @@ def build(
     *,
     board: str,
     megahertz: int = 250,
-    udp: bool = False,
     build_id: int = 0,
     cable: str | None = None,
 ) -> list[Path]:
-    """Write the folder for a preset, as `write_folder` does.
+    """Write the folder for a worker, as `write_folder` does; returns the files.
 
-    Parameters
-    ----------
-    name
-        Name of the worker's configuration in `PRESETS`.
-    folder
-        The folder.
-    board
-        One of `PINS`.
-    megahertz, build_id, cable
-        As in `vivado_files`, which raises the errors, too.
-    udp
-        Whether packets travel in UDP.
-
-    Returns
-    -------
-    The files.
+    ``name`` is that of its configuration in `PRESETS`, ``board`` one of `PINS`. The rest, and errors, are those of
+    `vivado_files`.
     """
-    config = replace(PRESETS[name](), udp=udp)
+    config = PRESETS[name]()
     check_folder(folder)  # before the work
-    flags = f"{' --udp' * udp}{f' --cable {cable}' if cable else ''}"
-    command = (
-        f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flags} "
-        "--out DIR"
-    )
+    flags = f"--megahertz {megahertz} --build-id {build_id}{command_flags(cable)}"
+    command = f"p4sgd build vivado --config {name} --board {board} {flags} --out DIR"
     texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id, cable=cable)
     description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *_PROCEDURES)
     return write_folder(folder, command, texts, description)

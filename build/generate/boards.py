@@ -9,15 +9,7 @@ __all__ = ["BOARDS", "BOARD_OF", "Board", "Cage", "Hbm", "HbmMap", "Shell", "map
 
 @dataclass(frozen=True)
 class Hbm:
-    """High-bandwidth memory.
-
-    Attributes
-    ----------
-    channels
-        Number of pseudo channels, half of them in each stack. Each has its own AXI port.
-    channel_bytes
-        Bytes of a channel.
-    """
+    """High-bandwidth memory: pseudo channels, half of them in each stack, each with an AXI port, and bytes of each."""
 
     channels: int
     channel_bytes: int
@@ -75,22 +67,16 @@ class Board:
 
     Attributes
     ----------
-    name
-        Name of the board.
-    part
-        The FPGA.
+    name, part
+        Names of the board and of its FPGA.
     lut, ff, bram, uram, dsp
         Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
     dies
         Number of dies (SLRs), all of the same size; die 0 is the lowest.
     memory_die, network_die
         The die beside the high-bandwidth memory, and the die with the transceivers of the cages.
-    hbm
-        The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
-    cages
-        The QSFP28 cages.
-    shell
-        The shell for which Vitis links.
+    hbm, cages, shell
+        High-bandwidth memory, whose channels v++ calls ``HBM[i]``; QSFP28 cages; the shell for which Vitis links.
     watts
         Most power that the FPGA should take.
     source

@@ -13,7 +13,7 @@ from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.boards import Board
 from p4sgd.hw.kernel.kernels import slice_name
 from p4sgd.hw.kernel.selftest import port_test_name
-from p4sgd.hw.kernel.verilog import KernelVerilog
+from p4sgd.hw.kernel.verilog import SELFTEST_KERNEL, KernelVerilog
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import ENGINE
@@ -23,11 +23,9 @@ __all__ = [
     "floorplan",
     "kernel_placement",
     "placement",
-    "selftest_placement",
     "shared_die",
     "slice_dies",
 ]
-
 
 _HEAD = """\
 # Floor plan of {what} on the {dies} dies of an {board}, to be sourced in Vivado before place_design. Synthesis
@@ -49,10 +47,7 @@ _SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
 
 def shared_die(board: Board) -> int:
     """Die of the parts that a worker has once: the one in the middle; of two, the one nearer to the network."""
-    return min(
-        range(board.dies),
-        key=lambda die: (max(die, board.dies - 1 - die), abs(die - board.network_die)),
-    )
+    return min(range(board.dies), key=lambda die: (max(die, board.dies - 1 - die), abs(die - board.network_die)))
 
 
 def engines_by_die(engines: int, board: Board) -> list[range]:
@@ -75,7 +70,9 @@ def slice_dies(config: WorkerConfig, board: Board) -> list[range]:
     These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
     as in `WorkerConfig.memories`.
     """
-    return [_way(die, board.memory_die) for die in _master_dies(config, board)]
+    end = board.memory_die
+    steps = [(die, 1 if die < end else -1) for die in _master_dies(config, board)]
+    return [range(die, end + step, step) if die != end else range(0) for die, step in steps]
 
 
 def _master_dies(config: WorkerConfig, board: Board) -> list[int]:
@@ -84,29 +81,11 @@ def _master_dies(config: WorkerConfig, board: Board) -> list[int]:
     return [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(board)]
 
 
-def _way(start: int, end: int) -> range:
-    if start == end:
-        return range(0)
-    step = 1 if start < end else -1
-    return range(start, end + step, step)
-
-
 def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str]]:
     """Cells of a worker for each die, the lowest first.
 
-    Parameters
-    ----------
-    worker
-        Verilog of the worker.
-    top, engine
-        The module that instantiates the engines, and the module of an engine.
-    board
-        The FPGA.
-
-    Raises
-    ------
-    KeyError
-        If there is no module ``top``.
+    ``worker`` is its Verilog, ``top`` the module in it that instantiates the engines (KeyError if there is none), and
+    ``engine`` the module of an engine.
     """
     found = instances(modules(worker)[top])
     engines = [name for module, name in found if module == engine]
@@ -116,43 +95,19 @@ def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str
 
 
 def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) -> list[list[str]]:
-    """Cells of a worker's kernel for each die, as paths from its top: parts of the worker, and register slices.
-
-    Parameters
-    ----------
-    kernel
-        Verilog of the kernel, with the register slices of `slice_dies`.
-    config
-        Size of the worker.
-    board
-        The FPGA.
-
-    Raises
-    ------
-    KeyError
-        If it is not a worker's kernel.
+    """Cells of a worker's or a self-test's kernel for each die, as paths from its top, with the register slices of
+    `slice_dies`. What tests a memory port is where the worker has that port.
     """
-    dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, board)
-    cells = [[f"component/worker/{name}" for name in names] for names in dies]
-    return _with_slices(cells, config, board)
-
-
-def selftest_placement(config: WorkerConfig, board: Board) -> list[list[str]]:
-    """Cells of a self-test's kernel for each die: what tests a memory port is where the worker has that port.
-
-    Parameters are those of `kernel_placement`.
-    """
-    cells: list[list[str]] = [[] for _ in range(board.dies)]
-    for memory, die in enumerate(_master_dies(config, board)):
-        cells[die].append(f"component/{port_test_name(memory)}")
-    return _with_slices(cells, config, board)
-
-
-def _with_slices(cells: list[list[str]], config: WorkerConfig, board: Board) -> list[list[str]]:
-    """Cells of a kernel for each die, with those of its register slices."""
+    if kernel.top == SELFTEST_KERNEL:
+        cells: list[list[str]] = [[] for _ in range(board.dies)]
+        for memory, die in enumerate(_master_dies(config, board)):
+            cells[die].append(f"component/{port_test_name(memory)}")
+    else:
+        dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, board)
+        cells = [[f"component/worker/{name}" for name in names] for names in dies]
     for memory, way in enumerate(slice_dies(config, board)):
-        for place, die in enumerate(way):
-            cells[die].append(f"component/{slice_name(memory, place)}")
+        for number, die in enumerate(way):
+            cells[die].append(f"component/{slice_name(memory, number)}")
     return cells
 
 

@@ -1,58 +1,28 @@
-"""The packet format as Markdown, C header and JSON.
-
-All three are made from :data:`p4sgd.hw.spec.packet.FIELDS`, or :data:`p4sgd.hw.spec.udp.FIELDS` if packets travel in
-UDP. RTL and codecs use the same declarations.
-"""
+"""The packet format as Markdown, C header and JSON, from the declarations that RTL and codecs use."""
 
 import json
-from typing import NamedTuple
 
 from p4sgd.build.generate.artifacts import header_comment
-from p4sgd.hw.spec import packet
-from p4sgd.hw.spec import udp as udp_spec
-from p4sgd.hw.spec.packet import VALUES, VERSION, Field, PacketType
+from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
 
 __all__ = ["c_header", "json_text", "markdown"]
 
 
-class _Frame(NamedTuple):
-    fields: tuple[Field, ...]
-    size: int
-    """In bytes."""
-    ethertype: int
-    port: int | None
-    """UDP port."""
-
-
-_ETHERNET = _Frame(packet.FIELDS, packet.FRAME_BYTES, packet.ETHERTYPE, None)
-_UDP = _Frame(udp_spec.FIELDS, udp_spec.FRAME_BYTES, udp_spec.REQUIRED["ethertype"], udp_spec.PORT)
-
-
-def markdown(command: str, *, udp: bool = False) -> str:
-    """A table of the frame's fields in network order, and the packet types.
-
-    Parameters
-    ----------
-    command
-        Command that makes the document, for its first line.
-    udp
-        Whether packets travel in UDP.
-    """
-    frame = _UDP if udp else _ETHERNET
-    port = "" if frame.port is None else f"in IPv4 and UDP, port {frame.port}, "
+def markdown(command: str) -> str:
+    """A table of the frame's fields in network order, and the packet types; the first line names ``command``."""
     lines = [
         header_comment("<!-- {} -->", command),
         "",
         "# Packet",
         "",
-        f"One Ethernet frame of {frame.size} bytes without the frame check sequence, EtherType "
-        f"`0x{frame.ethertype:04x}`, {port}format version {VERSION}. "
+        f"One Ethernet frame of {FRAME_BYTES} bytes without the frame check sequence, EtherType "
+        f"`0x{ETHERTYPE:04x}`, format version {VERSION}. "
         "Fields of more than one byte are big-endian; numbers are two's complement.",
         "",
         "| bytes | bits | field | meaning |",
         "|---|---|---|---|",
     ]
-    for field in frame.fields:
+    for field in FIELDS:
         first, last = field.offset_bits // 8, (field.offset_bits + field.bits - 1) // 8
         where = f"{first}" if first == last else f"{first}–{last}"
         if field.bits % 8:
@@ -64,47 +34,36 @@ def markdown(command: str, *, udp: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def c_header(command: str, *, udp: bool = False) -> str:
-    """The frame as preprocessor constants: ``P4SGD_PACKET_<FIELD>_OFFSET`` and ``…_BITS``, both in bits.
-
-    Parameters are those of `markdown`. A program for one kind of frame can be recompiled for the other.
-    """
-    frame = _UDP if udp else _ETHERNET
+def c_header(command: str) -> str:
+    """The frame as preprocessor constants: ``P4SGD_PACKET_<FIELD>_OFFSET`` and ``…_BITS``, both in bits."""
     lines = [
         header_comment("/* {} */", command),
         "#ifndef P4SGD_PACKET_H",
         "#define P4SGD_PACKET_H",
         "",
         "/* Offsets count bits from the first bit on the wire; fields are big-endian. */",
-        f"#define P4SGD_PACKET_BYTES {frame.size}u",
-        f"#define P4SGD_PACKET_ETHERTYPE_VALUE 0x{frame.ethertype:04x}u",
-        *([] if frame.port is None else [f"#define P4SGD_PACKET_PORT_VALUE {frame.port}u"]),
+        f"#define P4SGD_PACKET_BYTES {FRAME_BYTES}u",
+        f"#define P4SGD_PACKET_ETHERTYPE_VALUE 0x{ETHERTYPE:04x}u",
         f"#define P4SGD_PACKET_VERSION_VALUE {VERSION}u",
         f"#define P4SGD_PACKET_VALUES {VALUES}u",
         "",
         *(f"#define P4SGD_PACKET_TYPE_{kind.name} {kind.value}u" for kind in PacketType),
         "",
     ]
-    for field in frame.fields:
-        name = f"P4SGD_PACKET_{field.name.upper()}"
-        lines += [
-            f"#define {name}_OFFSET {field.offset_bits}u /* {field.help} */",
-            f"#define {name}_BITS {field.bits}u",
-        ]
-    lines += ["", "#endif"]
-    return "\n".join(lines) + "\n"
+    for field in FIELDS:
+        name = f"#define P4SGD_PACKET_{field.name.upper()}"
+        lines += [f"{name}_OFFSET {field.offset_bits}u /* {field.help} */", f"{name}_BITS {field.bits}u"]
+    return "\n".join([*lines, "", "#endif"]) + "\n"
 
 
-def json_text(command: str, *, udp: bool = False) -> str:
-    """The whole declaration of the frame as JSON. Parameters are those of `markdown`."""
-    frame = _UDP if udp else _ETHERNET
+def json_text(command: str) -> str:
+    """The whole declaration of the frame as JSON."""
     document = {
         "generated_by": command,
-        "bytes": frame.size,
-        "ethertype": frame.ethertype,
-        **({} if frame.port is None else {"port": frame.port}),
+        "bytes": FRAME_BYTES,
+        "ethertype": ETHERTYPE,
         "version": VERSION,
         "types": {kind.name: kind.value for kind in PacketType},
-        "fields": [field._asdict() for field in frame.fields],
+        "fields": [field._asdict() for field in FIELDS],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,7 +1,7 @@
 """Register maps as Markdown, C header and JSON, from the declarations that RTL and host use."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec import aggregator, cmac, registers, selftest
@@ -24,19 +24,19 @@ class RegisterDocuments:
         Prefix of the names in the C header.
     magic, abi_version
         First word of the identification block, and version of the map.
-    config, config_hash
-        Sizes of the hardware, and their hash if the hardware has a register for it.
     registers
         The registers, with the values that they have after reset.
+    config, config_hash
+        Sizes of the hardware, and their hash if the hardware has a register for it.
     """
 
     owner: str
     prefix: str
     magic: int
     abi_version: int
-    config: dict[str, int]
-    config_hash: int | None
     registers: list[Register]
+    config: dict[str, int] = field(default_factory=dict)
+    config_hash: int | None = None
 
     def markdown(self, command: str) -> str:
         """A table of registers and a table of fields; the first line names ``command``."""
@@ -59,12 +59,11 @@ class RegisterDocuments:
             "|---|---|---|---|---|---|",
         ]
         for register in self.registers:
-            for field in register.fields:
-                high = field.low + field.bits - 1
-                bits = f"{high}" if field.bits == 1 else f"{high}:{field.low}"
-                kind = f"{field.access.value}, signed" if field.signed else field.access.value
+            for part in register.fields:
+                bits = f"{part.low}" if part.bits == 1 else f"{part.low + part.bits - 1}:{part.low}"
+                kind = f"{part.access.value}, signed" if part.signed else part.access.value
                 lines.append(
-                    f"| `{register.name}` | {bits} | `{field.name}` | {kind} | {field.reset} | {_cell(field.help)} |"
+                    f"| `{register.name}` | {bits} | `{part.name}` | {kind} | {part.reset} | {_cell(part.help)} |"
                 )
         return "\n".join(lines) + "\n"
 
@@ -91,16 +90,15 @@ class RegisterDocuments:
                 f"#define {name} 0x{register.offset:03x}u",
                 f"#define {name}_RESET 0x{register.reset:08x}u",
             ]
-            for field in register.fields:
-                part = f"{name}_{field.name.upper()}"
+            for part in register.fields:
+                start = f"#define {name}_{part.name.upper()}"
                 lines += [
-                    f"#define {part}_SHIFT {field.low}u",
-                    f"#define {part}_BITS {field.bits}u",
-                    f"#define {part}_MASK 0x{field.mask:08x}u /* {field.access.value}: {field.help} */",
+                    f"{start}_SHIFT {part.low}u",
+                    f"{start}_BITS {part.bits}u",
+                    f"{start}_MASK 0x{part.mask:08x}u /* {part.access.value}: {part.help} */",
                 ]
             lines.append("")
-        lines.append("#endif")
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, "#endif"]) + "\n"
 
     def json_text(self, command: str) -> str:
         """The map as JSON: the whole declaration, and the sizes of the hardware."""
@@ -116,18 +114,7 @@ class RegisterDocuments:
                     "offset": register.offset,
                     "help": register.help,
                     "reset": register.reset,
-                    "fields": [
-                        {
-                            "name": field.name,
-                            "low": field.low,
-                            "bits": field.bits,
-                            "access": field.access.name,
-                            "help": field.help,
-                            "reset": field.reset,
-                            "signed": field.signed,
-                        }
-                        for field in register.fields
-                    ],
+                    "fields": [{**asdict(part), "access": part.access.name} for part in register.fields],
                 }
                 for register in self.registers
             ],
@@ -145,54 +132,29 @@ class RegisterDocuments:
 
 def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocuments:
     """Documents of a worker's registers; ``build_id`` is the value of BUILD_ID."""
-    return RegisterDocuments(
-        owner="a worker",
-        prefix="P4SGD",
-        magic=registers.MAGIC,
-        abi_version=registers.ABI_VERSION,
-        config=config.table(),
-        config_hash=config.config_hash,
-        registers=list(registers.after_reset(config, build_id)),
-    )
+    found = list(registers.after_reset(config, build_id))
+    identity = registers.MAGIC, registers.ABI_VERSION
+    return RegisterDocuments("a worker", "P4SGD", *identity, found, config.table(), config.config_hash)
 
 
 def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> RegisterDocuments:
     """Documents of an aggregator's registers; ``build_id`` is the value of BUILD_ID."""
-    return RegisterDocuments(
-        owner="an aggregator",
-        prefix="P4SGD_AGGREGATOR",
-        magic=aggregator.MAGIC,
-        abi_version=aggregator.ABI_VERSION,
-        config=asdict(config),
-        config_hash=None,
-        registers=list(aggregator.after_reset(config, build_id)),
-    )
+    found = list(aggregator.after_reset(config, build_id))
+    identity = aggregator.MAGIC, aggregator.ABI_VERSION
+    return RegisterDocuments("an aggregator", "P4SGD_AGGREGATOR", *identity, found, asdict(config))
 
 
 def cmac_documents(build_id: int = 0) -> RegisterDocuments:
     """Documents of the registers of an Ethernet MAC's kernel; ``build_id`` is the value of BUILD_ID."""
-    return RegisterDocuments(
-        owner="the kernel of an Ethernet MAC",
-        prefix="P4SGD_CMAC",
-        magic=cmac.MAGIC,
-        abi_version=cmac.ABI_VERSION,
-        config={},
-        config_hash=None,
-        registers=list(cmac.after_reset(build_id)),
-    )
+    found = list(cmac.after_reset(build_id))
+    return RegisterDocuments("the kernel of an Ethernet MAC", "P4SGD_CMAC", cmac.MAGIC, cmac.ABI_VERSION, found)
 
 
 def selftest_documents(sizes: selftest.Sizes, build_id: int = 0) -> RegisterDocuments:
     """Documents of the registers of a self-test's kernel; ``build_id`` is the value of BUILD_ID."""
-    return RegisterDocuments(
-        owner="a self-test",
-        prefix="P4SGD_SELFTEST",
-        magic=selftest.MAGIC,
-        abi_version=selftest.ABI_VERSION,
-        config=asdict(sizes),
-        config_hash=None,
-        registers=list(selftest.after_reset(sizes, build_id)),
-    )
+    found = list(selftest.after_reset(sizes, build_id))
+    identity = selftest.MAGIC, selftest.ABI_VERSION
+    return RegisterDocuments("a self-test", "P4SGD_SELFTEST", *identity, found, asdict(sizes))
 
 
 def _cell(text: str) -> str:

@@ -54,8 +54,7 @@ __all__ = [
 HEADERS_COMMAND = "python -m p4sgd.build.generate.switch_program > hw/switch/p4sgd_headers.p4"
 """Command that writes the result of `headers`, to be run in the repository."""
 
-_PLACE_BITS = (MAX_JOBS - 1).bit_length()
-"""Bits of the number of a job slot."""
+_JOB_SLOT_BITS = (MAX_JOBS - 1).bit_length()
 
 _ETHERNET_FIELDS = 3
 """Number of fields of the Ethernet header: destination, source, EtherType."""
@@ -76,7 +75,7 @@ def headers() -> str:
         "typedef bit<48> mac_t;",
         "typedef bit<32> bitmap_t; // of shards",
         f"typedef bit<{ROUND_BITS}> round_t;",
-        f"typedef bit<{_PLACE_BITS}> place_t; // of a job in the switch",
+        f"typedef bit<{_JOB_SLOT_BITS}> place_t; // of a job in the switch",
         f"typedef bit<{GENERATION_BITS}> generation_t; // tells the slots of one job from those of the next",
         f"typedef bit<{OUTCOME_BITS}> outcome_t;",
         f"typedef bit<{len(VERDICT)}> verdict_t; // checks that a packet fails",
@@ -90,7 +89,7 @@ def headers() -> str:
         "",
         "// Multicast groups: for other protocols; for jobs, the upper bits (the lower bits are the job's place)",
         f"const bit<16> FLOOD_GROUP = {FLOOD_GROUP};",
-        f"const bit<{16 - _PLACE_BITS}> JOB_GROUPS = {group_of(0) >> _PLACE_BITS};",
+        f"const bit<{16 - _JOB_SLOT_BITS}> JOB_GROUPS = {group_of(0) >> _JOB_SLOT_BITS};",
         "// Replication ID of the nodes of all groups",
         f"const bit<16> NODE_RID = {NODE_RID};",
         "",
@@ -116,15 +115,7 @@ def _header(name: str, fields: tuple[Field, ...]) -> list[str]:
 
 
 def sizes(config: AggregatorConfig, command: str) -> str:
-    """Number of slots and jobs of a switch, as preprocessor constants.
-
-    Parameters
-    ----------
-    config
-        Slots and jobs; the ports in it do not matter.
-    command
-        Command that makes the file, for its first line.
-    """
+    """Number of slots and jobs of a switch, as preprocessor constants; the first line names ``command``."""
     lines = [
         header_comment("// {}", command),
         "#ifndef P4SGD_SIZES_P4",
@@ -183,52 +174,25 @@ stage has 48, one of them spare: room for 96,256 slots. p4c compiles 65,536 into
 table_placement.cpp (can_split)."""
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 TARGETS = {
     "bmv2": Target(
         "p4sgd_v1model.p4",
-        (
-            (
-                "p4c-bm2-ss",
-                "--std",
-                "p4-16",
-                "--p4runtime-files",
-                "p4sgd.p4info.txtpb",
-                "-o",
-                "p4sgd.json",
-                "p4sgd_v1model.p4",
-            ),
-        ),
+        (_words("p4c-bm2-ss --std p4-16 --p4runtime-files p4sgd.p4info.txtpb -o p4sgd.json p4sgd_v1model.p4"),),
         ("p4sgd.json", "p4sgd.p4info.txtpb"),
     ),
     "tofino": Target(
         "p4sgd_tna.p4",
         (
-            (
-                "p4c",
-                "--target",
-                "tofino",
-                "--arch",
-                "tna",
-                "--std",
-                "p4-16",
-                "--bf-rt-schema",
-                "{folder}/tofino/bf-rt.json",
-                "-o",
-                "{folder}/tofino",
-                "p4sgd_tna.p4",
+            _words(
+                "p4c --target tofino --arch tna --std p4-16"
+                " --bf-rt-schema {folder}/tofino/bf-rt.json -o {folder}/tofino p4sgd_tna.p4"
             ),
             # The path must be absolute: bf_switchd takes relative ones in its configuration from the SDE's folder.
-            (
-                "p4c-gen-bfrt-conf",
-                "--name",
-                "p4sgd_tna",
-                "--device",
-                "tofino",
-                "--testdir",
-                "{folder}/tofino",
-                "--pipe",
-                "pipe",
-            ),
+            _words("p4c-gen-bfrt-conf --name p4sgd_tna --device tofino --testdir {folder}/tofino --pipe pipe"),
         ),
         most_slots=_TOFINO_SLOTS,
     ),
@@ -245,13 +209,7 @@ class CompilerError(RuntimeError):
 
 
 def find_compiler() -> str | None:
-    """Path of the compiler for BMv2, None if there is none.
-
-    Raises
-    ------
-    CompilerError
-        If `COMPILER_VARIABLE` does not name a program.
-    """
+    """Path of the compiler for BMv2, None if there is none; `CompilerError` if `COMPILER_VARIABLE` names no program."""
     named = os.environ.get(COMPILER_VARIABLE)
     found = shutil.which(named or "p4c-bm2-ss")
     if named and not found:
@@ -259,41 +217,10 @@ def find_compiler() -> str | None:
     return found
 
 
-def _source_files(target: str, config: AggregatorConfig, command: str) -> dict[str, str]:
-    """P4 sources of a target by name.
-
-    Parameters
-    ----------
-    target
-        One of `TARGETS`.
-    config
-        Number of slots and jobs.
-    command
-        Command that makes the files.
-    """
-    program = TARGETS[target].program
-    return {
-        program: f"{header_comment('// {}', command)}\n{(_SOURCES / program).read_text()}",
-        "p4sgd_headers.p4": (_SOURCES / "p4sgd_headers.p4").read_text(),
-        "p4sgd_sizes.p4": sizes(config, command),
-    }
-
-
 def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Path], bool]:
-    """Write the folder with the program of a switch, as `write_folder` does.
+    """Write the folder with the program of a switch, one of `TARGETS`, as `write_folder` does.
 
-    Parameters
-    ----------
-    target
-        One of `TARGETS`.
-    config
-        Number of slots and jobs; the rest does not matter to a switch.
-    folder
-        The folder.
-
-    Returns
-    -------
-    The files, and whether the compiled program is among them.
+    Of the configuration only slots and jobs matter. Returns the files, and whether the compiled program is among them.
 
     Raises
     ------
@@ -303,22 +230,22 @@ def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Pat
         If the target has no room for so many slots.
     """
     check_folder(folder)  # before the work
-    most, wanted = TARGETS[target].most_slots, config.slots * config.jobs
+    switch = TARGETS[target]
+    most, wanted = switch.most_slots, config.slots * config.jobs
     if most is not None and wanted > most:
         raise TooManySlotsError(
             f"a {target} has {most:,} at most, not {wanted:,}: a register of all slots must fit one of its stages"
         )
     command = f"p4sgd switch build --target {target} --slots {config.slots} --jobs {config.jobs} --out DIR"
-    files = _source_files(target, config, command)
-    compiler = find_compiler() if TARGETS[target].outputs else None
-    if compiler:
-        files |= _compile(compiler, TARGETS[target], files)
-    description = {
-        "target": target,
-        "slots": config.slots,
-        "jobs": config.jobs,
-        "compiled": compiler is not None,
+    files = {
+        switch.program: f"{header_comment('// {}', command)}\n{(_SOURCES / switch.program).read_text()}",
+        "p4sgd_headers.p4": (_SOURCES / "p4sgd_headers.p4").read_text(),
+        "p4sgd_sizes.p4": sizes(config, command),
     }
+    compiler = find_compiler() if switch.outputs else None
+    if compiler:
+        files |= _compile(compiler, switch, files)
+    description = {"target": target, "slots": config.slots, "jobs": config.jobs, "compiled": compiler is not None}
     return write_folder(folder, command, files, description), compiler is not None
 
 
@@ -328,14 +255,8 @@ def _compile(compiler: str, target: Target, files: dict[str, str]) -> dict[str, 
             (Path(scratch) / name).write_text(text, encoding="utf-8")
         # Run in the scratch folder, whose path must not get into the output.
         (command,) = target.commands(Path(scratch))
-        done = subprocess.run(
-            [compiler, *command[1:]],
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        command[0] = compiler
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             raise CompilerError(f"{compiler} failed on {target.program}: {done.stderr.strip() or done.returncode}")
         return {name: (Path(scratch) / name).read_text(encoding="utf-8") for name in target.outputs}

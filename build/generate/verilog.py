@@ -1,7 +1,7 @@
 """The folder with the Verilog of a worker and an aggregator, and documents of their registers and packets."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from p4sgd.build.generate import packet_documents as packet
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
@@ -16,12 +16,10 @@ from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 __all__ = ["AGGREGATOR", "FILE_LIST", "FLOORPLAN", "TOPS", "generate", "generated_files"]
 
-
 AGGREGATOR = "p4sgd_aggregator"
 """Top module of the aggregator, and name of its file."""
 
 TOPS = (WORKER, AGGREGATOR)
-"""Top modules."""
 
 FILE_LIST = "files.f"
 """File with the names of the Verilog files, one per line, for the option ``-F`` of simulators and linters."""
@@ -54,11 +52,8 @@ def generated_files(
     ValueError
         If ``ports`` or ``build_id`` is outside its range.
     """
-    aggregator = (
-        AggregatorConfig(ports=ports, udp=config.udp)
-        if board
-        else AggregatorConfig(slots=config.slots, jobs=2, ports=ports, udp=config.udp)
-    )
+    sizes: dict[str, Any] = {} if board else {"slots": config.slots, "jobs": 2}
+    aggregator = AggregatorConfig(**sizes, ports=ports)
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     first = header_comment("// {}", command)
@@ -73,45 +68,26 @@ def generated_files(
         **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
         **worker_documents(config, build_id).files(command),
         **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
-        "packet.md": packet.markdown(command, udp=config.udp),
-        "packet.json": packet.json_text(command, udp=config.udp),
-        "p4sgd_packet.h": packet.c_header(command, udp=config.udp),
+        "packet.md": packet.markdown(command),
+        "packet.json": packet.json_text(command),
+        "p4sgd_packet.h": packet.c_header(command),
     }
 
 
-def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp: bool = False) -> list[Path]:
-    """Write the folder for a preset, as `write_folder` does.
+def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
+    """Write the folder for a preset of `PRESETS`, as `write_folder` does; returns the files.
 
-    Parameters
-    ----------
-    name
-        Name of a configuration in `PRESETS`.
-    folder
-        The folder.
-    ports, build_id
-        As in `generated_files`, which raises the errors, too.
-    udp
-        Whether packets travel in UDP.
-
-    Returns
-    -------
-    The files.
-
-    Raises
-    ------
-    KeyError
-        If there is no such configuration.
+    Other parameters, and errors, are those of `generated_files`.
     """
-    config = replace(PRESETS[name](), udp=udp)
+    config = PRESETS[name]()
     check_folder(folder)  # before the work
-    flag = " --udp" if udp else ""
-    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id}{flag} --out DIR"
+    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id} --out DIR"
     board = BOARDS[BOARD_OF[name]] if name in BOARD_OF else None
     files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
     description = {
         "config": name,
         "sizes": config.table(),
         "config_hash": config.config_hash,
-        "tops": {WORKER: f"{WORKER}.v", AGGREGATOR: f"{AGGREGATOR}.v"},
+        "tops": {top: f"{top}.v" for top in TOPS},
     }
     return write_folder(folder, command, files, description)

@@ -17,8 +17,6 @@ __all__ = ["build", "check", "demo", "selftest", "show", "vitis", "vivado", "wri
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
-
 
 def _with_shells() -> Iterable[str]:
     """Boards that `build vitis` makes folders for."""
@@ -41,17 +39,14 @@ def _cables() -> Iterable[str]:
     return CABLES
 
 
-def _board_options(boards: Callable[[], Iterable[str]], *, packets: bool = True) -> Callable[[_Command], _Command]:
+def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], _Command]:
     """The options of commands that make folders for boards.
 
     Parameters
     ----------
     boards
         Returns the boards of the command.
-    packets
-        Whether the design has packets, which may travel in UDP.
     """
-    udp = click.option("--udp", is_flag=True, help=f"Send packets in UDP, for networks with routers. {_NOT_DRIVEN}")
     options = (
         click.option(
             "--build-id",
@@ -66,7 +61,6 @@ def _board_options(boards: Callable[[], Iterable[str]], *, packets: bool = True)
             help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
             "setting, which is between the two.",
         ),
-        *((udp,) if packets else ()),
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
         click.option(
             "--board",
@@ -145,15 +139,11 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
         raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
 
 
-def show(
-    output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str], *, udp: bool = False
-) -> None:
+def show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
     """Print the files that were written, and the next commands."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
     output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
-    if udp:
-        output.say(_NOT_DRIVEN)
     output.say("next:")
     for command in commands:
         output.say(f"  {command}")
@@ -173,7 +163,6 @@ def vitis(
     out: Path,
     aggregator: bool,
     debug: bool,
-    udp: bool,
     build_id: int,
     cable: str | None,
     as_json: bool,
@@ -192,17 +181,17 @@ def vitis(
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id, cable=cable, debug=debug)
+            files, xclbin = build(name, out, board=board, build_id=build_id, cable=cable, debug=debug)
     facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory:
         facts["image_bytes"] = xclbin.memory.image_bytes
-    show(output, out, files, facts, ["make check", "make"], udp=udp)
+    show(output, out, files, facts, ["make check", "make"])
     if xclbin.memory:
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
 
 @click.command()
-@_board_options(_with_shells, packets=False)
+@_board_options(_with_shells)
 def selftest(
     name: str | None, board: str | None, out: Path, build_id: int, cable: str | None, as_json: bool, quiet: bool
 ) -> None:
@@ -239,7 +228,6 @@ def vivado(
     board: str | None,
     out: Path,
     megahertz: int,
-    udp: bool,
     build_id: int,
     cable: str | None,
     as_json: bool,
@@ -258,9 +246,9 @@ def vivado(
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
-            files = build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id, cable=cable)
+            files = build(config, out, board=board, megahertz=megahertz, build_id=build_id, cable=cable)
     facts = {"config": config, "board": board, "megahertz": megahertz}
-    show(output, out, files, facts, ["make check", "make engine", "make bitstream"], udp=udp)
+    show(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 
 @click.command()
@@ -302,24 +290,23 @@ def check(folder: Path, as_json: bool, quiet: bool) -> None:
 
 
 @click.command()
-@click.argument("name", type=click.Choice(["heartbeat", "loopback"]))
+@click.argument("name", type=click.Choice(["heartbeat"]))
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @common_options
 def demo(name: str, out: Path, as_json: bool, quiet: bool) -> None:
     """Write a small design that tests an Alveo U280.
 
-    heartbeat sends the number of seconds over the card's serial port (USB, 115200 baud). loopback sends frames through
-    the Ethernet MAC of the first QSFP28 cage, whose transceivers return them, and reports over the same port how many
-    came back. Both are built by Vivado alone and replace the card's shell until it is started again.
+    heartbeat sends the number of seconds over the card's serial port (USB, 115200 baud). It is built by Vivado alone
+    and replaces the card's shell until it is started again.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making the demonstration {name}"):
-        from p4sgd.build.demos import demonstrations
+        from p4sgd.build.fpga import heartbeat
 
         with writing(out):
-            files = demonstrations.generate(name, out)
-    commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {demonstrations.PROGRAM}"]
+            files = heartbeat.generate(out)
+    commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {heartbeat.PROGRAM}"]
     output.document({"demonstration": name, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
     output.say(f"next, in {out}, with Vivado: {commands[0]}, then, with a card: {commands[1]}")

@@ -35,9 +35,8 @@ __all__ = ["generate", "resources"]
     show_default=True,
     help="Value of the BUILD_ID registers.",
 )
-@click.option("--udp", is_flag=True, help="Send packets in UDP, for networks with routers.")
 @common_options
-def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json: bool, quiet: bool) -> None:
+def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, quiet: bool) -> None:
     """Write the Verilog of a worker and an aggregator.
 
     With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
@@ -49,7 +48,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json
         from p4sgd.build.generate import verilog
 
         with writing(out):
-            files = verilog.generate(name, out, ports=ports, build_id=build_id, udp=udp)
+            files = verilog.generate(name, out, ports=ports, build_id=build_id)
     output.document(
         {
             "config": name,
@@ -160,8 +159,7 @@ def _show(output: Output, unit: "Unit", board: "Board") -> None:
         ["most loads, but for clocks", "loads", "rule"],
         [(net.name, f"{net.loads:,}", _RULE[net.keeps_rule]) for net in unit.loads.nets],
     )
-    from p4sgd.build.estimate.loads import MAX_LOADS, MAX_RESETTABLE
-    from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LUTS
+    from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
 
     timing, resettable = unit.timing, unit.loads.resettable
     output.say(

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TypeAlias
 
 from p4sgd.host.devices.device import WorkerName, name_workers
 from p4sgd.host.errors import P4sgdError
@@ -35,7 +34,7 @@ _READS = 250
 
 @dataclass(frozen=True)
 class Echo:
-    """The answer to a probe.
+    """The answer to a probe: what the aggregator knows.
 
     Parameters
     ----------
@@ -43,18 +42,14 @@ class Echo:
         Checks of `VERDICT` that packets of this worker fail.
     port
         Port at which the probe entered the aggregator.
-    version
-        Version of the packet format that the aggregator uses.
+    version, slots, source
+        Version of its packet format, its slots for a job, its MAC address.
     workers
-        Workers of the job according to the aggregator, 0 if it does not serve the job.
-    slots
-        Slots that the aggregator has for a job.
-    source
-        MAC address of the aggregator.
+        Workers of the job, 0 if it does not serve the job.
     expected
-        MAC address that the aggregator expects of the worker's shard, 0 if it knows no such shard.
+        MAC address that it expects of the worker's shard, 0 if it knows no such shard.
     round
-        Round of the slot at the aggregator.
+        Round of the slot.
     aggregated, acknowledged
         Bitmaps of the shards whose partials the slot has received, and of those that have acknowledged its sums.
     cycles
@@ -75,14 +70,10 @@ class Echo:
 
 
 def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
-    """Have a worker send a probe, and return the answer, or None if none comes.
+    """Have a worker send a probe about a slot; returns the answer, or None if none comes.
 
     Parameters
     ----------
-    client
-        The worker.
-    slot
-        Slot to ask about.
     number
         Number of the probe, 1 to 255, different from that of the previous one.
     broadcast
@@ -150,10 +141,8 @@ class GiveUpReport:
 
     Parameters
     ----------
-    slot, round
-        Slot and round of the packet that was not answered.
-    partial
-        Whether that packet was a PARTIAL, rather than an ACK.
+    slot, round, partial
+        Slot and round of the packet that was not answered, and whether that was a PARTIAL, rather than an ACK.
     workers
         Number of workers in its job.
     echo
@@ -212,11 +201,10 @@ def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
 
     Empty if `explain_network_error` blames something else.
     """
-    answered = _answered(reports)
-    names = [WorkerName(shard) for shard in range(len(reports))]
-    if _explain_refusal(answered, names) or _explain_loss_up(answered, names):
+    failure = _Failure(reports)
+    if failure.refusal() or failure.loss_up():
         return frozenset()
-    return frozenset(_gone(answered) if answered else _cut_off(reports))
+    return frozenset(failure.gone if failure.answered else failure.cut_off)
 
 
 def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> str:
@@ -233,131 +221,126 @@ def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequenc
     names
         What the workers are called, by shard index; by default as their shards.
     """
-    given_up = {worker: report for worker, report in enumerate(reports) if report is not None}
-    answered = _answered(reports)
-    names = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
-    for explain in (_explain_refusal, _explain_loss_up, _explain_gone, _explain_late, _explain_loss_down):
-        if (explanation := explain(answered, names)) is not None:
-            return explanation
-    if answered:
-        return _explain_mutual_wait(answered, names)
-    if cut_off := _cut_off(reports):
-        return (
-            f"{_full(cut_off, names)} no longer reaches the aggregator, not even with a probe, while the other workers "
-            f"ran to the end: check that link {_location(given_up)}"
-        )
-    if given_up:
-        return (
-            f"the aggregator does not answer worker {_numbers(given_up, names)}, not even a probe: its address is "
-            f"wrong, it does not run, or a link is down {_location(given_up)}"
-        )
-    return "a worker gave up waiting for the network, but no worker says any more what it was waiting for"
+    failure = _Failure(reports, names)
+    explanations = (failure.refusal, failure.loss_up, failure.loss_of_worker, failure.lateness, failure.loss_down)
+    return next(filter(None, (explain() for explain in explanations)), None) or failure.rest()
 
 
-_Answered: TypeAlias = Mapping[int, GiveUpReport]
-"""Reports of the workers whose probes the aggregator answered, by shard index."""
+class _Failure:
+    """A network error, given the reports of its workers. Explanations are None if they do not apply."""
 
+    def __init__(self, reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> None:
+        self._names = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
+        self._given_up = {shard: report for shard, report in enumerate(reports) if report is not None}
+        self.answered = {shard: report for shard, report in self._given_up.items() if report.echo is not None}
+        """Reports of the workers whose probes the aggregator answered, by shard index."""
 
-def _answered(reports: Sequence[GiveUpReport | None]) -> _Answered:
-    return {worker: report for worker, report in enumerate(reports) if report is not None and report.echo is not None}
+    @property
+    def gone(self) -> set[int]:
+        """Shards that are missing at the aggregator and did not get an echo."""
+        return {shard for report in self.answered.values() for shard in _absent(report) - self.answered.keys()}
 
+    @property
+    def cut_off(self) -> set[int]:
+        """Shards that gave up, if others did not: a link cut in the last round stops only its own worker."""
+        return set(self._given_up) if len(self._given_up) < len(self._names) else set()
 
-_Names: TypeAlias = Sequence[WorkerName]
-"""By shard index."""
-
-
-def _explain_refusal(answered: _Answered, names: _Names) -> str | None:
-    """The aggregator drops everything that a worker sends."""
-    for worker, report in answered.items():
-        echo = report.echo
-        assert echo is not None
-        if not report.version <= echo.version <= report.highest_version:
-            return (
-                f"the aggregator speaks version {echo.version} of the packet format and drops what {names[worker]} "
-                f"sends, which is of version {report.version}: generate both again with the same version of p4sgd"
-            )
-        if echo.failed:
-            return f"the aggregator drops what {names[worker]} sends: it is {echo.failed[0].help}"
-        if report.absent is None:
-            return f"the aggregator is in round {echo.round}, not in that of {names[worker]} {report}: restart the job"
-    return None
-
-
-def _explain_loss_up(answered: _Answered, names: _Names) -> str | None:
-    """A worker's probes reach the aggregator, but its PARTIAL or ACK did not."""
-    lost = {worker: report for worker, report in answered.items() if worker in _absent(report)}
-    if not lost:
+    def refusal(self) -> str | None:
+        """The aggregator drops everything that a worker sends."""
+        for worker, report in self.answered.items():
+            echo, name = report.echo, self._names[worker]
+            assert echo is not None
+            if not report.version <= echo.version <= report.highest_version:
+                return (
+                    f"the aggregator speaks version {echo.version} of the packet format and drops what {name} "
+                    f"sends, which is of version {report.version}: generate both again with the same version of p4sgd"
+                )
+            if echo.failed:
+                return f"the aggregator drops what {name} sends: it is {echo.failed[0].help}"
+            if report.absent is None:
+                return f"the aggregator is in round {echo.round}, not in that of {name} {report}: restart the job"
         return None
-    first = next(iter(lost.values()))
-    alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
-    what = f"{'PARTIAL' if first.partial else 'ACK'} of {_full(alike, names)} {first}"
-    remedy = "check that link, or allow more resends"
-    if first.partial and first.version == KEYED_VERSION:
-        remedy += ", or, if the network does not carry frames as long as these, train with --merge 1"
-    return f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; {remedy}"
 
+    def loss_up(self) -> str | None:
+        """A worker's probes reach the aggregator, but its PARTIAL or ACK did not."""
+        lost = {worker: report for worker, report in self.answered.items() if worker in _absent(report)}
+        if not lost:
+            return None
+        first = next(iter(lost.values()))
+        alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
+        what = f"{'PARTIAL' if first.partial else 'ACK'} of {self._full(alike)} {first}"
+        remedy = "check that link, or allow more resends"
+        if first.partial and first.version == KEYED_VERSION:
+            remedy += ", or, if the network does not carry frames as long as these, train with --merge 1"
+        return f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; {remedy}"
 
-def _explain_gone(answered: _Answered, names: _Names) -> str | None:
-    """Workers are missing at the aggregator that did not get an echo either."""
-    waiting = {worker: report for worker, report in answered.items() if _absent(report) - answered.keys()}
-    if not waiting:
+    def loss_of_worker(self) -> str | None:
+        """Workers are missing at the aggregator that did not get an echo either."""
+        waiting = {shard: report for shard, report in self.answered.items() if _absent(report) - self.answered.keys()}
+        if not waiting:
+            return None
+        return (
+            f"{self._full(self.gone)} no longer answers: worker {self._numbers(waiting)} waited for it in vain "
+            f"{_location(waiting)}"
+        )
+
+    def lateness(self) -> str | None:
+        """A worker's PARTIAL came after others had given up. (That it never came, `loss_up` has ruled out.)"""
+        for late, report in self.answered.items():
+            location = report.slot, report.round
+            waited = [
+                worker
+                for worker, other in self.answered.items()
+                if other.partial and (other.slot, other.round) == location and late in _absent(other)
+            ]
+            if waited:
+                return (
+                    f"{self._names[late]} was late: worker {self._numbers(waited)} had given up when its PARTIAL came "
+                    f"{report}; find out what delayed it, or let workers wait longer"
+                )
         return None
-    return (
-        f"{_full(_gone(answered), names)} no longer answers: worker {_numbers(waiting, names)} waited for it in vain "
-        f"{_location(waiting)}"
-    )
 
+    def loss_down(self) -> str | None:
+        """A worker gave up although everything that it waited for has reached the aggregator."""
+        for worker, report in self.answered.items():
+            if not _absent(report):
+                answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
+                return (
+                    f"{self._names[worker]} gave up waiting for {answer} {report}, which the aggregator could send by "
+                    f"now: the last {last} came late, or frames are lost on the worker's way down; let workers wait "
+                    "longer, or check that link"
+                )
+        return None
 
-def _gone(answered: _Answered) -> set[int]:
-    """Shards that are missing at the aggregator and did not get an echo."""
-    return {shard for report in answered.values() for shard in _absent(report) - answered.keys()}
-
-
-def _cut_off(reports: Sequence[GiveUpReport | None]) -> set[int]:
-    """Shards that gave up, if others did not: a link that is cut in a run's last round stops only its own worker."""
-    given_up = {shard for shard, report in enumerate(reports) if report is not None}
-    return given_up if len(given_up) < len(reports) else set()
-
-
-def _explain_late(answered: _Answered, names: _Names) -> str | None:
-    """A worker's PARTIAL came after others had given up. (That it never came, `_explain_loss_up` has ruled out.)"""
-    for late, report in answered.items():
-        location = report.slot, report.round
-        waited = [
-            worker
-            for worker, other in answered.items()
-            if other.partial and (other.slot, other.round) == location and late in _absent(other)
-        ]
-        if waited:
-            return (
-                f"{names[late]} was late: worker {_numbers(waited, names)} had given up when its PARTIAL came "
-                f"{report}; find out what delayed it, or let workers wait longer"
+    def rest(self) -> str:
+        """Explanation if nothing more is known."""
+        if self.answered:
+            waits = ", ".join(
+                f"worker {self._names[worker].number} for {self._numbers(_absent(report))} {report}"
+                for worker, report in self.answered.items()
             )
-    return None
-
-
-def _explain_loss_down(answered: _Answered, names: _Names) -> str | None:
-    """A worker gave up although everything that it waited for has reached the aggregator."""
-    for worker, report in answered.items():
-        if not _absent(report):
-            answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
             return (
-                f"{names[worker]} gave up waiting for {answer} {report}, which the aggregator could send by now: the "
-                f"last {last} came late, or frames are lost on the worker's way down; let workers wait longer, or "
-                "check that link"
+                f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers "
+                "wait longer"
             )
-    return None
+        if self.cut_off and self._given_up:
+            return (
+                f"{self._full(self.cut_off)} no longer reaches the aggregator, not even with a probe, while the other "
+                f"workers ran to the end: check that link {_location(self._given_up)}"
+            )
+        if self._given_up:
+            return (
+                f"the aggregator does not answer worker {self._numbers(self._given_up)}, not even a probe: its address "
+                f"is wrong, it does not run, or a link is down {_location(self._given_up)}"
+            )
+        return "a worker gave up waiting for the network, but no worker says any more what it was waiting for"
 
+    def _full(self, workers: Iterable[int]) -> str:
+        """Workers that something is wrong with: their addresses, too."""
+        return name_workers(self._names[worker] for worker in sorted(workers))
 
-def _explain_mutual_wait(answered: _Answered, names: _Names) -> str:
-    """Who waited for whom, if nothing more is known."""
-    waits = ", ".join(
-        f"worker {names[worker].number} for {_numbers(_absent(report), names)} {report}"
-        for worker, report in answered.items()
-    )
-    return (
-        f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers wait longer"
-    )
+    def _numbers(self, workers: Iterable[int]) -> str:
+        return ", ".join(str(self._names[worker].number) for worker in sorted(workers))
 
 
 def _absent(report: GiveUpReport) -> frozenset[int]:
@@ -365,15 +348,6 @@ def _absent(report: GiveUpReport) -> frozenset[int]:
     return report.absent
 
 
-def _full(workers: Iterable[int], names: _Names) -> str:
-    """Workers that something is wrong with: their addresses, too."""
-    return name_workers(names[worker] for worker in sorted(workers))
-
-
-def _numbers(workers: Iterable[int], names: _Names) -> str:
-    return ", ".join(str(names[worker].number) for worker in sorted(workers))
-
-
-def _location(reports: _Answered) -> str:
+def _location(reports: Mapping[int, GiveUpReport]) -> str:
     """Slot and round of the first report."""
     return str(next(iter(reports.values())))

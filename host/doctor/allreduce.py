@@ -10,7 +10,7 @@ import numpy.typing as npt
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import Device
 from p4sgd.host.devices.session import Session
-from p4sgd.host.doctor.finding import Finding, Result
+from p4sgd.host.doctor.finding import Finding, Problem, Result, judge
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -23,12 +23,15 @@ from p4sgd.sim import golden
 
 __all__ = ["SelfTest", "examine_allreduce"]
 
-
 _TIMEOUT_PATIENCES = 50
 """Timeout of a run, as a multiple of the time after which a worker gives up."""
 
 _FEATURES = FeatureFormat(stored=4, precision=4, signed=False)
 _LOSS = "squared"
+
+_RUNS = 48
+"""Enough runs not to blame the group by mistake: with two workers that lose 30 % of all frames each way, a single run
+makes a worker look as if it got no multicast in 72 % of the cases, and all runs do so once in 7 million times."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,6 @@ class _Image:
 class SelfTest:
     """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
-    Parameters
-    ----------
-    device, session
-        The cluster, and a session on it.
-
     Attributes
     ----------
     weights : list of int64 arrays
@@ -75,13 +73,7 @@ class SelfTest:
         session.configure(self._settings)
 
     def run(self) -> tuple[dict[str, int], ...]:
-        """Run all workers once; returns the counters of each.
-
-        Raises
-        ------
-        P4sgdError
-            As `Session.run`.
-        """
+        """Run all workers once; returns the counters of each. Raises as `Session.run`."""
         timeout_s = _TIMEOUT_PATIENCES * self._session.network.patience_s
         counters = self._session.run(self._source, timeout_s=timeout_s).counters
         self._source = ModelSource.KEEP
@@ -129,26 +121,12 @@ def _settings(images: Sequence[_Image]) -> RunSettings:
     )
 
 
-_RUNS = 48
-"""Enough runs not to blame the group by mistake: with two workers that lose 30 % of all frames each way, a single run
-makes a worker look as if it got no multicast in 72 % of the cases, and all runs do so once in 7 million times."""
-
-_CHECK = "allreduce"
-
-
 def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Controller | None) -> list[Finding]:
-    """Run the self-test many times, and compare its weights with the golden model's.
+    """Run the self-test, which has not run yet, many times, and compare its weights with the golden model's.
 
     A worker that does not receive multicast frames still trains, slowly: it sends everything again, and the aggregator
     answers it alone. So a worker is known to receive multicast frames if in some run it made fewer resends than first
     sends, because some packet was answered without being resent.
-
-    Parameters
-    ----------
-    session, self_test
-        A session on the cluster, and the job, which has not run yet.
-    aggregator
-        Controller of the aggregator, if there is one.
 
     Returns
     -------
@@ -161,7 +139,11 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
         try:
             counters = self_test.run()
         except P4sgdError as error:
-            return [_explain_failure(session, run, error)]
+            evidence, remedy = {"runs": run}, ""
+            if session.limit.most:  # probes have got through before, but these are short
+                size = evidence["frame_bytes"] = frame_bytes(session.micro_batches)
+                remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
+            return judge(None, "allreduce", evidence, Problem(str(error), remedy))
         again = np.array([worker["PACKETS_RESENT"] for worker in counters])
         total = np.array([worker["PACKETS_SENT"] for worker in counters])
         receives |= again < total - again
@@ -172,56 +154,31 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
         after = aggregator.counters()
         names = [name for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE") if name in after]
         answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
-    evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} | answered for i in range(session.workers)]
-    weights = zip(self_test.read_weights(), self_test.weights, strict=True)
-    return [
-        *(_judge(worker, receives, each) for worker, each in enumerate(evidence)),
-        *(_compare(worker, *each) for worker, each in enumerate(weights)),
-    ]
+    findings = []
+    for worker in range(session.workers):
+        evidence = {"packets": int(sent[worker]), "sent_again": int(resent[worker])} | answered
+        findings += judge(worker, "allreduce", evidence, _why_resent(worker, receives, evidence))
+    for worker, (weights, expected) in enumerate(zip(self_test.read_weights(), self_test.weights, strict=True)):
+        wrong = int(np.count_nonzero(weights != expected))
+        problem = Problem(
+            f"{wrong} of its {weights.size} weights differ from those of the exact model",
+            "check that no other device changes or sends packets of this job; then suspect the board and its memory",
+        )
+        findings += judge(worker, "weights", {"weights": weights.size, "wrong": wrong}, problem if wrong else None)
+    return findings
 
 
-def _explain_failure(session: Session, run: int, error: P4sgdError) -> Finding:
-    """The finding of a run that failed. Probes have got through before, but these are short."""
-    if not session.limit.most:
-        return Finding(None, _CHECK, Result.FAILED, {"runs": run}, str(error))
-    size = frame_bytes(session.micro_batches)
-    remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
-    return Finding(None, _CHECK, Result.FAILED, {"runs": run, "frame_bytes": size}, str(error), remedy)
-
-
-def _judge(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Finding:
+def _why_resent(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Problem | None:
     if not receives[worker]:
-        return Finding(
-            worker,
-            _CHECK,
-            Result.FAILED,
-            evidence,
+        return Problem(
             "it receives no multicast frames of the aggregator, only those that are sent to it alone",
             "check that the job's ports at the aggregator include the worker's, and that switches on the way forward "
             "the group address to it",
         )
-    if evidence["sent_again"] and receives.all():  # otherwise the others only waited for one that receives nothing
-        return Finding(
-            worker,
-            _CHECK,
-            Result.WARNING,
-            evidence,
-            f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which should not be necessary",
-            "check the links for bit errors; if machines are busy, raise resend_us of the cluster file",
-        )
-    return Finding(worker, _CHECK, Result.PASSED, evidence)
-
-
-def _compare(worker: int, weights: WeightArray, expected: IntArray) -> Finding:
-    wrong = int(np.count_nonzero(weights != expected))
-    evidence: dict[str, int] = {"weights": weights.size, "wrong": wrong}
-    if not wrong:
-        return Finding(worker, "weights", Result.PASSED, evidence)
-    return Finding(
-        worker,
-        "weights",
-        Result.FAILED,
-        evidence,
-        f"{wrong} of its {weights.size} weights differ from those of the exact model",
-        "check that no other device changes or sends packets of this job; then suspect the board and its memory",
+    if not evidence["sent_again"] or not receives.all():  # else it only waited for one that receives nothing
+        return None
+    return Problem(
+        f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which should not be necessary",
+        "check the links for bit errors; if machines are busy, raise resend_us of the cluster file",
+        Result.WARNING,
     )

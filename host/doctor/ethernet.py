@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.devices.device import Device
-from p4sgd.host.doctor.finding import Finding, Result
+from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
 
 __all__ = ["examine_ethernet", "why_down"]
-
 
 _WATCH_S = 0.5
 """Time for which errors are counted: that of ten million codewords. Links may lose one frame in a thousand million
@@ -23,24 +21,20 @@ _CABLE = "clean or replace the cable or its modules; for a long copper cable bui
 
 
 def examine_ethernet(device: Device) -> list[Finding]:
-    """Check that every Ethernet link is up and free of errors, or find out what keeps it down.
+    """Check that every Ethernet link, of workers and of an aggregator that is a board, is up and free of errors.
 
-    Parameters
-    ----------
-    device
-        The cluster: its workers, and its aggregator if that is a board. Links are watched for `_WATCH_S` seconds.
+    Otherwise find out what keeps it down. Links are watched for half a second.
     """
     if not (before := _links(device)):
         return []
     time.sleep(_WATCH_S)
     findings = []
     for (is_worker, number), link in _links(device).items():
-        finding = _judge(before.get((is_worker, number), link), link)
-        if is_worker:
-            findings.append(replace(finding, worker=number))
-            continue
-        problem = f"port {number} of the aggregator: {finding.problem}" if finding.problem else ""
-        findings.append(replace(finding, evidence={"aggregator_port": number, **finding.evidence}, problem=problem))
+        evidence, problem = _examine(before.get((is_worker, number), link), link)
+        if not is_worker:
+            evidence = {"aggregator_port": number, **evidence}
+            problem = problem and problem._replace(text=f"port {number} of the aggregator: {problem.text}")
+        findings += judge(number if is_worker else None, "ethernet", evidence, problem)
     return findings
 
 
@@ -52,7 +46,7 @@ def _links(device: Device) -> dict[tuple[bool, int], LinkState]:
     return found
 
 
-def _judge(before: LinkState, link: LinkState) -> Finding:
+def _examine(before: LinkState, link: LinkState) -> tuple[Evidence, Problem | None]:
     status = link.status
     evidence: dict[str, int | str] = {name: status[name] for name in ("up", "aligned")}
     evidence["block_lock"] = f"{status['block_lock'].bit_count()} of {PCS_LANES}"
@@ -62,70 +56,63 @@ def _judge(before: LinkState, link: LinkState) -> Finding:
     evidence |= {name.lower(): link.counters[name] for name in _ERRORS if name in link.counters}
     if not status["up"]:
         evidence |= {name: value for name, value in status.items() if name not in evidence}
-        return Finding(None, "ethernet", Result.FAILED, evidence, *why_down(link))
+        return evidence, why_down(link)
     rises = {name: link.counters[name] - count for name, count in before.counters.items() if name in link.counters}
-    if (found := _why_lossy(link, rises)) is not None:
-        return Finding(None, "ethernet", Result.WARNING, evidence, *found)
-    return Finding(None, "ethernet", Result.PASSED, evidence)
+    return evidence, _why_lossy(link, rises)
 
 
-def why_down(link: LinkState) -> tuple[str, str]:
-    """Problem and remedy of a link that is down."""
+def why_down(link: LinkState) -> Problem:
+    """Problem of a link that is down."""
     status = link.status
     both_ends = f"give both ends the same RS-FEC (here {'on' if link.rs_fec else 'off'}: rs_fec of the cluster file)"
     if status["power_good"] != (1 << FEC_LANES) - 1:
-        return (
+        return Problem(
             f"its transceivers have no power: {status['power_good']:#06b} of them",
             "reset the board (xbutil reset); then suspect the clock that the bitstream gives the MAC",
         )
     if status["tx_reset"] or status["rx_reset"]:
-        return (
+        return Problem(
             "its MAC does not come out of reset",
             "check the transceivers' reference clock (156.25 MHz on a U280, else 161.13), then xbutil reset",
         )
-    if not status["aligned"]:
-        return _why_not_aligned(link, both_ends)
-    if status["remote_fault"]:
-        return (
+    if status["aligned"] and status["remote_fault"]:
+        return Problem(
             "it receives, but the other end reports that it receives nothing itself",
             f"check the cable's other direction, and {both_ends}",
         )
-    return "its link is coming up", "try again; if the result stays the same, the link is unstable: check the cable"
-
-
-def _why_not_aligned(link: LinkState, both_ends: str) -> tuple[str, str]:
-    """Problem and remedy of a link whose lanes are not all received and aligned."""
-    status = link.status
+    again = "try again; if the result stays the same,"
+    if status["aligned"]:
+        return Problem("its link is coming up", f"{again} the link is unstable: check the cable")
     if link.other_end_fec is not None:
-        return f"the other end sends {'with' if link.other_end_fec else 'without'} RS-FEC", both_ends
+        return Problem(f"the other end sends {'with' if link.other_end_fec else 'without'} RS-FEC", both_ends)
     name, lanes = ("fec_lock", FEC_LANES) if link.rs_fec else ("block_lock", PCS_LANES)
     locked = status[name].bit_count()
     if not locked:
-        return (
+        return Problem(
             "it receives no valid signal from the other end: no light, or no lock on any lane",
             f"plug in the cable, enable the other end's port at 100G without auto-negotiation, and {both_ends}",
         )
     if locked < lanes:
-        return f"it receives only {locked} of {lanes} lanes", _CABLE
-    return (
-        "it receives all lanes, but they do not align",
-        f"try again; if the result stays the same, check what is between the two ends: {_CABLE}",
+        return Problem(f"it receives only {locked} of {lanes} lanes", _CABLE)
+    return Problem(
+        "it receives all lanes, but they do not align", f"{again} check what is between the two ends: {_CABLE}"
     )
 
 
-def _why_lossy(link: LinkState, rises: Mapping[str, int]) -> tuple[str, str] | None:
-    """Problem and remedy of a link that is up but loses frames, given what was counted while it was watched."""
-    within = f"within {_WATCH_S:g} s"
-    if lost := rises.get("LINK_LOSSES", 0):
-        return f"its link was lost {lost} times {within}", _CABLE
-    if lost := rises.get("FEC_UNCORRECTED", 0):
-        corrected = rises["FEC_CORRECTED"]
-        return f"RS-FEC could not correct {lost} codewords {within}, and corrected {corrected}: frames are lost", _CABLE
-    remedy = _CABLE
+def _why_lossy(link: LinkState, rises: Mapping[str, int]) -> Problem | None:
+    """Problem of a link that is up but loses frames, given what was counted while it was watched."""
+    within, remedy = f"within {_WATCH_S:g} s", _CABLE
     if not link.rs_fec:
-        remedy = f"turn RS-FEC on at both ends (here: rs_fec of the cluster file) if both have it; {remedy}"
-    if link.status["hi_ber"]:
-        return "more than one bit in 10,000 arrives wrong (IEEE 802.3 82.2.19), so nothing is received", remedy
-    if lost := rises.get("RX_BAD_FCS", 0):
-        return f"{lost} frames came with errors {within} and were dropped", remedy
-    return None
+        remedy = f"turn RS-FEC on at both ends (here: rs_fec of the cluster file) if both have it; {_CABLE}"
+    if lost := rises.get("LINK_LOSSES", 0):
+        text, remedy = f"its link was lost {lost} times {within}", _CABLE
+    elif lost := rises.get("FEC_UNCORRECTED", 0):
+        corrected, remedy = rises["FEC_CORRECTED"], _CABLE
+        text = f"RS-FEC could not correct {lost} codewords {within}, and corrected {corrected}: frames are lost"
+    elif link.status["hi_ber"]:
+        text = "more than one bit in 10,000 arrives wrong (IEEE 802.3 82.2.19), so nothing is received"
+    elif lost := rises.get("RX_BAD_FCS", 0):
+        text = f"{lost} frames came with errors {within} and were dropped"
+    else:
+        return None
+    return Problem(text, remedy, Result.WARNING)

@@ -1,6 +1,6 @@
 """The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
@@ -11,7 +11,7 @@ from p4sgd.host.devices.merging import MergeLimit
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
 from p4sgd.host.doctor.ethernet import examine_ethernet
-from p4sgd.host.doctor.finding import Examination, Finding, Result
+from p4sgd.host.doctor.finding import Examination, Finding, Problem, Result, judge
 from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, read_arrived_partials
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -20,12 +20,14 @@ from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["examine"]
 
-
 _DOUBLINGS, _RESENDS = 3, 24
 """Resends of the workers during an examination: in all 183 times the first wait, and enough for a lossy network."""
 
 _LONGEST_FIRST_WAIT = (WAIT_LIMIT - 1) >> _DOUBLINGS
 """The largest RESEND_CYCLES that may double so often, about a second."""
+
+_ROUND_TRIPS = 2
+"""Round trips that should fit into RESEND_CYCLES, as a packet may have to wait for others on the way."""
 
 
 def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
@@ -47,17 +49,22 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     findings = [
         each if each.worker is None else replace(each, worker=names[each.worker].number) for each in known.findings
     ]
-    late = "it is not there yet; training begins without it and takes it in when it comes"
-    findings += [Finding(name.number, "worker", Result.LATE, _where(name), late) for name in device.absent]
+    late = Problem("it is not there yet; training begins without it and takes it in when it comes", "", Result.LATE)
+    for name in device.absent:
+        findings += judge(name.number, "worker", _address_of(name), late)
     return replace(known, findings=tuple(findings))
 
 
 def _examine_present(device: Device, network: NetworkSettings, names: Sequence[WorkerName]) -> Examination:
     """Examine the workers that are there; the findings have their shards."""
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
-    aggregator = _readable(device.aggregator)
-    findings = [_examine_worker(device, index, name) for index, name in enumerate(names)]
-    findings += _examine_boards(device.sensors or {})
+    aggregator = device.aggregator
+    if aggregator is not None and not aggregator.counters().keys() >= NEEDED_COUNTERS:
+        aggregator = None  # some switches have no counters that locate losses
+    findings = [finding for index, name in enumerate(names) for finding in _examine_worker(device, index, name)]
+    for worker, readings in sorted((device.sensors or {}).items()):  # no value is a failure
+        measured = {name: "unknown" if value is None else value for name, value in readings.items()}
+        findings += judge(worker, "board", measured)
     findings += examine_ethernet(device)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -73,7 +80,7 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     if network.resend_cycles < patience:  # so that every resend means a loss
         session = Session(device, _with_first_wait(network, patience))
         self_test = SelfTest(device, session)
-    findings.append(_describe_packets(session.limit))
+    findings += _describe_packets(session.limit)
     findings += examine_allreduce(session, self_test, aggregator)
     return Examination(tuple(findings), complete=True)
 
@@ -84,19 +91,14 @@ def _with_first_wait(network: NetworkSettings, resend_cycles: int) -> NetworkSet
     return replace(network, resend_cycles=first_wait, doublings=_DOUBLINGS, resends=_RESENDS)
 
 
-def _readable(aggregator: Controller | None) -> Controller | None:
-    """The aggregator, if it has the counters that locate losses; some switches have not."""
-    return aggregator if aggregator is not None and aggregator.counters().keys() >= NEEDED_COUNTERS else None
-
-
-def _where(name: WorkerName) -> dict[str, int | str]:
+def _address_of(name: WorkerName) -> dict[str, int | str]:
     return {"control": name.control} if name.control else {}
 
 
-def _examine_worker(device: Device, index: int, name: WorkerName) -> Finding:
+def _examine_worker(device: Device, index: int, name: WorkerName) -> list[Finding]:
     """Check that a worker has the expected identity and configuration, and is idle."""
     client = client_of(device.workers[index])
-    evidence = _where(name) | {
+    evidence = _address_of(name) | {
         "magic": f"{client.read(registers.MAGIC_WORD)['value']:#010x}",
         "version": client.read(registers.ABI)["value"],
         "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
@@ -105,19 +107,14 @@ def _examine_worker(device: Device, index: int, name: WorkerName) -> Finding:
     problem = find_identity_problem(device, index)
     if problem is None and not client.read(registers.CTRL)["idle"]:
         problem = "is busy with another run"
-    result = Result.PASSED if problem is None else Result.FAILED
-    return Finding(index, "worker", result, evidence, problem or "")
+    return judge(index, "worker", evidence, None if problem is None else Problem(problem))
 
 
 def _examine_links(
     device: Device, session: Session, self_test: SelfTest, aggregator: Controller | None
 ) -> tuple[list[Finding], int]:
-    """Check the links of all workers and the settings of those that get answers.
-
-    Returns
-    -------
-    The findings, and RESEND_CYCLES that are enough for all workers.
-    """
+    """Findings about the links of all workers and the settings of those that get answers, and RESEND_CYCLES that are
+    enough for all workers."""
     patience, echo_s = 0, session.network.echo_s
     clients = [client_of(worker) for worker in device.workers]
     links, settings, well, silent = [], [], [], []
@@ -128,7 +125,7 @@ def _examine_links(
             silent.append(index)
         else:
             settings += _examine_settings(index, client, worker.config, echo, session)
-            patience = max(patience, _needed_resend_cycles(echo))
+            patience = max(patience, _ROUND_TRIPS * echo.cycles)
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
     if aggregator is None and silent and well:
@@ -142,71 +139,40 @@ def _examine_links(
 def _examine_identities(
     clients: Sequence[RegisterClient], names: Sequence[WorkerName], network: NetworkSettings
 ) -> list[Finding]:
-    """Look for workers with the same shard or MAC address, and for group addresses.
+    """Look for workers with the same shard or address, and for group addresses: a finding ``settings`` for each.
 
     This comes before the probes, because an aggregator's answers about two equal workers would be misleading.
-
-    Parameters
-    ----------
-    clients, names
-        Registers and names of the workers, by shard index.
-    network
-        What addresses are.
-
-    Returns
-    -------
-    A finding ``settings`` for each problem.
     """
-    findings = []
+    findings: list[Finding] = []
     shards: dict[int, int] = {}
     macs: dict[int, int] = {}
     for worker, client in enumerate(clients):
         shard, mac = client.read(registers.JOB)["shard"], client.read_pair(registers.LOCAL_MAC)
         address = network.address_text(mac)
-        evidence: dict[str, int | str] = {"shard": shard, "address": address}
         problems = []
         if (other := shards.setdefault(shard, worker)) != worker:
-            problems.append((f"it is shard {shard}, and so is {names[other]}", "give each a shard of its own in JOB"))
+            text = f"it is shard {shard}, and so is {names[other]}"
+            problems.append(Problem(text, "give each a shard of its own in JOB"))
         if (other := macs.setdefault(mac, worker)) != worker:
-            problem = f"its address is {address}, and so is that of {names[other]}"
-            problems.append((problem, "give each an address of its own in LOCAL_MAC"))
+            text = f"its address is {address}, and so is that of {names[other]}"
+            problems.append(Problem(text, "give each an address of its own in LOCAL_MAC"))
         if mac >> GROUP_BIT & 1:
-            problem = f"its address {address} is that of a group: switches do not forward answers to it alone"
-            problems.append((problem, "give it the address of a single host in LOCAL_MAC"))
-        findings += [Finding(worker, "settings", Result.FAILED, evidence, *problem) for problem in problems]
+            text = f"its address {address} is that of a group: switches do not forward answers to it alone"
+            problems.append(Problem(text, "give it the address of a single host in LOCAL_MAC"))
+        if problems:
+            findings += judge(worker, "settings", {"shard": shard, "address": address}, *problems)
     return findings
 
 
-def _describe_packets(limit: MergeLimit) -> Finding:
+def _describe_packets(limit: MergeLimit) -> list[Finding]:
     """Which version of the packet the job uses, and why no other."""
-    evidence: dict[str, int | str] = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
-    return Finding(None, "packets", Result.PASSED, evidence)
-
-
-_ROUND_TRIPS = 2
-"""Round trips that should fit into RESEND_CYCLES, as a packet may have to wait for others on the way."""
+    return judge(None, "packets", {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why})
 
 
 def _examine_settings(
     worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, session: Session
 ) -> list[Finding]:
-    """Compare a worker's settings with the aggregator's, as its echo reports them.
-
-    Parameters
-    ----------
-    worker
-        Index of the worker.
-    client, config
-        Registers and configuration of the worker.
-    echo
-        The aggregator's answer to a probe about the worker's last slot.
-    session
-        The job: what all members speak, and what addresses are.
-
-    Returns
-    -------
-    A finding for each wrong setting, or one that has passed.
-    """
+    """Compare a worker's settings with the aggregator's, as its echo about the worker's last slot has them."""
     who = client.read(registers.JOB)
     local = client.read_pair(registers.LOCAL_MAC)
     limit, text = session.limit, session.network.address_text
@@ -214,94 +180,58 @@ def _examine_settings(
     highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
     if not limit.version <= echo.version <= highest:
         problems.append(
-            (
+            Problem(
                 f"the aggregator speaks version {echo.version} of the packet format, the worker version {highest}",
                 "generate both again with the same version of p4sgd",
             )
         )
-    problems += [_explain(check, who, local, config, echo, text) for check in echo.failed]
+    problems += [_why_dropped(check, who, local, config, echo, text) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
     evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "address": text(local)}
     differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
     differences |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
-    findings = [
-        Finding(worker, "settings", Result.FAILED, evidence | differences, problem, remedy)
-        for problem, remedy in problems
-    ]
-    resend_cycles = client.read(registers.RESEND_CYCLES)["value"]
-    if resend_cycles < _needed_resend_cycles(echo):
+    findings = judge(worker, "settings", evidence | differences, *problems) if problems else []
+    resend_cycles, needed = client.read(registers.RESEND_CYCLES)["value"], _ROUND_TRIPS * echo.cycles
+    early = None
+    if resend_cycles < needed:
         evidence |= {"resend_cycles": resend_cycles, "cycles": echo.cycles}
-        findings.append(
-            Finding(worker, "settings", Result.WARNING, evidence, *_explain_early_resends(resend_cycles, echo))
+        early = Problem(
+            f"it sends packets again after {resend_cycles * CLOCK_NS / 1000:g} µs, less than {_ROUND_TRIPS} times the "
+            f"{echo.cycles * CLOCK_NS / 1000:g} µs that an answer takes: packets are resent whose answers are on their "
+            "way",
+            f"let it wait {-(-needed * CLOCK_NS // 1000)} µs or more: resend_us of the cluster file",
+            Result.WARNING,
         )
-    return findings or [Finding(worker, "settings", Result.PASSED, evidence)]
+    return findings if findings and early is None else [*findings, *judge(worker, "settings", evidence, early)]
 
 
-def _needed_resend_cycles(echo: Echo) -> int:
-    """The least RESEND_CYCLES with which a worker does not resend packets whose answers are merely on their way."""
-    return _ROUND_TRIPS * echo.cycles
-
-
-def _explain_early_resends(resend_cycles: int, echo: Echo) -> tuple[str, str]:
-    """Problem and remedy of a worker that does not wait long enough for answers."""
-    return (
-        f"it sends packets again after {resend_cycles * CLOCK_NS / 1000:g} µs, less than {_ROUND_TRIPS} times the "
-        f"{echo.cycles * CLOCK_NS / 1000:g} µs that an answer takes: packets are resent whose answers are on their way",
-        f"let it wait {-(-_needed_resend_cycles(echo) * CLOCK_NS // 1000)} µs or more: resend_us of the cluster file",
-    )
-
-
-def _explain(
+def _why_dropped(
     check: DropReason,
     who: dict[str, int],
     local: int,
     config: WorkerConfig,
     echo: Echo,
     text: Callable[[int], str],
-) -> tuple[str, str]:
-    """Problem and remedy of a check of the aggregator that the worker's packets fail."""
-    if check is DropReason.JOB:
-        return f"the aggregator serves no job {who['job']}", "begin the job at the aggregator, under this number"
-    if check is DropReason.WORKERS:
-        return (
-            f"the job has {who['workers']} workers, but {echo.workers} at the aggregator",
-            f"begin the job at the aggregator with {who['workers']} workers",
-        )
-    if check is DropReason.SHARD:
-        return (
-            f"the aggregator's job of {echo.workers} workers has no shard {who['shard']}",
-            "begin the job at the aggregator with all workers",
-        )
-    if check is DropReason.SLOT:
-        return (
-            f"the worker has {config.slots} slots, the aggregator only {echo.slots}",
-            "generate the aggregator with at least as many slots",
-        )
-    if echo.expected != local:
-        return (
-            f"its address is {text(local)}, the aggregator expects shard {who['shard']} at {text(echo.expected)}",
-            f"enter {text(local)} for shard {who['shard']} in the aggregator's table",
-        )
-    return (
-        f"it is behind port {echo.port}, the aggregator expects shard {who['shard']} behind another",
-        f"enter port {echo.port} for shard {who['shard']} in the aggregator's table, or move the cable",
-    )
-
-
-def _examine_boards(sensors: Mapping[int, Mapping[str, int | None]]) -> list[Finding]:
-    """Report what boards measure: power in W, temperatures in °C. No value is a failure.
-
-    Parameters
-    ----------
-    sensors
-        Readings by worker.
-    """
-    return [
-        Finding(
-            worker,
-            "board",
-            Result.PASSED,
-            {name: "unknown" if value is None else value for name, value in readings.items()},
-        )
-        for worker, readings in sorted(sensors.items())
-    ]
+) -> Problem:
+    """Problem of a worker whose packets fail a check of the aggregator."""
+    job, shard, workers = who["job"], who["shard"], who["workers"]
+    match check:
+        case DropReason.JOB:
+            problem = f"the aggregator serves no job {job}"
+            remedy = "begin the job at the aggregator, under this number"
+        case DropReason.WORKERS:
+            problem = f"the job has {workers} workers, but {echo.workers} at the aggregator"
+            remedy = f"begin the job at the aggregator with {workers} workers"
+        case DropReason.SHARD:
+            problem = f"the aggregator's job of {echo.workers} workers has no shard {shard}"
+            remedy = "begin the job at the aggregator with all workers"
+        case DropReason.SLOT:
+            problem = f"the worker has {config.slots} slots, the aggregator only {echo.slots}"
+            remedy = "generate the aggregator with at least as many slots"
+        case _ if echo.expected != local:
+            problem = f"its address is {text(local)}, the aggregator expects shard {shard} at {text(echo.expected)}"
+            remedy = f"enter {text(local)} for shard {shard} in the aggregator's table"
+        case _:
+            problem = f"it is behind port {echo.port}, the aggregator expects shard {shard} behind another"
+            remedy = f"enter port {echo.port} for shard {shard} in the aggregator's table, or move the cable"
+    return Problem(problem, remedy)

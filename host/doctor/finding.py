@@ -1,10 +1,14 @@
-"""Results of an examination."""
+"""Results of an examination. Every check gathers evidence and problems, and `judge` makes findings of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple, TypeAlias
 
-__all__ = ["Examination", "Finding", "Result"]
+__all__ = ["Evidence", "Examination", "Finding", "Problem", "Result", "judge"]
+
+Evidence: TypeAlias = Mapping[str, int | str]
+"""Numbers and addresses (as text) that were read, by name."""
 
 
 class Result(Enum):
@@ -19,6 +23,14 @@ class Result(Enum):
     """Training does not work."""
 
 
+class Problem(NamedTuple):
+    """A problem, and what to do about it."""
+
+    text: str
+    remedy: str = ""
+    result: Result = Result.FAILED
+
+
 @dataclass(frozen=True)
 class Finding:
     """Result of one check of one worker.
@@ -31,34 +43,33 @@ class Finding:
     check
         Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or
         ``weights``; of a board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
-    result
-        Outcome of the check.
-    evidence
-        Numbers and addresses (as text) that were read, by name.
-    problem
-        What is wrong, if anything.
-    remedy
-        What to do about it.
+    result, evidence
+        Outcome of the check, and what was read.
+    problem, remedy
+        The problem, if there is any, and what to do about it.
     """
 
     worker: int | None
     check: str
     result: Result
-    evidence: Mapping[str, int | str] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=dict)
     problem: str = ""
     remedy: str = ""
 
 
+def judge(worker: int | None, check: str, evidence: Evidence, *problems: Problem | None) -> list[Finding]:
+    """A finding for each problem that there is, or one that has passed."""
+    found = [problem for problem in problems if problem is not None]
+    if not found:
+        return [Finding(worker, check, Result.PASSED, evidence)]
+    return [Finding(worker, check, problem.result, evidence, problem.text, problem.remedy) for problem in found]
+
+
 @dataclass(frozen=True)
 class Examination:
-    """The findings of an examination.
+    """Findings in the order of the checks.
 
-    Parameters
-    ----------
-    findings
-        Findings in the order of the checks.
-    complete
-        Whether all checks were made. A check that fails ends the examination if later checks depend on it.
+    ``complete`` tells whether all checks were made: one that fails ends the examination if later ones depend on it.
     """
 
     findings: tuple[Finding, ...]

@@ -1,9 +1,9 @@
 """The self-test of a board: what its memory ports and MACs do, and whether that is enough for a worker."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from p4sgd.host.doctor.ethernet import why_down
-from p4sgd.host.doctor.finding import Finding, Result
+from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.host.xrt.mac import await_links
 from p4sgd.host.xrt.selftest import BoardSelfTest
 from p4sgd.hw.spec.cmac import FEC_LANES, LinkState
@@ -12,7 +12,6 @@ from p4sgd.hw.spec.packet import FRAME_BYTES
 from p4sgd.hw.spec.selftest import Sizes, first_number, number_of_word, pattern, read_result
 
 __all__ = ["examine_self_test"]
-
 
 _SHARE = 0.9
 """Least share of a beat a cycle at which memory keeps up with a port.
@@ -68,21 +67,23 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
     P4sgdError
         As a `BoardSelfTest`.
     """
+    findings, megahertz = list[Finding](), _NOMINAL_MEGAHERTZ
     if board.is_emulated:
         size, frames = min(size, _EMULATED_SIZE), min(frames, _EMULATED_FRAMES)
-    megahertz = _NOMINAL_MEGAHERTZ if board.is_emulated else board.kernel.megahertz()
-    clock = [] if board.is_emulated else [_judge_clock(megahertz)]
-    ports = _MemoryTest(board, size, megahertz)
-    return [*clock, *ports.findings(), *_examine_cages(board, frames, megahertz, loopback)]
-
-
-def _judge_clock(megahertz: float) -> Finding:
-    evidence: dict[str, int | str] = {"megahertz": f"{megahertz:.1f}"}
-    if megahertz >= _CLOCK_SHARE * _NOMINAL_MEGAHERTZ:
-        return Finding(None, "clock", Result.PASSED, evidence)
-    problem = f"the kernels' clock has {megahertz:.0f} MHz, not {_NOMINAL_MEGAHERTZ:g}: linking did not meet timing"
-    remedy = "look for the failing paths in the reports of v++ (out/hw/reports); rates below are at this clock"
-    return Finding(None, "clock", Result.WARNING, evidence, problem, remedy)
+    else:
+        megahertz = board.kernel.megahertz()
+        slow = Problem(
+            f"the kernels' clock has {megahertz:.0f} MHz, not {_NOMINAL_MEGAHERTZ:g}: linking did not meet timing",
+            "look for the failing paths in the reports of v++ (out/hw/reports); rates below are at this clock",
+            Result.WARNING,
+        )
+        is_slow = megahertz < _CLOCK_SHARE * _NOMINAL_MEGAHERTZ
+        findings += judge(None, "clock", {"megahertz": f"{megahertz:.1f}"}, slow if is_slow else None)
+    return [
+        *findings,
+        *_MemoryTest(board, size, megahertz).findings(),
+        *_examine_cages(board, frames, megahertz, loopback),
+    ]
 
 
 def _share(result: Mapping[str, int]) -> float:
@@ -101,7 +102,7 @@ class _MemoryTest:
         ports = range(self._sizes.memories)
         self._addresses = [board.reserve(port, size) for port in ports]
         self._evidence: list[dict[str, int | str]] = [{} for _ in ports]
-        self._problems: list[list[tuple[Result, str, str]]] = [[] for _ in ports]
+        self._problems: list[list[Problem]] = [[] for _ in ports]
 
     def findings(self) -> list[Finding]:
         """Run all; returns the findings of each port."""
@@ -116,7 +117,11 @@ class _MemoryTest:
         self._judge_read("together", kernel.read(engines, beats))
         self._judge_read("single beats", kernel.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
         self._store([port for port in engines if sizes.writes(port)])
-        return [finding for port in range(sizes.memories) for finding in self._of(port)]
+        found = []
+        for port, (evidence, problems) in enumerate(zip(self._evidence, self._problems, strict=True)):
+            named = [problem._replace(text=f"{self._name(port)} {problem.text}") for problem in problems]
+            found += judge(None, f"memory {port}", evidence, *named)
+        return found
 
     def _beats(self, port: int) -> int:
         return self._size // self._sizes.bytes_of(port)
@@ -127,21 +132,14 @@ class _MemoryTest:
     def _set(self, port: int, seed: str) -> None:
         self._board.kernel.set_port(port, self._addresses[port], self._first(port, seed))
 
-    def _of(self, port: int) -> Iterator[Finding]:
-        check, evidence = f"memory {port}", self._evidence[port]
-        if not self._problems[port]:
-            yield Finding(None, check, Result.PASSED, evidence)
-        for result, problem, remedy in self._problems[port]:
-            yield Finding(None, check, result, evidence, f"{self._name(port)} {problem}", remedy)
-
     def _name(self, port: int) -> str:
         if port == self._sizes.memories - 1:
             return f"memory port {port} (labels)"
         engine, own = divmod(port, self._sizes.ports)
         return f"memory port {port} (engine {engine}, port {own})"
 
-    def _note(self, port: int, run: str, result: Mapping[str, int]) -> None:
-        """Add to a port's evidence what a run has counted."""
+    def _note(self, port: int, run: str, result: Mapping[str, int]) -> bool:
+        """Add to a port's evidence what a run has counted; whether there is still something to find out about it."""
         evidence = self._evidence[port]
         if run == "alone":
             evidence["latency_ns"] = round(1000 * result["latency"] / self._megahertz)
@@ -149,61 +147,55 @@ class _MemoryTest:
         evidence[f"{run.replace(' ', '_')}_mb_per_s"] = round(rate)
         for name in ("wrong", "errors"):
             evidence[name] = int(evidence.get(name, 0)) + result[name]
-
-    def _fail(self, port: int, problem: str, remedy: str, result: Result = Result.FAILED) -> None:
-        self._problems[port].append((result, problem, remedy))
-
-    def _has_failed(self, port: int) -> bool:
-        return any(result is Result.FAILED for result, _, _ in self._problems[port])
+        return all(problem.result is not Result.FAILED for problem in self._problems[port])
 
     def _judge_read(self, run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1) -> None:
         for port, result in results.items():
-            self._note(port, run, result)
-            share = _share(result)
-            if self._has_failed(port):
-                continue  # the same again
-            if result["errors"]:
-                self._fail(
-                    port,
-                    f"answers with {result['errors']} errors: its addresses are not those of a memory that it reaches",
-                    f"check {_LINK_CONFIGURATION}",
-                )
-            elif result["wrong"]:
-                self._fail(port, *self._why_wrong(port, result, stride))
-            elif share < _SHARE and stride > 1:
-                self._fail(
-                    port,
-                    f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",
-                    "memory takes fewer reads at a time than the port asks for: train with all stored planes, which "
-                    "are read at the full rate",
-                    Result.WARNING,
-                )
-            elif share < _SHARE:
-                others = "while the others read, too: they share a channel" if run == "together" else "alone"
-                self._fail(
-                    port,
-                    f"reads only {share:.0%} of a beat a cycle {others}",
-                    f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
-                    "be at channels of its own",
-                )
+            if self._note(port, run, result) and (problem := self._why_bad_read(port, run, result, stride)):
+                self._problems[port].append(problem)
 
-    def _why_wrong(self, port: int, result: Mapping[str, int], stride: int) -> tuple[str, str]:
-        """Problem and remedy of a port that has read something else than the pattern."""
+    def _why_bad_read(self, port: int, run: str, result: Mapping[str, int], stride: int) -> Problem | None:
+        share = _share(result)
+        if result["errors"]:
+            return Problem(
+                f"answers with {result['errors']} errors: its addresses are not those of a memory that it reaches",
+                f"check {_LINK_CONFIGURATION}",
+            )
+        if result["wrong"]:
+            return self._why_wrong(port, result, stride)
+        if share >= _SHARE:
+            return None
+        if stride > 1:
+            return Problem(
+                f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",
+                "memory takes fewer reads at a time than the port asks for: train with all stored planes, which "
+                "are read at the full rate",
+                Result.WARNING,
+            )
+        others = "while the others read, too: they share a channel" if run == "together" else "alone"
+        return Problem(
+            f"reads only {share:.0%} of a beat a cycle {others}",
+            f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
+            "be at channels of its own",
+        )
+
+    def _why_wrong(self, port: int, result: Mapping[str, int], stride: int) -> Problem:
+        """Problem of a port that has read something else than the pattern."""
         wrong, beat_bytes = result["wrong"], self._sizes.bytes_of(port)
         what = f"reads {wrong:,} of {result['beats']:,} beats wrong"
         beat = result["wrong_beat"] * stride
         found = number_of_word(result["wrong_word"], _SEEDS["read"])
         for other, address in enumerate(self._addresses):
-            place = (found - address // self._sizes.bytes_of(other)) % (1 << 32)
-            if place >= self._beats(other) or (other, place) == (port, beat):
+            came = (found - address // self._sizes.bytes_of(other)) % (1 << 32)
+            if came >= self._beats(other) or (other, came) == (port, beat):
                 continue
             if other != port:
-                return (
+                return Problem(
                     f"{what}: they are those of {self._name(other)}",
                     f"the two are swapped, or get the same address: check {_LINK_CONFIGURATION} and p4sgd_selftest.xml",
                 )
-            return (
-                f"{what}: beat {place:,} comes where beat {beat:,} belongs",
+            return Problem(
+                f"{what}: beat {came:,} comes where beat {beat:,} belongs",
                 "bits of addresses get lost, or beats come out of order: suspect the way to the memory",
             )
         words = [word for word in range(beat_bytes // 4) if result["wrong_words"] >> word & 1]
@@ -211,8 +203,10 @@ class _MemoryTest:
         content = self._board.read_memory(port, beat * beat_bytes, beat_bytes).reshape(1, -1)
         number = first_number(self._addresses[port] + beat * beat_bytes, beat_bytes, _SEEDS["read"])
         if read_result(content, number)["wrong"]:
-            return f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate"
-        return (
+            return Problem(
+                f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate"
+            )
+        return Problem(
             f"{what}, which the host reads right",
             "suspect the way from the memory to the kernel: was timing met when it was linked?",
         )
@@ -226,27 +220,25 @@ class _MemoryTest:
             self._set(port, "written")
         stored, read = kernel.write(ports, chunks), kernel.read(ports, beats)
         for port in ports:
-            self._note(port, "store", stored[port])
-            if self._has_failed(port):
+            if not self._note(port, "store", stored[port]):
                 continue
             content = self._board.read_memory(port, 0, beats * sizes.beat_bytes).reshape(beats, -1)
-            wrong = read_result(content, self._first(port, "written"))["wrong"]
-            if stored[port]["errors"]:
-                self._fail(
-                    port, f"gets {stored[port]['errors']} errors where it writes", f"check {_LINK_CONFIGURATION}"
-                )
+            wrong, errors = read_result(content, self._first(port, "written"))["wrong"], stored[port]["errors"]
+            if errors:
+                problem = Problem(f"gets {errors} errors where it writes", f"check {_LINK_CONFIGURATION}")
             elif wrong or read[port]["wrong"]:
-                self._fail(
-                    port,
+                problem = Problem(
                     f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself "
                     f"{read[port]['wrong']:,}",
                     "suspect the way from the kernel to the memory: was timing met when it was linked?",
                 )
+            else:
+                continue
+            self._problems[port].append(problem)
 
 
 def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
     """Send frames through every cage, and compare what comes back."""
-    cages = range(board.kernel.sizes.cages)
     macs = board.macs
     try:
         for mac in macs.values():
@@ -254,29 +246,35 @@ def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback
         own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
         await_links(own, [mac for mac in macs.values() if mac not in own])
         before = {cage: mac.link_state() for cage, mac in macs.items()}
-        up = [cage for cage in cages if not macs or (cage in macs and before[cage].status["up"])]
+        up = [
+            cage for cage in range(board.kernel.sizes.cages) if not macs or (cage in macs and before[cage].status["up"])
+        ]
         results = board.kernel.send(up, frames)
         after = {cage: mac.link_state() for cage, mac in macs.items()}
     finally:
         for mac in macs.values():
             mac.set_loopback(False)
-    return [
-        _judge_frames(cage, frames, results[cage], megahertz, before.get(cage), after.get(cage), loopback)
-        if cage in results
-        else _link_down(cage, before[cage], loopback)
-        for cage in cages
-        if cage in results or cage in before
-    ]
+    found = []
+    for cage in sorted(results.keys() | before.keys()):
+        links = (before[cage], after[cage]) if cage in before else None
+        if cage in results:
+            evidence, problem = _judge_frames(frames, results[cage], megahertz, links, loopback)
+        else:
+            evidence, problem = before[cage].status, _why_down(before[cage], loopback)
+        problem = problem and problem._replace(text=f"cage {cage}: {problem.text}")
+        found += judge(None, f"cage {cage}", evidence, problem)
+    return found
 
 
-def _link_down(cage: int, link: LinkState, loopback: bool) -> Finding:
-    problem, remedy = why_down(link)
+def _why_down(link: LinkState, loopback: bool) -> Problem:
     status = link.status
     runs = status["power_good"] == (1 << FEC_LANES) - 1 and not (status["tx_reset"] or status["rx_reset"])
-    if loopback and runs:
-        problem = "its transceivers do not receive what they send themselves"
-        remedy = "suspect their reference clock: its frequency, and that of GT_REF_CLK_FREQ in p4sgd_cmac*_ip.tcl"
-    return Finding(None, f"cage {cage}", Result.FAILED, dict(status), f"cage {cage}: {problem}", remedy)
+    if not (loopback and runs):
+        return why_down(link)
+    return Problem(
+        "its transceivers do not receive what they send themselves",
+        "suspect their reference clock: its frequency, and that of GT_REF_CLK_FREQ in p4sgd_cmac*_ip.tcl",
+    )
 
 
 _LOSSES = ("TX_DROPPED", "RX_BAD", "RX_BAD_FCS", "RX_OVERFLOWS", "FEC_CORRECTED", "FEC_UNCORRECTED", "LINK_LOSSES")
@@ -284,33 +282,27 @@ _LOSSES = ("TX_DROPPED", "RX_BAD", "RX_BAD_FCS", "RX_OVERFLOWS", "FEC_CORRECTED"
 
 
 def _judge_frames(
-    cage: int,
-    frames: int,
-    result: Mapping[str, int],
-    megahertz: float,
-    before: LinkState | None,
-    after: LinkState | None,
-    loopback: bool,
-) -> Finding:
-    lost = frames - result["received"] - result["wrong"]
+    frames: int, result: Mapping[str, int], megahertz: float, links: tuple[LinkState, LinkState] | None, loopback: bool
+) -> tuple[Evidence, Problem | None]:
+    """Judge what came back, given the state of the link before and after, if there is a MAC."""
+    wrong, lost = result["wrong"], frames - result["received"] - result["wrong"]
     rate = result["sent"] * megahertz / max(1, result["cycles"])
     evidence: dict[str, int | str] = {name: result[name] for name in ("sent", "received", "wrong")}
     evidence |= {"lost": lost, "missing": result["missing"], "million_frames_per_s": f"{rate:.1f}"}
-    if before is not None and after is not None:
-        rises: dict[str, int] = {name: after.counters.get(name, 0) - before.counters.get(name, 0) for name in _LOSSES}
-        evidence.update((name.lower(), count) for name, count in rises.items())
-    check, name = f"cage {cage}", f"cage {cage}"
-    if result["wrong"] or lost or result["missing"]:
-        problem = f"{name}: of {frames:,} frames {lost:,} were lost, and {result['wrong']:,} came back wrong"
-        if not (result["wrong"] or lost):
-            problem = f"{name}: frames came back out of order, or others in their place"
-        remedy = (
-            "the MAC's counters tell where; no cable is to blame in loopback: was timing met when it was linked?"
-            if loopback
-            else "clean or replace the cable; then run it without --cable, to test the MAC alone"
-        )
-        return Finding(None, check, Result.FAILED, evidence, problem, remedy)
-    if after is not None and rate < _SHARE * min(_LINE_FRAMES, megahertz):
-        problem = f"{name}: it sends {rate:.0f} million frames a second, of {_LINE_FRAMES:.0f} that the line carries"
-        return Finding(None, check, Result.WARNING, evidence, problem, "check the clock of the kernels and of the MAC")
-    return Finding(None, check, Result.PASSED, evidence)
+    if links:
+        before, after = links
+        evidence |= {name.lower(): after.counters.get(name, 0) - before.counters.get(name, 0) for name in _LOSSES}
+    if wrong or lost or result["missing"]:
+        text = "frames came back out of order, or others in their place"
+        if wrong or lost:
+            text = f"of {frames:,} frames {lost:,} were lost, and {wrong:,} came back wrong"
+        remedy = "clean or replace the cable; then run it without --cable, to test the MAC alone"
+        if loopback:
+            remedy = (
+                "the MAC's counters tell where; no cable is to blame in loopback: was timing met when it was linked?"
+            )
+        return evidence, Problem(text, remedy)
+    if links and rate < _SHARE * min(_LINE_FRAMES, megahertz):
+        text = f"it sends {rate:.0f} million frames a second, of {_LINE_FRAMES:.0f} that the line carries"
+        return evidence, Problem(text, "check the clock of the kernels and of the MAC", Result.WARNING)
+    return evidence, None

@@ -1,7 +1,9 @@
 """Boards of this machine: their addresses, a list of them, and opening one with its xclbin."""
 
 import contextlib
+import ctypes
 import errno
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,18 +65,9 @@ class BoardAddress:
 
 
 def parse_device(text: str) -> tuple[str, int]:
-    """Parse the address of a board and of a unit on it.
+    """XRT's name of a board, and the number of a unit on it, from its address; UserError if the text is none.
 
-    It is ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or of an emulated board ``xrt:N`` or ``xrt:N/UNIT``.
-
-    Returns
-    -------
-    XRT's name of the board, and the number of the unit.
-
-    Raises
-    ------
-    UserError
-        If the text is no such address.
+    That is ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or of an emulated board ``xrt:N`` or ``xrt:N/UNIT``.
     """
     device = text.removeprefix(PREFIX).lower()
     if text.startswith(PREFIX):
@@ -96,16 +89,9 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True)
 class FoundBoard:
-    """A board of this machine. Its text is its address.
+    """A board of this machine, by its PCI address. Its text is its address.
 
-    Attributes
-    ----------
-    bdf
-        PCI address.
-    shell
-        Name of the shell; empty if unknown.
-    is_ready
-        Whether the board can be used. Otherwise its shell is not loaded, or it is being reset.
+    The name of the shell is empty if unknown. A board that is not ready has no shell loaded, or is being reset.
     """
 
     bdf: str
@@ -140,15 +126,8 @@ _SENSORS = {
 
 
 def read_sensors(device: str) -> dict[str, int | None]:
-    """Read what the satellite controller of a board has measured last. XRT itself is not needed.
+    """Last measurements of the satellite controller of a board, by XRT's name of the board. XRT itself is not needed.
 
-    Parameters
-    ----------
-    device
-        XRT's name of the board.
-
-    Returns
-    -------
     Power of the card in W, and temperatures in °C of the FPGA, its HBM and the module in cage 0, by name. None for a
     sensor that the driver does not have, or that reads 0, as one does that the card has not. Empty if the driver has no
     such board, as in Vitis' emulator.
@@ -181,15 +160,6 @@ _NONE = "none: check that they have power, and that XRT's driver xocl is loaded"
 class OpenBoard:
     """A board that is opened and loaded with an xclbin, shared by this program's kernels on it.
 
-    Parameters
-    ----------
-    library
-        XRT.
-    address
-        The board and its xclbin.
-    name
-        Name of the first user, for messages.
-
     Attributes
     ----------
     xclbin : Path
@@ -210,11 +180,11 @@ class OpenBoard:
         self.users = 0
         with contextlib.ExitStack() as opened:
             xclbin = self._open_xclbin()
-            opened.callback(library.close_xclbin, xclbin)
+            opened.callback(library.call, "xrtXclbinFreeHandle", xclbin)
             self.handle = self._open_device()
-            opened.callback(library.close_device, self.handle)
+            opened.callback(library.call, "xrtDeviceClose", self.handle)
             self._load(xclbin)
-            self.uuid = library.xclbin_uuid(xclbin)
+            self.uuid = library.text("xrtXclbinGetUUID", xclbin, 16)
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -225,28 +195,26 @@ class OpenBoard:
             self._opened.close()
 
     def _open_xclbin(self) -> int:
-        path = self._address.xclbin
+        path = self.xclbin
         try:
             path.open("rb").close()
-            return self._library.open_xclbin(path)
+            return self._library.call("xrtXclbinAllocFilename", os.fsencode(path))
         except OSError as error:
             raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
         except XrtError as error:
             raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
 
     def _open_device(self) -> int:
-        try:
-            return self._library.open_device(self._address.device)
+        try:  # XRT accepts the number of a board here, too
+            return self._library.call("xrtDeviceOpenByBDF", self._address.device.encode())
         except XrtError as error:
-            boards = ", ".join(board.description for board in find_boards())
-            raise UserError(
-                f"{self._name} cannot be opened: {error}; boards of this machine: {boards or _NONE}"
-            ) from None
+            boards = ", ".join(board.description for board in find_boards()) or _NONE
+            raise UserError(f"{self._name} cannot be opened: {error}; boards of this machine: {boards}") from None
 
     def _load(self, xclbin: int) -> None:
-        path = self._address.xclbin
+        path = self.xclbin
         try:
-            self._library.load(self.handle, xclbin)
+            self._library.call("xrtDeviceLoadXclbinHandle", self.handle, xclbin)
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(
@@ -254,9 +222,11 @@ class OpenBoard:
                 ) from None
             if error.number == errno.EOPNOTSUPP:
                 shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.device)
+                platform = self._library.text("xrtXclbinGetXSAName", xclbin, 256, 256, ctypes.byref(ctypes.c_int()))
                 raise UserError(
-                    f"{path}: is for {self._library.xclbin_platform(xclbin)}, and {self._name} has another shell"
-                    f"{f' ({shells})' if shells else ''}: link it for that shell, or flash the board ({error})"
+                    f"{path}: is for {platform.partition(bytes(1))[0].decode(errors='replace')}, and {self._name} has "
+                    f"another shell{f' ({shells})' if shells else ''}: link it for that shell, or flash the board "
+                    f"({error})"
                 ) from None
             raise P4sgdError(f"{self._name} cannot be loaded with {path}: {error}") from error
 
@@ -266,7 +236,7 @@ _OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}
 
 
 def open_board(name: str, address: BoardAddress) -> OpenBoard:
-    """Open a board and load its xclbin, unless this program has it open already.
+    """Open a board and load its xclbin, unless this program has it open already; ``name`` is for messages.
 
     Loading the same xclbin twice does no harm to a board. But Vitis' emulator would start again and lose its kernels.
 

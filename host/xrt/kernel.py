@@ -29,19 +29,15 @@ class BankMemory:
 
     Parameters
     ----------
-    library
-        XRT.
-    device
-        Handle of the device.
+    library, device
+        XRT, and the handle of the device.
     group
         XRT's number of the memory (the group of the kernel's argument).
 
     Attributes
     ----------
-    size : int
-        Bytes of the buffer; 0 before there is one.
-    address : int
-        Address of the buffer on the board; 0 before there is one.
+    size, address : int
+        Bytes of the buffer, and its address on the board; 0 before there is one.
     """
 
     def __init__(self, library: XrtLibrary, device: int, group: int) -> None:
@@ -55,17 +51,8 @@ class BankMemory:
     def reserve(self, size: int, *, beside: "BankMemory | None" = None) -> None:
         """Make room for so many bytes. The content is kept, but the address may change.
 
-        Parameters
-        ----------
-        size
-            Number of bytes.
-        beside
-            A bank that may be in the way, because it shares memory with this one. It moves, too, with its content.
-
-        Raises
-        ------
-        XrtError
-            If the board's memory is too small. The content is lost then.
+        A bank ``beside`` shares memory with this one and may be in the way: it moves, too, with its content. XrtError
+        if the board's memory is too small; the content is lost then.
         """
         if size <= self.size:
             return
@@ -78,17 +65,19 @@ class BankMemory:
             bank.write(0, content)
 
     def _allocate(self, size: int) -> None:
-        self._buffer = self._library.allocate(self._device, size, self._group)
-        self.address = self._library.address(self._buffer)
-        where = self._library.map(self._buffer)
-        self._copy = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(where))
+        call = self._library.call
+        self._buffer = call("xrtBOAlloc", self._device, size, 0, self._group & 0xFFFFFFFF)
+        self.address = call("xrtBOAddress", self._buffer)
+        copy = call("xrtBOMap", self._buffer)  # its address in this process
+        self._copy = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(copy))
         self.size = size
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes, which must fit. While the board fetches one chunk, the next is copied."""
         with ThreadPoolExecutor(1) as fetching:  # starts no thread before the first submit, so not for a single chunk
             under_way: Future[None] | None = None
-            for start, end in _chunks(data.size):
+            for start in range(0, data.size, CHUNK_BYTES):
+                end = min(start + CHUNK_BYTES, data.size)
                 self._copy[address + start : address + end] = data[start:end]
                 if under_way is not None:
                     under_way.result()
@@ -110,16 +99,11 @@ class BankMemory:
             buffer, self._buffer = self._buffer, None
             self._copy = np.empty(0, np.uint8)
             self.size = self.address = 0
-            self._library.free(buffer)
+            self._library.call("xrtBOFree", buffer)
 
     def _sync(self, direction: int, address: int, size: int) -> None:
         assert self._buffer is not None
-        self._library.sync(self._buffer, direction, size, address)
-
-
-def _chunks(size: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, size, CHUNK_BYTES):
-        yield start, min(start + CHUNK_BYTES, size)
+        self._library.call("xrtBOSync", self._buffer, direction, size, address)
 
 
 _GONE = 0xFFFFFFFF
@@ -131,7 +115,7 @@ class MissingKernelError(UserError):
 
 
 class BoardKernel:
-    """A kernel on a board, opened for this program alone.
+    """A kernel on a board, opened for this program alone, which access to its registers requires.
 
     The xclbin is loaded unless the board runs it already. Its compute units must be named by v++.
 
@@ -156,12 +140,12 @@ class BoardKernel:
     def __init__(self, name: str, address: BoardAddress, kernel: str) -> None:
         self._name = name
         self._address = address
-        self._library = library = open_library()
+        self._library = open_library()
         with contextlib.ExitStack() as opened:
             self._board = open_board(name, address)
             opened.callback(self._board.close)
             self._kernel = self._open_kernel(kernel)
-            opened.callback(library.close_kernel, self._kernel)
+            opened.callback(self._library.call, "xrtKernelClose", self._kernel)
             self._opened = opened.pop_all()
 
     def __str__(self) -> str:
@@ -177,52 +161,54 @@ class BoardKernel:
             )
         return word
 
+    def _read(self, offset: int) -> int:
+        word = ctypes.c_uint32()
+        with self._explaining("cannot read a register"):
+            self._library.call("xrtKernelReadRegister", self._kernel, offset, ctypes.byref(word))
+        return word.value
+
     def write_register(self, offset: int, word: int) -> None:
         """Write the word at a byte offset."""
-        try:
-            self._library.write_register(self._kernel, offset, word)
-        except XrtError as error:
-            raise self.failure("cannot write a register", error) from error
+        with self._explaining("cannot write a register"):
+            self._library.call("xrtKernelWriteRegister", self._kernel, offset, word)
 
     def memory(self, argument: int) -> BankMemory:
         """A bank, still empty, in the memory that an argument of the kernel is connected to."""
-        try:
-            group = self._library.group(self._kernel, argument)
-        except XrtError as error:
-            raise self.failure(f"has no memory for argument {argument} of its kernel", error) from error
+        with self._explaining(f"has no memory for argument {argument} of its kernel"):
+            group = self._library.call("xrtKernelArgGroupId", self._kernel, argument)
         return BankMemory(self._library, self._board.handle, group)
 
     def close(self) -> None:
         """Close kernel and board. All banks must be closed before."""
-        try:
+        with self._explaining("cannot be closed"):
             self._opened.close()
-        except XrtError as error:
-            raise self.failure("cannot be closed", error) from error
 
     def failure(self, what: str, error: XrtError) -> P4sgdError:
         """An error with the name of the kernel's user, for one of XRT."""
         return P4sgdError(f"{self._name} {what}: {error}")
 
-    def _open_kernel(self, kernel: str) -> int:
-        unit = f"{kernel}_{self._address.unit}"
+    @contextlib.contextmanager
+    def _explaining(self, what: str) -> Iterator[None]:
         try:
-            return self._library.open_kernel(self._board.handle, self._board.uuid, f"{kernel}:{{{unit}}}")
+            yield
+        except XrtError as error:
+            raise self.failure(what, error) from error
+
+    def _open_kernel(self, kernel: str) -> int:
+        unit, path = f"{kernel}_{self._address.unit}", self._address.xclbin
+        name = f"{kernel}:{{{unit}}}".encode()
+        try:
+            return self._library.call("xrtPLKernelOpenExclusive", self._board.handle, self._board.uuid, name)
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
             if error.number == errno.ENOTSUP:
                 raise UserError(
-                    f"{self._address.xclbin}: cannot be used: its kernel {kernel} is described as other than "
-                    f"ap_ctrl_hs, the only kind that XRT opens ({error})"
+                    f"{path}: cannot be used: its kernel {kernel} is described as other than ap_ctrl_hs, the only kind "
+                    f"that XRT opens ({error})"
                 ) from None
             if error.number in (0, errno.EINVAL):
                 raise MissingKernelError(
-                    f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {unit}: {error}"
+                    f"{path}: has no kernel {kernel} with a compute unit {unit}: {error}"
                 ) from None
             raise self.failure(f"cannot open its kernel {kernel}", error) from error
-
-    def _read(self, offset: int) -> int:
-        try:
-            return self._library.read_register(self._kernel, offset)
-        except XrtError as error:
-            raise self.failure("cannot read a register", error) from error

@@ -19,6 +19,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 __all__ = [
     "FROM_DEVICE",
     "LIBRARY",
+    "PROTOTYPES",
     "RELEASES",
     "SETUP",
     "TO_DEVICE",
@@ -40,12 +41,9 @@ SETUP = "source /opt/xilinx/xrt/setup.sh"
 """The command that sets up XRT in a shell."""
 
 TO_DEVICE, FROM_DEVICE = 0, 1
-"""Directions of `XrtLibrary.sync`."""
+"""Directions of ``xrtBOSync``."""
 
-_UUID_BYTES = 16
-_NAME_BYTES = 256
-
-_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "xrtIniStringSet": (c_int, c_char_p, c_char_p),
     "xrtXclbinAllocFilename": (c_void_p, c_char_p),
     "xrtXclbinGetXSAName": (c_int, c_void_p, c_char_p, c_int, POINTER(c_int)),
@@ -89,122 +87,47 @@ class XrtError(P4sgdError):
 
 
 class XrtLibrary:
-    """XRT's C interface. Calls that fail raise `XrtError`. Handles are integers.
-
-    Parameters
-    ----------
-    functions
-        The shared library.
-    """
+    """XRT's C interface, given its shared library. Handles are integers."""
 
     def __init__(self, functions: Any) -> None:
         self._functions = {}
-        for name, (result, *arguments) in _PROTOTYPES.items():
+        for name, (result, *arguments) in PROTOTYPES.items():
             function = getattr(functions, name)
             function.restype, function.argtypes = result, arguments
             self._functions[name] = function
         # Only the log says why a call failed. XRT creates it, or empties it, when it writes the first line.
         self._log = tempfile.NamedTemporaryFile(prefix="p4sgd-xrt-", suffix=".log")  # noqa: SIM115
         with contextlib.suppress(XrtError):  # the log of a process can be set only once
-            self._call("xrtIniStringSet", b"Runtime.runtime_log", os.fsencode(self._log.name))
+            self.call("xrtIniStringSet", b"Runtime.runtime_log", os.fsencode(self._log.name))
 
-    def open_xclbin(self, path: Path) -> int:
-        """Open an xclbin file; returns its handle."""
-        return self._call("xrtXclbinAllocFilename", os.fsencode(path))
+    def call(self, name: str, *arguments: object) -> int:
+        """Call one of `PROTOTYPES`; returns its result, for example a handle.
 
-    def xclbin_platform(self, xclbin: int) -> str:
-        """Name of the platform that an xclbin is linked for."""
-        name, size = ctypes.create_string_buffer(_NAME_BYTES), c_int()
-        self._call("xrtXclbinGetXSAName", xclbin, name, _NAME_BYTES, ctypes.byref(size))
-        return name.value.decode(errors="replace")
-
-    def xclbin_uuid(self, xclbin: int) -> bytes:
-        """UUID of an xclbin, 16 bytes."""
-        uuid = ctypes.create_string_buffer(_UUID_BYTES)
-        self._call("xrtXclbinGetUUID", xclbin, uuid)
-        return uuid.raw
-
-    def close_xclbin(self, xclbin: int) -> None:
-        """Close an xclbin. Boards keep running it."""
-        self._call("xrtXclbinFreeHandle", xclbin)
-
-    def open_device(self, device: str) -> int:
-        """Open a board by its PCI address or, which XRT also accepts here, by its number."""
-        return self._call("xrtDeviceOpenByBDF", device.encode())
-
-    def load(self, device: int, xclbin: int) -> None:
-        """Load an xclbin into a board, unless the board runs it already."""
-        self._call("xrtDeviceLoadXclbinHandle", device, xclbin)
-
-    def close_device(self, device: int) -> None:
-        """Close a board, after its kernels and buffers."""
-        self._call("xrtDeviceClose", device)
-
-    def open_kernel(self, device: int, uuid: bytes, name: str) -> int:
-        """Open a kernel for this program alone, which access to its registers requires."""
-        return self._call("xrtPLKernelOpenExclusive", device, uuid, name.encode())
-
-    def group(self, kernel: int, argument: int) -> int:
-        """Number of the memory that an argument of a kernel is connected to, for `allocate`."""
-        return self._call("xrtKernelArgGroupId", kernel, argument)
-
-    def read_register(self, kernel: int, offset: int) -> int:
-        """Read a register."""
-        word = c_uint32()
-        self._call("xrtKernelReadRegister", kernel, offset, ctypes.byref(word))
-        return word.value
-
-    def write_register(self, kernel: int, offset: int, word: int) -> None:
-        """Write a register."""
-        self._call("xrtKernelWriteRegister", kernel, offset, word)
-
-    def close_kernel(self, kernel: int) -> None:
-        """Close a kernel."""
-        self._call("xrtKernelClose", kernel)
-
-    def allocate(self, device: int, size: int, group: int) -> int:
-        """Allocate a buffer on the board with a copy in this process. `sync` copies bytes between them."""
-        return self._call("xrtBOAlloc", device, size, 0, group & 0xFFFFFFFF)
-
-    def map(self, buffer: int) -> int:
-        """Address of a buffer's copy in this process."""
-        return self._call("xrtBOMap", buffer)
-
-    def address(self, buffer: int) -> int:
-        """Address of a buffer on the board."""
-        return self._call("xrtBOAddress", buffer)
-
-    def sync(self, buffer: int, direction: int, size: int, offset: int) -> None:
-        """Copy a part of a buffer from or to the board."""
-        self._call("xrtBOSync", buffer, direction, size, offset)
-
-    def free(self, buffer: int) -> None:
-        """Free a buffer."""
-        self._call("xrtBOFree", buffer)
-
-    def _call(self, name: str, *arguments: object) -> int:
+        Raises
+        ------
+        XrtError
+            If it fails.
+        """
         ctypes.set_errno(0)
         result: int = self._functions[name](*arguments)
-        if result == _FAILURES[_PROTOTYPES[name][0]]:
+        if result == _FAILURES[PROTOTYPES[name][0]]:
             number = ctypes.get_errno()
-            reasons = dict.fromkeys(match[1].strip() for match in map(_LOGGED.search, self._new_lines()) if match)
+            lines = self._log.read().decode(errors="replace").splitlines()
+            reasons = dict.fromkeys(match[1].strip() for match in map(_LOGGED.search, lines) if match)
             text = "; ".join(reasons) or (os.strerror(number) if number else "XRT does not say why")
             raise XrtError(f"{name}: {text}", number)
         return result
 
-    def _new_lines(self) -> list[str]:
-        return self._log.read().decode(errors="replace").splitlines()
+    def text(self, name: str, handle: int, size: int, *more: object) -> bytes:
+        """Call a function that fills a buffer of ``size`` bytes, and return these."""
+        buffer = ctypes.create_string_buffer(size)
+        self.call(name, handle, buffer, *more)
+        return buffer.raw
 
 
 @functools.cache
 def open_library() -> XrtLibrary:
-    """Load XRT, once in a process.
-
-    Raises
-    ------
-    UserError
-        If it is not installed or not set up.
-    """
+    """Load XRT, once in a process; UserError if it is not installed or not set up."""
     root = os.environ.get("XILINX_XRT")
     if root is None:
         raise UserError(f"XRT is not set up, which boards need: {SETUP} (install XRT first if it is missing)")

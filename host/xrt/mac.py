@@ -47,17 +47,8 @@ class BoardMac:
 
     Raises
     ------
-    MissingKernelError
-        If the xclbin has no MAC for this cage.
-    UserError
-        As `BoardKernel`.
-    P4sgdError
+    UserError, P4sgdError
         As `BoardKernel`, also in later calls; or if the registers are not those of a MAC of this version.
-
-    Attributes
-    ----------
-    is_emulated
-        Whether it is in Vitis' emulator.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
@@ -69,15 +60,9 @@ class BoardMac:
             kernel = BoardKernel(self._name, address, wanted)
             opened.enter_context(contextlib.closing(kernel))
             self._client = RegisterClient(kernel.read_register, kernel.write_register)
-            problem = find_other_map(
-                self._client,
-                cmac.IDENTITY,
-                cmac.MAGIC,
-                cmac.ABI_VERSION,
-                unknown=f"{self._name} is none: its first word",
-                who=f"{self._name} has",
-            )
-            if problem is not None:
+            identity = cmac.IDENTITY, cmac.MAGIC, cmac.ABI_VERSION
+            unknown, who = f"{self._name} is none: its first word", f"{self._name} has"
+            if problem := find_other_map(self._client, *identity, unknown=unknown, who=who):
                 raise P4sgdError(problem)
             self._opened = opened.pop_all()
 
@@ -88,9 +73,8 @@ class BoardMac:
 
     def set_rs_fec(self, on: bool) -> None:
         """Switch forward error correction on or off. A change resets the link."""
-        if on == self.rs_fec:
-            return
-        self._pulse("reset", rs_fec=on)
+        if on != self.rs_fec:
+            self._pulse("reset", rs_fec=on)
 
     def set_loopback(self, on: bool) -> None:
         """Let the transceivers receive what they send, or else what comes in. A change resets the link."""

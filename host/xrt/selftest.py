@@ -35,14 +35,7 @@ _POLL_S = 0.0005
 
 
 class SelfTestClient:
-    """The registers of a self-test.
-
-    Parameters
-    ----------
-    name
-        Name of the user, for messages.
-    client
-        The registers.
+    """The registers of a self-test; P4sgdError if they are not those of one of this version. ``name`` is for messages.
 
     Attributes
     ----------
@@ -50,26 +43,15 @@ class SelfTestClient:
         Sizes, as read from the kernel.
     still_s : float
         Longest time in s of 10,000 cycles; after so many without a beat or a frame none is waited for.
-
-    Raises
-    ------
-    P4sgdError
-        If the registers are not those of a self-test of this version.
     """
 
     def __init__(self, name: str, client: RegisterClient) -> None:
         self._name = name
         self._client = client
         self.still_s = _STILL_S
-        problem = find_other_map(
-            client,
-            selftest.IDENTITY,
-            selftest.MAGIC,
-            selftest.ABI_VERSION,
-            unknown=f"{name} has no self-test: its first word",
-            who=f"{name} has",
-        )
-        if problem is not None:
+        identity = selftest.IDENTITY, selftest.MAGIC, selftest.ABI_VERSION
+        unknown, who = f"{name} has no self-test: its first word", f"{name} has"
+        if problem := find_other_map(client, *identity, unknown=unknown, who=who):
             raise P4sgdError(problem)
         self.sizes = Sizes(**client.read(selftest.GEOMETRY))
 
@@ -81,25 +63,10 @@ class SelfTestClient:
     def read(
         self, ports: Iterable[int], groups: int, burst_beats: int = 1, stride_beats: int = 1
     ) -> dict[int, dict[str, int]]:
-        """Let ports read, all at once.
+        """Let ports read, all at once, each so many groups of a shape (`p4sgd.hw.spec.selftest.SHAPE`).
 
-        Parameters
-        ----------
-        ports
-            Numbers of the ports.
-        groups
-            Groups that each reads.
-        burst_beats, stride_beats
-            As in `p4sgd.hw.spec.selftest.SHAPE`.
-
-        Returns
-        -------
-        Results by port, as in `p4sgd.hw.spec.selftest.port_results`.
-
-        Raises
-        ------
-        P4sgdError
-            If a port does not end its run, or the kernel's clock stands still.
+        Returns the results by port, as in `p4sgd.hw.spec.selftest.port_results`. P4sgdError if a port does not end its
+        run, or the kernel's clock stands still.
         """
         self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats)
         self._client.write(selftest.GROUPS, value=groups)
@@ -135,14 +102,8 @@ class SelfTestClient:
     def send(self, cages: Iterable[int], frames: int) -> dict[int, dict[str, int]]:
         """Let Ethernet ports send frames, all at once, and wait until these have come back or are lost.
 
-        Returns
-        -------
-        Results by port, as in `p4sgd.hw.spec.selftest.cage_registers`.
-
-        Raises
-        ------
-        P4sgdError
-            If the MAC does not take the frames, or the kernel's clock stands still.
+        Returns the results by port, as in `p4sgd.hw.spec.selftest.cage_registers`. P4sgdError if the MAC does not take
+        the frames, or the kernel's clock stands still.
         """
         cages = list(cages)
         registers = {cage: selftest.cage_registers(cage) for cage in cages}
@@ -169,13 +130,7 @@ class SelfTestClient:
         return self._results(registers)
 
     def megahertz(self) -> float:
-        """Rate of the kernel's clock, by this machine's.
-
-        Raises
-        ------
-        P4sgdError
-            If it stands still.
-        """
+        """Rate of the kernel's clock, by this machine's; P4sgdError if it stands still."""
         began, first = self._read_clock()
         time.sleep(_CLOCK_S)
         ended, last = self._read_clock()
@@ -220,28 +175,10 @@ class SelfTestClient:
 
 
 class BoardSelfTest:
-    """A board of this machine that runs the self-test.
+    """A board of this machine that runs the self-test: its ``kernel``, and ``macs`` by cage.
 
-    Parameters
-    ----------
-    address
-        The board and its xclbin, which is loaded.
-
-    Attributes
-    ----------
-    kernel : SelfTestClient
-        The registers.
-    is_emulated : bool
-        Whether it is in Vitis' emulator.
-    macs : dict of int to BoardMac
-        The MAC of each cage; none in Vitis' emulator, whose frames come back without.
-
-    Raises
-    ------
-    UserError
-        As `BoardKernel`.
-    P4sgdError
-        As `BoardKernel`, `SelfTestClient` and `BoardMac`, also in later calls.
+    In Vitis' emulator there are no MACs: frames come back without. The xclbin of the address is loaded. UserError and
+    P4sgdError as of `BoardKernel`, `SelfTestClient` and `BoardMac`, also in later calls.
     """
 
     def __init__(self, address: BoardAddress) -> None:
@@ -264,13 +201,7 @@ class BoardSelfTest:
             self._opened = opened.pop_all()
 
     def reserve(self, port: int, size: int) -> int:
-        """Make room for so many bytes in the memory of a port; returns their byte address.
-
-        Raises
-        ------
-        UserError
-            If the board's memory is too small.
-        """
+        """Make room for bytes in the memory of a port; returns their address. UserError if the memory is too small."""
         try:
             self._memories[port].reserve(size)
         except XrtError as error:

@@ -16,10 +16,6 @@ module BUFG (input I, output O);
   assign O = I;
 endmodule
 
-module BUFGCE_DIV #(parameter BUFGCE_DIVIDE = 2) (input I, input CE, input CLR, output reg O = 0);
-  always @(posedge I) O <= ~O;
-endmodule
-
 module FDPE #(parameter INIT = 1'b0) (input C, input CE, input D, input PRE, output reg Q = INIT);
   always @(posedge C or posedge PRE)
     if (PRE) Q <= 1'b1;

@@ -8,7 +8,7 @@ from support.yosys import run_yosys
 
 from p4sgd.build.estimate import synthesis
 from p4sgd.build.estimate.synthesis import synthesize
-from p4sgd.build.estimate.timing import analyse
+from p4sgd.build.estimate.timing import TimingGraph
 
 MAP = Path(synthesis.__file__).with_name("ternary_adder.v")
 
@@ -55,7 +55,7 @@ def test_path(tmp_path):
           reg signed [15:0] x, y, z;
           always @(posedge clk) begin x <= a; y <= b; z <= c; s <= x + y + z; end
         endmodule"""
-    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch", flat=True))
+    timing = TimingGraph(synthesize(verilog, "top", tmp_path / "scratch", flat=True)).timing()
     path = next(path for path in timing.paths if path.end.startswith("s["))
     assert (path.end, path.luts) == ("s[17]", 2)
     assert path.chains == (17,), "from the second bit to the last"

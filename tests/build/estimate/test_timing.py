@@ -1,35 +1,71 @@
-"""Paths of designs that are small enough to work them out by hand."""
+"""Paths and loads of designs that are small enough to work them out by hand, and the rules for ours."""
 
 import pytest
 
-from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, Port, synthesize
-from p4sgd.build.estimate.timing import CLOCK_TO_OUT, DELAY, ROUTE, SETUP, Kind, Path, analyse
+from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
+from p4sgd.build.estimate.timing import (
+    CLOCK_TO_OUT,
+    DELAY,
+    MAX_LOADS,
+    MAX_RESETTABLE,
+    ROUTE,
+    SETUP,
+    Kind,
+    Net,
+    Path,
+    TimingGraph,
+)
 from p4sgd.hw.kernel.cmac import CmacAdapter
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.worker.worker import ENGINE, engine_verilog
 
 LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
+
+PATHS = """
+    module top(input clk, input [15:0] a, b, output reg [15:0] sum, input [10:0] c, output reg parity,
+               input signed [15:0] d, e, output reg signed [31:0] product);
+      reg [15:0] x, y;
+      reg [10:0] z;
+      reg signed [15:0] v, w;
+      wire p, q;
+      always @(posedge clk) begin
+        x <= a; y <= b; sum <= x + y;
+        z <= c; parity <= q;
+        v <= d; w <= e; product <= v * w;
+      end
+      xors first(.i(z[5:0]), .o(p));
+      xors second(.i({p, z[10:6]}), .o(q));
+    endmodule
+    module xors(input [5:0] i, output o);
+      assign o = ^i;
+    endmodule"""
+
+LOADS = """
+module top(input clk, rst, first, enable, input [19:0] d, output reg [19:0] plain,
+           output reg [7:0] cleared, output reg toggle, output [2:0] inside);
+  reg part_rst;
+  always @(posedge clk) begin
+    part_rst <= rst;
+    if (enable) plain <= d;                         // no reset
+    cleared <= rst ? 8'h00 : first ? 8'h00 : d[7:0];  // two reasons to be cleared, of which one is a reset
+    toggle <= (toggle ^ d[8]) & ~rst;               // a reset in the logic before the register
+  end
+  part part(.clk(clk), .part_rst(part_rst), .d(d[2:0]), .q(inside));
+endmodule
+module part(input clk, part_rst, input [2:0] d, output reg [2:0] q);
+  always @(posedge clk) q <= part_rst ? 3'h5 : d;
+endmodule"""
+
+
+def synthesized(verilog, top, folder):
+    return TimingGraph(synthesize(verilog, top, folder / "scratch", flat=True))
 
 
 @pytest.mark.slow
 def test_paths_of_a_design(tmp_path):
     """An adder of 16 bits, a parity of eleven bits over two modules, and a multiplier, side by side."""
-    verilog = """
-        module top(input clk, input [15:0] a, b, output reg [15:0] sum, input [10:0] c, output reg parity,
-                   input signed [15:0] d, e, output reg signed [31:0] product);
-          reg [15:0] x, y;
-          reg [10:0] z;
-          reg signed [15:0] v, w;
-          wire p, q;
-          always @(posedge clk) begin
-            x <= a; y <= b; sum <= x + y;
-            z <= c; parity <= q;
-            v <= d; w <= e; product <= v * w;
-          end
-          xors first(.i(z[5:0]), .o(p));
-          xors second(.i({p, z[10:6]}), .o(q));
-        endmodule
-        module xors(input [5:0] i, output o); assign o = ^i; endmodule"""
-    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch", flat=True), count=100)
+    timing = synthesized(PATHS, "top", tmp_path).timing(count=100)
     paths = {path.end.split("[")[0]: path for path in reversed(timing.paths)}  # the longest of each
 
     path = paths["sum"]
@@ -49,28 +85,32 @@ def test_paths_of_a_design(tmp_path):
     assert path.delay == pytest.approx(CLOCK_TO_OUT + ROUTE + DSP + ROUTE + SETUP)
 
 
-def test_rule():
-    def path(luts, *chains):
-        return Path("", "", 1.0, luts, 0, chains)
+def test_rules():
+    kept = {(luts, chains): Path("", "", 1.0, luts, 0, chains).keeps_rule for luts in (3, 4) for chains in CHAINS}
+    assert {rule for rule, is_kept in kept.items() if is_kept} == {(3, ()), (3, (48,))}
+    assert Net("rst", MAX_LOADS).keeps_rule
+    assert not Net("rst", MAX_LOADS + 1).keeps_rule
 
-    assert path(3, 48).keeps_rule
-    assert not path(4).keeps_rule
-    assert not path(0, 49).keeps_rule
-    assert not path(0, 8, 8).keeps_rule
+
+CHAINS = ((), (48,), (49,), (8, 8))
 
 
 def cell(kind, name, outputs=(), **pins):
-    return Cell(name, kind, {}, {pin: Port(pin in outputs, bits) for pin, bits in pins.items()})
+    inputs = {pin: bits for pin, bits in pins.items() if pin not in outputs}
+    return Cell(name, kind, inputs, {pin: pins[pin] for pin in outputs})
 
 
-def graph(*cells):
-    return analyse(Netlist({"top": Module({}, list(cells), {1: "x", 4: "s"})}, "top"))
+def timing_of(*cells, count=10, **names):
+    names = {net: name for name, net in (names or {"x": 1, "s": 4}).items()}
+    return TimingGraph(Netlist({"top": Module(list(cells), names)}, "top")).timing(count)
 
 
 def test_memory_in_luts_is_read_at_its_address_and_written_at_the_clock():
     """From x through the memory to s; x is the address that is written too, where its path ends."""
     memory = cell("RAM32M16", "m", ["DOA"], ADDRA=[1], ADDRH=[1], DIA=[None], DOA=[3], WE=[None], WCLK=[9])
-    timing = graph(cell("FDRE", "f", "Q", D=[None], Q=[1], C=[9]), memory, cell("FDRE", "g", "Q", D=[3], Q=[4], C=[9]))
+    timing = timing_of(
+        cell("FDRE", "f", ["Q"], D=[None], Q=[1], C=[9]), memory, cell("FDRE", "g", ["Q"], D=[3], Q=[4], C=[9])
+    )
     ends = {path.end: path for path in timing.paths}
     assert set(ends) == {"m ADDRH", "s"}
     assert (ends["s"].start, ends["s"].luts) == ("m", 0), "out of the memory takes longer than through it"
@@ -78,56 +118,62 @@ def test_memory_in_luts_is_read_at_its_address_and_written_at_the_clock():
 
 
 def test_black_boxes_are_registers():
-    timing = graph(cell("box", "b", "o", i=[3], o=[1], clk=[9]), cell("LUT1", "l", "O", I0=[1], O=[3]))
-    ((path),) = timing.paths
+    timing = timing_of(cell("box", "b", ["o"], i=[3], o=[1], clk=[9]), cell("LUT1", "l", ["O"], I0=[1], O=[3]))
+    (path,) = timing.paths
     assert (path.start, path.end, path.luts) == ("x", "b i", 1)
     assert timing.ends == 1
 
 
 def test_paths_that_break_the_rule_are_shown_even_if_others_are_longer():
     """Two multipliers in a row are longer than four LUTs, but allowed."""
-    chain = [cell("LUT1", f"l{net}", "O", I0=[net], O=[net + 1]) for net in (10, 11, 12, 13)]
-    netlist = Netlist(
-        {
-            "top": Module(
-                {},
-                [
-                    cell("FDRE", "f", "Q", D=[None], Q=[10]),
-                    *chain,
-                    cell("FDRE", "g", "Q", D=[14], Q=[4]),
-                    cell("DSP48E2", "m", "P", A=[10], P=[20]),
-                    cell("DSP48E2", "n", "P", A=[20], P=[21]),
-                    cell("FDRE", "h", "Q", D=[21], Q=[5]),
-                ],
-                {4: "s", 5: "product"},
-            )
-        },
-        "top",
+    timing = timing_of(
+        cell("FDRE", "f", ["Q"], D=[None], Q=[10]),
+        *(cell("LUT1", f"l{net}", ["O"], I0=[net], O=[net + 1]) for net in (10, 11, 12, 13)),
+        cell("FDRE", "g", ["Q"], D=[14], Q=[4]),
+        cell("DSP48E2", "m", ["P"], A=[10], P=[20]),
+        cell("DSP48E2", "n", ["P"], A=[20], P=[21]),
+        cell("FDRE", "h", ["Q"], D=[21], Q=[5]),
+        count=1,
+        s=4,
+        product=5,
     )
-    timing = analyse(netlist, count=1)
     assert [(path.end, path.keeps_rule) for path in timing.paths] == [("product", True), ("s", False)]
     assert (timing.breaking, timing.ends) == (1, 2)
 
 
-def test_hierarchy_is_refused():
-    inner = Module({}, [], {})
+def test_hierarchies_and_loops_are_refused():
+    inner = Module([])
     with pytest.raises(ValueError, match="hierarchy"):
-        analyse(Netlist({"top": inner, "inner": inner}, "top"))
-
-
-def test_loop():
+        TimingGraph(Netlist({"top": inner, "inner": inner}, "top"))
     with pytest.raises(ValueError, match="loop"):
-        graph(
-            cell("LUT1", "l", "O", I0=[1], O=[2]),
-            cell("LUT1", "m", "O", I0=[2], O=[1]),
-            cell("FDRE", "f", "Q", D=[1], Q=[4]),
+        timing_of(
+            cell("LUT1", "l", ["O"], I0=[1], O=[2]),
+            cell("LUT1", "m", ["O"], I0=[2], O=[1]),
+            cell("FDRE", "f", ["Q"], D=[1], Q=[4]),
         )
+
+
+def test_loads_of_a_design(tmp_path):
+    found = synthesized(LOADS, "top", tmp_path).loads()
+    assert found.resettable == 8 + 1 + 3 + 1, "cleared, toggle, q of the part, and its own reset"
+    assert found.nets[0] == Net("enable", 20), "of the registers that it enables; the clock has 33"
+    assert all(net.keeps_rule for net in found.nets)
+
+
+@pytest.mark.slow
+def test_the_reset_of_an_engine_reaches_few_registers(tmp_path):
+    """Those that hold state: flags, pointers and counters, which hardly depend on the number of lanes."""
+    config = WorkerConfig(lanes=8, chunks=2, line_fifo_depth=8, slots=2)
+    found = synthesized(engine_verilog(config), ENGINE, tmp_path).loads()
+    assert 50 < found.resettable <= MAX_RESETTABLE // 3
+    (loads,) = [net.loads for net in found.nets if net.name == "reset"] or [0]
+    assert loads <= found.resettable
 
 
 @pytest.mark.slow
 def test_the_macs_clock_domain_keeps_the_rule(tmp_path):
     """Its clock has 322 MHz, a quarter more than that of a worker."""
-    timing = analyse(synthesize(to_verilog(CmacAdapter(), "adapter"), "adapter", tmp_path / "scratch", flat=True))
+    timing = synthesized(to_verilog(CmacAdapter(), "adapter"), "adapter", tmp_path).timing()
     assert timing.ends > 5_000
     assert timing.breaking == 0, timing.paths[:3]
     assert timing.paths[0].delay < 0.75 * 1000 / 322.265625, timing.paths[0]

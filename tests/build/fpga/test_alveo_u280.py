@@ -11,8 +11,8 @@ from amaranth_boards.test.blinky import Blinky
 from support.platform import lines, pin_properties
 from support.yosys import run_yosys
 
-from p4sgd.build.demos.demonstrations import HeartbeatDemonstration
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
+from p4sgd.build.fpga.heartbeat import HeartbeatDesign
 
 LINES = list(lines(AlveoU280Platform.resources))
 
@@ -114,7 +114,7 @@ def test_everything_at_once_is_constrained():
 
 
 def test_the_card_is_configured():
-    files = plan(HeartbeatDemonstration(), add_constraints="set_property EXAMPLE TRUE [current_design]").files
+    files = plan(HeartbeatDesign(), add_constraints="set_property EXAMPLE TRUE [current_design]").files
     assert "create_project -force -name top -part xcu280-fsvh2892-2L-e\n" in files["top.tcl"]
     for words in ("CONFIG_VOLTAGE 1.8", "CONFIG_MODE SPIx4", "BITSTREAM.CONFIG.SPI_32BIT_ADDR YES", "EXAMPLE TRUE"):
         assert f"set_property {words} [current_design]\n" in files["top.xdc"] + "\n"
@@ -124,7 +124,7 @@ def test_default_clock_and_reset(tmp_path):
     """The domain comes from the 100 MHz through one global buffer; reset is a chain that begins set."""
     platform = AlveoU280Platform()
     assert platform.default_clk_frequency == 100e6
-    cells, ports = netlist(plan(HeartbeatDemonstration()).files, tmp_path)
+    cells, ports = netlist(plan(HeartbeatDesign()).files, tmp_path)
     (buffer,) = (cell for cell in cells if cell["type"] == "IBUFDS")
     assert buffer["connections"]["I"] == ports["clk100_0__p"]
     assert buffer["connections"]["IB"] == ports["clk100_0__n"]
@@ -153,7 +153,7 @@ def driver(files, folder):
     return cells, drivers[0]["connections"]["I"]
 
 
-@pytest.mark.parametrize("design", [HeartbeatDemonstration, Blinky, Everything])
+@pytest.mark.parametrize("design", [HeartbeatDesign, Blinky, Everything])
 def test_cattrip_is_low_unless_the_design_drives_it(design, tmp_path):
     _, level = driver(plan(design()).files, tmp_path)
     assert level == ["0"]

@@ -51,7 +51,7 @@ def test_of_many_memory_ports_two_are_recorded_and_all_checked():
         BOARDS["u280"],
         debug=True,
     )
-    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "", "p4sgd")
+    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "p4sgd")
     assert re.findall(r"chipscope=\S+m_axi_gmem(\d)", text) == ["0", "6"]
     assert re.findall(r"protocol=\S+m_axi_gmem(\d)", text) == list("0123456")
 
@@ -116,7 +116,7 @@ def test_the_design_is_the_same_without_the_core(vitis_folder, folder, kernel):
 
 def test_the_aggregator_has_cores_at_its_streams_and_in_its_macs():
     xclbin = link.aggregator_xclbin(BOARDS["u280"], debug=True)
-    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "", "p4sgd")
+    text = link.link_configuration(xclbin.designs["hw"], BOARDS["u280"], "p4sgd")
     watched = re.findall(r"chipscope=p4sgd_aggregator_1:(\w+)", text)
     assert sorted(watched) == ["axis_rx0", "axis_rx1", "axis_tx0", "axis_tx1"]
     cores = {name: len(kernel.verilog.debug_cores) for name, kernel in xclbin.kernels.items()}

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from support.vendor_checks import plant, problems
 
-from p4sgd.build.fpga import gates
+from p4sgd.build.fpga import packaging
 
 STAND_INS = """
 set answers [dict create {answers}]
@@ -61,7 +61,7 @@ def judge(tmp_path, **answers):
     """Lines of the verdict on a design, by their report."""
     program = shutil.which("tclsh") or pytest.skip("needs tclsh")
     (tmp_path / "out").mkdir()
-    shutil.copy(gates.__file__.replace(".py", ".tcl"), tmp_path)
+    shutil.copy(packaging.__file__.replace(".py", ".tcl"), tmp_path)
     words = " ".join(f"{name} {{{text}}}" for name, text in (GOOD | answers).items())
     (tmp_path / "script.tcl").write_text(STAND_INS.format(answers=words))
     done = subprocess.run([program, "script.tcl"], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -65,7 +65,6 @@ def test_the_commands_name_each_other(folder, tmp_path):
     command = "p4sgd doctor --self-test out/hw/p4sgd_selftest.xclbin"
     assert command in done.stdout
     assert command in (folder / "README.md").read_text()
-    assert "--udp" not in p4sgd("build", "selftest", "--help").stdout
     for path in folder.iterdir():
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
 

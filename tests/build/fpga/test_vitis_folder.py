@@ -19,8 +19,6 @@ from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.boards import BOARD_OF, BOARDS, map_memories
 from p4sgd.host.cli.app import main
-from p4sgd.host.cli.build import show
-from p4sgd.host.cli.output import Output
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -200,15 +198,6 @@ def test_a_configuration_for_no_board_needs_one(tmp_path):
     assert done.returncode == 2
     assert "configuration tiny is for no board: name one with --board u280|u50|u55c" in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_who_asks_for_udp_is_told_that_nothing_drives_it_yet(tmp_path, capsys):
-    """Before hours of compilation, not after."""
-    sentence = "p4sgd itself cannot train on a worker with UDP yet."
-    assert sentence in " ".join(p4sgd("build", "vitis", "--help").stdout.split())
-    for udp in (False, True):
-        show(Output(as_json=False, quiet=False), tmp_path, [], {}, ["make"], udp=udp)
-        assert (f"{sentence}\nnext:\n" in capsys.readouterr().out) == udp
 
 
 @pytest.mark.parametrize(

@@ -105,18 +105,6 @@ def test_the_worker_has_its_build_id(generated):
 
 
 @pytest.mark.slow
-def test_udp_is_in_every_file_that_it_concerns(generated, tmp_path):
-    files = {path.name: path.read_text() for path in generate("tiny", tmp_path / "udp", udp=True)}
-    for top in TOPS:
-        assert re.search(r"^module \S*udp_sender", files[f"{top}.v"], re.MULTILINE)
-        assert "udp_sender" not in (generated / f"{top}.v").read_text()
-    for name in ("registers.md", "aggregator_registers.md"):
-        assert "`NEXT_HOP_MAC_LOW`" in files[name]
-        assert "`NEXT_HOP_MAC_LOW`" not in (generated / name).read_text()
-    assert "`udp_checksum`" in files["packet.md"]
-    assert all("--udp" in "".join(text.splitlines()[:3]) for name, text in files.items() if name != FILE_LIST)
-
-
 @pytest.mark.parametrize("arguments", [{"ports": 0}, {"ports": 33}, {"build_id": -1}, {"build_id": 1 << 32}])
 def test_bad_numbers_write_nothing(tmp_path, arguments):
     with pytest.raises(ValueError, match="must be"):

@@ -6,7 +6,6 @@ import re
 import subprocess
 
 from p4sgd.build.generate.packet_documents import c_header, json_text, markdown
-from p4sgd.hw.spec import udp
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VERSION, Field, Packet, PacketType
 
 
@@ -87,24 +86,3 @@ def test_markdown_covers_the_frame():
     assert "| 14 [3:0] | 4 | `type` |" in text
     assert "| 0–5 | 48 | `destination` |" in text
     assert "| 60–63 | 32 | `value7` |" in text
-
-
-def test_documents_of_packets_in_udp():
-    document = json.loads(json_text("p4sgd generate", udp=True))
-    assert tuple(Field(**field) for field in document["fields"]) == udp.FIELDS
-    assert (document["bytes"], document["ethertype"], document["port"]) == (udp.FRAME_BYTES, 0x0800, udp.PORT)
-    text = markdown("p4sgd generate", udp=True)
-    assert f"frame of {udp.FRAME_BYTES} bytes" in text
-    assert f"UDP, port {udp.PORT}," in text
-    for field in udp.FIELDS:
-        assert len(re.findall(rf"\| {field.bits} \| `{field.name}` \|", text)) == 1
-    assert "| 42 [7:4] | 4 | `version` |" in text
-    assert "| 88–91 | 32 | `value7` |" in text
-    header = c_header("p4sgd generate", udp=True)
-    constants = dict(re.findall(r"#define (\w+) (\w+?)u", header))
-    for field in udp.FIELDS:
-        name = f"P4SGD_PACKET_{field.name.upper()}"
-        assert (int(constants[f"{name}_OFFSET"]), int(constants[f"{name}_BITS"])) == (field.offset_bits, field.bits)
-    assert int(constants["P4SGD_PACKET_BYTES"]) == udp.FRAME_BYTES
-    assert int(constants["P4SGD_PACKET_PORT_VALUE"]) == udp.PORT
-    assert int(constants["P4SGD_PACKET_ETHERTYPE_VALUE"], 16) == 0x0800

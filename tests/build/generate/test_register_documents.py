@@ -21,9 +21,7 @@ from p4sgd.sim.emulator.worker import EmulatedWorker
 
 COMMAND = "p4sgd generate --config tiny"
 
-CONFIGS = pytest.mark.parametrize(
-    "config", [WorkerConfig.tiny(), WorkerConfig.u280(), WorkerConfig(udp=True)], ids=["tiny", "u280", "udp"]
-)
+CONFIGS = pytest.mark.parametrize("config", [WorkerConfig.tiny(), WorkerConfig.u280()], ids=["tiny", "u280"])
 
 MAPS = pytest.mark.parametrize(
     "documents",
@@ -32,11 +30,9 @@ MAPS = pytest.mark.parametrize(
         worker_documents(WorkerConfig.u280()),
         aggregator_documents(AggregatorConfig()),
         aggregator_documents(AggregatorConfig(slots=16, jobs=1, ports=32)),
-        worker_documents(WorkerConfig(udp=True)),
-        aggregator_documents(AggregatorConfig(udp=True)),
         cmac_documents(),
     ],
-    ids=["tiny", "u280", "aggregator", "small aggregator", "udp", "aggregator udp", "cmac"],
+    ids=["tiny", "u280", "aggregator", "small aggregator", "cmac"],
 )
 
 MAKERS = pytest.mark.parametrize(

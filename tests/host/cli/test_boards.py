@@ -236,7 +236,7 @@ def test_what_is_wrong_is_one_line(machine, tmp_path):
 
 def test_ctrl_c_in_the_middle(machine, xclbin, tmp_path, monkeypatch):
     """At a moment after the first epoch in which every board runs."""
-    starts, call = [], XrtLibrary._call
+    starts, call = [], XrtLibrary.call
 
     def interrupted(library, name, *arguments):
         result = call(library, name, *arguments)
@@ -246,7 +246,7 @@ def test_ctrl_c_in_the_middle(machine, xclbin, tmp_path, monkeypatch):
                 raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(XrtLibrary, "_call", interrupted)
+    monkeypatch.setattr(XrtLibrary, "call", interrupted)
     options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin), "--out", tmp_path / "model")
     done = run(*JOB[:2], "--epochs", 50, "--batch", 32, *options, status=130)
     assert "interrupted after epoch 1" in done.stderr

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from p4sgd.build.generate import verilog
 from p4sgd.host.cli.app import main
 
-NUMBERS = ["--ports", "2", "--build-id", "5", "--udp"]
+NUMBERS = ["--ports", "2", "--build-id", "5"]
 
 
 def run(*words):
@@ -23,7 +23,7 @@ def test_files_and_json(tmp_path):
     document = json.loads(run("--config", "tiny", *NUMBERS, "--out", out, "--json").stdout)
     assert sorted(document["files"]) == sorted(path.name for path in out.iterdir())
     assert document["file_list"] == str(out / "files.f")
-    verilog.generate("tiny", tmp_path / "direct", ports=2, build_id=5, udp=True)
+    verilog.generate("tiny", tmp_path / "direct", ports=2, build_id=5)
     for path in out.iterdir():
         assert path.read_bytes() == (tmp_path / "direct" / path.name).read_bytes(), path.name
     header = (out / "p4sgd_registers.h").read_text().splitlines()[0]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build.estimate.loads import MAX_RESETTABLE
 from p4sgd.build.estimate.resources import measure
 from p4sgd.build.estimate.synthesis import REMEDY
+from p4sgd.build.estimate.timing import MAX_RESETTABLE
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main

@@ -70,7 +70,7 @@ def test_a_healthy_cluster(device):
 
 def test_an_aggregator_of_version_1_keeps_programs_from_merging():
     """As a P4 switch or a board between worker processes that could."""
-    finding = _describe_packets(find_merge_limit([46, 46], 0, ["worker 0", "worker 1"]))
+    (finding,) = _describe_packets(find_merge_limit([46, 46], 0, ["worker 0", "worker 1"]))
     assert finding.result is Result.PASSED
     assert finding.evidence == {
         "version": 1,

@@ -38,14 +38,14 @@ def test_types_are_as_wide_as_in_the_headers(tmp_path):
 
     functions, handler = ctypes.CDLL(shutil.copy(build_library(), tmp_path)), HANDLER(measure)
     functions.set_handler(handler)
-    for name in library._PROTOTYPES:
+    for name in library.PROTOTYPES:
         getattr(functions, name)(*[ctypes.c_uint64(WIDE)] * 6)
-    assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == measured
+    assert {name: list(map(ctypes.sizeof, types)) for name, types in library.PROTOTYPES.items()} == measured
 
 
 def test_log_messages_become_errors(xrt, capfd):
     with pytest.raises(library.XrtError, match=r"^xrtDeviceOpenByBDF: No such device 'ffff:3b:00.1'"):
-        xrt.open_device("ffff:3b:00.1")
+        xrt.call("xrtDeviceOpenByBDF", b"ffff:3b:00.1")
     assert capfd.readouterr() == ("", "")
 
 
@@ -55,27 +55,32 @@ def test_a_broken_xclbin(xrt, tmp_path):
     with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
         BoardWorker(0, BoardAddress("ffff:3b:00.1", path))
     with pytest.raises(library.XrtError, match=r"Failed to open file .*none") as raised:
-        xrt.open_xclbin(tmp_path / "none")
+        xrt.call("xrtXclbinAllocFilename", bytes(tmp_path / "none"))
     assert raised.value.number in (0, 2)
 
 
+INVALID = 0x1234
+"""A handle of nothing."""
+
+
 def test_invalid_handles(xrt):
-    for call in (
-        lambda: xrt.read_register(0x1234, 0),
-        lambda: xrt.write_register(0x1234, 0, 0),
-        lambda: xrt.group(0x1234, 0),
-        lambda: xrt.address(0x1234),
-        lambda: xrt.map(0x1234),
-        lambda: xrt.sync(0x1234, library.TO_DEVICE, 64, 0),
-        lambda: xrt.load(0x1234, 0x1234),
-        lambda: xrt.close_kernel(0x1234),
-        lambda: xrt.close_device(0x1234),
-        lambda: xrt.close_xclbin(0x1234),
-        lambda: xrt.free(0x1234),
-        lambda: xrt.allocate(0x1234, 4096, 0),
-        lambda: xrt.open_kernel(0x1234, bytes(16), "p4sgd_worker:{p4sgd_worker_1}"),
-        lambda: xrt.xclbin_uuid(0x1234),
-        lambda: xrt.xclbin_platform(0x1234),
+    uuid, number, word = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_uint32()
+    for name, *arguments in (
+        ("xrtKernelReadRegister", 0, ctypes.byref(word)),
+        ("xrtKernelWriteRegister", 0, 0),
+        ("xrtKernelArgGroupId", 0),
+        ("xrtBOAddress",),
+        ("xrtBOMap",),
+        ("xrtBOSync", library.TO_DEVICE, 64, 0),
+        ("xrtDeviceLoadXclbinHandle", INVALID),
+        ("xrtKernelClose",),
+        ("xrtDeviceClose",),
+        ("xrtXclbinFreeHandle",),
+        ("xrtBOFree",),
+        ("xrtBOAlloc", 4096, 0, 0),
+        ("xrtPLKernelOpenExclusive", bytes(16), b"p4sgd_worker:{p4sgd_worker_1}"),
+        ("xrtXclbinGetUUID", uuid),
+        ("xrtXclbinGetXSAName", uuid, 256, ctypes.byref(number)),
     ):
         with pytest.raises(library.XrtError, match=r"^xrt\w+: (?!XRT does not say)"):
-            call()
+            xrt.call(name, INVALID, *arguments)
