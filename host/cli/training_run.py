@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
-    from p4sgd.host.training.dealing.heat import Split
+    from p4sgd.host.training.dealing.columns import Split
     from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["COLUMNS", "describe_scaling", "finish", "run_folds", "run_training"]
@@ -254,7 +254,7 @@ class _Display(_Remarks):
 
 def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, str, str]]:
     """Workers one after another that are of a kind and take the same time have a row together."""
-    from p4sgd.host.training.dealing.heat import microseconds
+    from p4sgd.host.training.dealing.columns import microseconds
 
     rows = []
     numbered = zip(numbers, split.workers, strict=True)

@@ -38,7 +38,7 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.class_weights import spell_class_weight
-from p4sgd.host.training.dealing.skipping import Dealt, deal_columns
+from p4sgd.host.training.dealing.columns import Dealt, deal_columns
 from p4sgd.host.training.hardware_features import hardware_means, hardware_values
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
@@ -262,7 +262,7 @@ class PreparedFolder:
             )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `p4sgd.host.training.dealing.skipping.deal_columns`.
+        """Deal the columns to workers: see `p4sgd.host.training.dealing.columns.deal_columns`.
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
@@ -377,7 +377,7 @@ def open_prepared(
         The processes that train on it together; all must see the folder.
     may_read_zeros
         Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run; see
-        `p4sgd.host.training.dealing.skipping.deal_columns`.
+        `p4sgd.host.training.dealing.columns.deal_columns`.
 
     Raises
     ------

@@ -44,8 +44,8 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.pack import Packing, bucket_images
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import Attempt, FirstPass, Step, check_unchanged
+from p4sgd.host.training.dealing.columns import deal_columns, skipping_problem
 from p4sgd.host.training.dealing.shares import deal_units
-from p4sgd.host.training.dealing.skipping import deal_columns, skipping_problem
 from p4sgd.host.training.preparation import check_centred, grid_planes, missing_error, suits_sparse_workers
 from p4sgd.hw.spec.config import WorkerConfig
 

@@ -24,7 +24,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, State, Weights
 from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.convergence import Convergence
-from p4sgd.host.training.dealing.heat import choose_hot
+from p4sgd.host.training.dealing.columns import choose_hot
 from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
 from p4sgd.host.training.events import Events
 from p4sgd.host.training.prepared import Prepared, join

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
-    from p4sgd.host.training.dealing.heat import Split
+    from p4sgd.host.training.dealing.columns import Split
     from p4sgd.host.training.result import EpochRecord
     from p4sgd.sim.cluster.trace import Trace
 

@@ -23,7 +23,7 @@ from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, whiten
 from p4sgd.host.training.class_weights import check_class_weight, hardware_labels, own_weights, weigh
-from p4sgd.host.training.dealing.skipping import deal_columns, sample_values
+from p4sgd.host.training.dealing.columns import deal_columns, sample_values
 from p4sgd.host.training.hardware_features import (
     feature_sums,
     hardware_means,

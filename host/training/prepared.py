@@ -20,7 +20,7 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
 from p4sgd.host.training.class_weights import hardware_labels
-from p4sgd.host.training.dealing.skipping import Dealt
+from p4sgd.host.training.dealing.columns import Dealt
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
@@ -42,7 +42,7 @@ class Placement:
     directory
         Folder for images that are made, as files; ``None`` keeps them in memory.
     network
-        Whether workers exchange packets; see `p4sgd.host.training.dealing.heat.deal_by_heat`.
+        Whether workers exchange packets; see `p4sgd.host.training.dealing.columns.deal_columns`.
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
     """

@@ -15,8 +15,8 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.repartition import first_values, repartition_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
-from p4sgd.host.training.dealing.skipping import deal_columns
 from p4sgd.host.training.events import Events
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared

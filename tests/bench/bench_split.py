@@ -17,11 +17,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.dealing.heat import ENTRY_NS, deal_by_heat
+from p4sgd.host.training.dealing.columns import Split, deal_columns
+from p4sgd.host.training.dealing.costs import ENTRY_NS
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit
@@ -56,6 +57,16 @@ def shards_of(features: int, boards: int, sparse: int) -> list[Shard]:
     return [Shard(worker, config, np.arange(1), unit, features + 1) for worker, config in enumerate(configs)]
 
 
+def deal(
+    shards: list[Shard], heat: IntArray, samples: int, options: TrainingOptions, *, network: bool = False
+) -> tuple[list[Shard], Split]:
+    """Shards and split for boards that read all lines."""
+    scaling = Scaling("none", np.zeros(heat.size), np.ones(heat.size), signed=True, heat=heat)
+    dealt = deal_columns(shards, scaling, options, samples=samples, values=NotImplemented, network=network)
+    assert dealt.split is not None
+    return dealt.shards, dealt.split
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,7 +77,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--shapes", nargs="+", choices=_NAMES, default=list(_NAMES))
     chosen = parser.parse_args()
-    options = TrainingOptions(precision=chosen.precision, batch=chosen.batch)
+    options = TrainingOptions(precision=chosen.precision, batch=chosen.batch, skip_zeros="never")
     table = Table(title=f"{chosen.boards} u280: modelled µs a sample")
     names = ("all dense", "all sparse", "split without packets", "hot", "nonzeros", "with", "hot", "nonzeros", "by 8 %")
     for column in ("", *names):
@@ -77,8 +88,7 @@ def main() -> None:
         heat, sampled, samples = column_heat(name, chosen.samples)
         shards, row = shards_of(features, chosen.boards, workers), [name]
         for network in (False, True):
-            _, split = deal_by_heat(shards, heat, samples, options, network=network)
-            assert split is not None
+            _, split = deal(shards, heat, samples, options, network=network)
             if not network:
                 row += [_time(split.all_dense.sample_ns), _time(split.all_sparse.sample_ns)]
             row += [_time(split.sample_ns), f"{split.columns:,}", f"{split.nonzeros:.1%}"]
@@ -92,8 +102,7 @@ def _time(sample_ns: float | None) -> str:
 
 def _sampled(shards: list[Shard], heat: IntArray, sampled: IntArray, samples: int, options: TrainingOptions) -> str:
     """Time of the split that a part of the samples suggests, without packets, with the heat of all."""
-    dealt, split = deal_by_heat(shards, sampled, int(samples * _SAMPLE), options)
-    assert split is not None
+    dealt, split = deal(shards, sampled, int(samples * _SAMPLE), options)
     everything = np.append(heat, samples)
     cold = max(everything[shard.columns].sum() / samples for shard in dealt if shard.config.sparse)
     return _time(max(cold * ENTRY_NS, *(worker.sample_ns for worker in split.workers if not worker.sparse)))

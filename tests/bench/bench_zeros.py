@@ -28,9 +28,8 @@ from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.packing import quantized_values
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.dealing.board_times import ListedLines, lines_by_ones
-from p4sgd.host.training.dealing.heat import ENTRY_NS, heat_order
-from p4sgd.host.training.dealing.skipping import SAMPLED
+from p4sgd.host.training.dealing.columns import SAMPLED, heat_order
+from p4sgd.host.training.dealing.costs import ENTRY_NS, ListedLines, lines_by_ones
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 

@@ -65,24 +65,36 @@ def partition(
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     total = features + bias
-    named = f"{features:,} features{' and the bias' if bias else ''}"
     count = -(-total // unit)
-    if count < workers:
-        are, most = (f"{count:,} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
-        remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
-        raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
-    names = names or [f"worker {worker}" for worker in range(workers)]
-    rooms = [units_held(config, unit, precision, stale=stale) for config in configs]
-    if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
-        rooms = [units_held(config, unit) for config in configs]
-    if sum(rooms) < count or min(rooms) == 0:
-        remedies = _other_unit(total, unit, configs, precision, stale=stale)
-        if min(rooms) == 0 and len(set(rooms)) > 1:
-            raise UserError(
-                f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use "
-                f"{' or '.join(['a larger worker in its place', *remedies])}"
-            )
-        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
+
+    def rooms_of(unit: int, precision: int = 1, *, stale: bool = False) -> list[int]:
+        return [units_held(config, unit, precision, stale=stale) for config in configs]
+
+    def fits(unit: int, rooms: Sequence[int]) -> bool:
+        return min(rooms) > 0 and -(-total // unit) <= sum(rooms)
+
+    rooms = rooms_of(unit, precision, stale=stale)
+    if not fits(unit, rooms):  # the caller's check of capacity says what limits them
+        rooms = rooms_of(unit)
+    if count < workers or not fits(unit, rooms):
+        others = [
+            other
+            for other in UNITS
+            if workers <= -(-total // other) and fits(other, rooms_of(other, precision, stale=stale))
+        ]
+        remedies = [f"--unit {min(others, key=lambda other: abs(other - unit))}"] if others else []
+        text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} units of {unit}"
+        if count < workers:
+            remedies.insert(0, f"at most {count} worker{'s' * (count > 1)}")
+            raise UserError(f"{text}, too few for {workers} workers: use {' or '.join(remedies)}")
+        names = names or [f"worker {worker}" for worker in range(workers)]
+        held = ", ".join(f"{name}: {room:,}" for name, room in zip(names, rooms, strict=True))
+        if len(set(rooms)) == 1:
+            held = f"{rooms[0]:,} each" if workers > 1 else f"{rooms[0]:,}"
+            if rooms[0] and (needed := -(-count // rooms[0])) <= MAX_WORKERS:
+                remedies.insert(0, f"at least {needed} workers")
+        remedies += _larger(count, unit, workers)
+        raise UserError(f"{text}, more than the workers hold ({held}): use {' or '.join(remedies)}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
@@ -92,6 +104,16 @@ def partition(
         Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
         for worker, config in enumerate(configs)
     ]
+
+
+def _larger(count: int, unit: int, workers: int) -> list[str]:
+    """Configurations of which as many workers hold so many units, as remedies."""
+    each = -(-count // workers)
+    larger = [name for name, make in PRESETS.items() if units_held(make(), unit) >= each]
+    remedies = [f"a larger configuration ({', '.join(larger)})"] if larger else ["fewer features"]
+    if units_held(WorkerConfig.sparse_worker(), unit) >= each:
+        remedies.append("for sparse data --config sparse")
+    return remedies
 
 
 def take_turns(
@@ -128,46 +150,7 @@ def take_turns(
             heapq.heapreplace(queue, with_one_more(worker))
         else:
             heapq.heappop(queue)
-    return np.array(owners)
-
-
-def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precision: int, *, stale: bool) -> list[str]:
-    """A remedy, if there is one: the nearest unit with which all workers get units, and hold them."""
-    fitting = []
-    for other in UNITS:
-        count, rooms = -(-total // other), [units_held(config, other, precision, stale=stale) for config in configs]
-        if len(configs) <= count <= sum(rooms) and min(rooms) > 0:
-            fitting.append(other)
-    return [f"--unit {min(fitting, key=lambda other: abs(other - unit))}"] if fitting else []
-
-
-def _no_room(
-    count: int,
-    unit: int,
-    configs: Sequence[WorkerConfig],
-    rooms: Sequence[int],
-    names: Sequence[str],
-    other_unit: Sequence[str],
-) -> str:
-    """Why workers cannot hold so many units, and what to do, for messages."""
-    workers, room = len(configs), rooms[0]
-    if len(set(rooms)) > 1:
-        held = ", ".join(f"{name}: {room:,}" for name, room in zip(names, rooms, strict=True))
-        remedies = ["more or larger workers", *other_unit]
-        return f"are {count:,} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
-    largest = -(-count // workers)
-    needed = -(-count // room) if room else MAX_WORKERS + 1
-    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-    remedies += other_unit
-    if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= largest]:
-        remedies.append(f"a larger configuration ({', '.join(larger)})")
-    remedies = remedies or ["fewer features"]
-    if units_held(WorkerConfig.sparse_worker(), unit) >= largest:
-        remedies.append("for sparse data --config sparse")
-    return (
-        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest:,} units of {unit} a worker, "
-        f"this configuration holds {room:,}: use {' or '.join(remedies)}"
-    )
+    return np.array(owners, np.int64)
 
 
 def units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:

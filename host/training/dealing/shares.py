@@ -1,6 +1,6 @@
 """How many units each worker gets: by stated shares, or by speeds that a short run measures.
 
-`skipping.py` then chooses the columns, if data are sparse."""
+`columns.py` then chooses the columns, if data are sparse."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def deal_units(
     speeds: Sequence[float] | None = None,
     names: Sequence[WorkerName] | None = None,
 ) -> list[Shard]:
-    """Deal the units of the features to workers; see `partition`.
+    """Deal the units of the features to workers, as `partition`, whose ``shares`` and ``speeds`` these are.
 
     Parameters
     ----------
@@ -57,8 +57,6 @@ def deal_units(
         Options of the training run.
     configs
         Configuration of each worker.
-    shares, speeds
-        See `partition`.
     names
         What messages call the workers; ``None`` for their shards.
 
@@ -110,10 +108,8 @@ def deal_to_device(
     ----------
     device
         The device, which no session uses; it runs for a moment if speeds are to be measured.
-    features
-        Number of features of the data.
-    samples
-        Number of samples.
+    features, samples
+        Numbers of features and samples of the data.
     options
         Options of the training run.
     ranks
@@ -121,7 +117,7 @@ def deal_to_device(
 
     Returns
     -------
-    The shards of all workers, and a remark on them if speeds were measured.
+    The shards of all workers, and a remark on them if speeds were to be measured.
 
     Raises
     ------
@@ -145,15 +141,15 @@ def deal_to_device(
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
     balanced = deal_units(features, options, configs, speeds=speeds, names=names)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
-    ideal = sum(shard.units.size for shard in shards) / sum(speeds)
+    ideal = f"(if units could be divided: {_time(sum(shard.units.size for shard in shards) / sum(speeds))})"
     if after >= before:
         return shards, (
-            f"{_units(shards, names)}: the slowest works for {_time(before)} in a "
-            f"mini-batch, and shares by measured speed would change nothing (if units could be divided: {_time(ideal)})"
+            f"{_units(shards, names)}: the slowest works for {_time(before)} in a mini-batch, and shares by measured "
+            f"speed would change nothing {ideal}"
         )
     return balanced, (
-        f"by measured speed {_units(balanced, names)}: the slowest should work for {_time(after)} "
-        f"in a mini-batch, instead of {_time(before)} (if units could be divided: {_time(ideal)})"
+        f"by measured speed {_units(balanced, names)}: the slowest should work for {_time(after)} in a mini-batch, "
+        f"instead of {_time(before)} {ideal}"
     )
 
 

@@ -24,7 +24,7 @@ from p4sgd.host.streaming import folder as prepared_folder
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.training import TrainingOptions, load_checkpoint
-from p4sgd.host.training.dealing import skipping
+from p4sgd.host.training.dealing import columns
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -210,7 +210,7 @@ def test_a_run_deals_columns_once(tmp_path, monkeypatch):
     dealt = []
 
     def deal_columns(*args, **more):
-        dealt.append(skipping.deal_columns(*args, **more))
+        dealt.append(columns.deal_columns(*args, **more))
         return dealt[-1]
 
     monkeypatch.setattr(prepared_folder, "deal_columns", deal_columns)

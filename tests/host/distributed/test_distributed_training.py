@@ -19,7 +19,7 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, preparation, train
-from p4sgd.host.training.dealing import skipping as skipping_module
+from p4sgd.host.training.dealing import columns as columns_module
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
@@ -220,7 +220,7 @@ def test_images_with_and_without_zeros_train_together(monkeypatch, ranks, skippi
     """Of three workers, one or two pass over zeros, perhaps one reads all lines, and one is sparse."""
 
     def deal_columns(shards, *args, **more):
-        dealt = skipping_module.deal_columns(shards, *args, **more)
+        dealt = columns_module.deal_columns(shards, *args, **more)
         own = [dataclasses.replace(shard, directory=shard.worker in skipping) for shard in dealt.shards]
         return dealt._replace(shards=own)
 

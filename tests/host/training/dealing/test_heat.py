@@ -9,11 +9,13 @@ import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
+from p4sgd.host.image.entries import Values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.heat import ENTRY_NS, PACKETS_NS, deal_by_heat, heat_order
+from p4sgd.host.training.dealing.columns import deal_columns, heat_order
+from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS
 from p4sgd.host.training.dealing.partition import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
@@ -25,6 +27,16 @@ SAMPLES = 1000
 
 def shards_of(configs, features, unit=8):
     return partition(features, configs, bias=True, unit=unit)
+
+
+def deal_by_heat(shards, heat, samples, options, network=False):
+    """Shards and split for boards that read all lines, unless zeros are always skipped."""
+    scaling = Scaling("none", np.zeros(heat.size), np.ones(heat.size), signed=True, heat=heat)
+    nothing = Values(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
+    if options.skip_zeros != "always":
+        options = dataclasses.replace(options, skip_zeros="never")
+    dealt = deal_columns(shards, scaling, options, samples=samples, values=lambda count: nothing, network=network)
+    return dealt.shards, dealt.split
 
 
 def sparse_data(seed, samples=160, features=400, density=0.02):

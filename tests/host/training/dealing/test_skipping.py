@@ -20,12 +20,11 @@ from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.repartition import first_values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing import skipping as skipping_module
-from p4sgd.host.training.dealing.board_times import ListedLines
-from p4sgd.host.training.dealing.heat import deal_in_turn
+from p4sgd.host.training.dealing import columns as columns_module
+from p4sgd.host.training.dealing.columns import deal_columns, sample_values
+from p4sgd.host.training.dealing.costs import ListedLines
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.host.training.dealing.shares import deal_units
-from p4sgd.host.training.dealing.skipping import deal_columns, sample_values
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, chaining_cycles, round_trip_cycles
 
@@ -136,31 +135,27 @@ def test_there_is_no_other_choice():
         TrainingOptions(skip_zeros="maybe")
 
 
-@given(
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
-    sparse=st.integers(0, 2),
-)
-def test_every_worker_has_units_of_all_heat(sizes, sparse):
-    """As many as before, and of the first n units of all those that it would get of n; sparse workers keep theirs."""
-    units, total = np.cumsum([0, *sizes]), sum(sizes) * 8 + sparse * 16
-    configs = [CONFIG] * len(sizes) + [SPARSE] * sparse
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 1 << 30))
+def test_every_worker_has_units_of_all_heat(sizes, seed):
+    """As many as before, and of the first n units of all those that it would get of n."""
+    units, total = np.cumsum([0, *sizes]), sum(sizes) * 8
     shards = [
         dataclasses.replace(shard, units=np.arange(*units[[worker, worker + 1]]))
-        if worker < len(sizes)
-        else dataclasses.replace(shard, units=units[-1] + 2 * (worker - len(sizes)) + np.arange(2))
-        for worker, shard in enumerate(partition(total, configs, bias=False, unit=8))
+        for worker, shard in enumerate(partition(total, [CONFIG] * len(sizes), bias=False, unit=8))
     ]
-    found = deal_in_turn(shards)
-    assert [shard.units.size for shard in found] == [shard.units.size for shard in shards]
-    assert sorted(np.concatenate([shard.units for shard in found]).tolist()) == list(range(units[-1] + 2 * sparse))
-    dense = found[: len(sizes)]
-    assert all(shard.directory and (np.diff(shard.units) > 0).all() for shard in dense)
+    data = sparse_data(samples=16, columns=total, seed=seed)
+    options = TrainingOptions(batch=8, workers=len(sizes), bias=False, skip_zeros="always", scaling="maxabs")
+    scaling = Scaling.fit(data.features, "maxabs", planes=8)
+    values = sample_values(data, scaling, options)
+    found = deal_columns(shards, scaling, options, samples=16, values=values).shards
+    assert [shard.units.size for shard in found] == sizes
+    assert sorted(np.concatenate([shard.units for shard in found]).tolist()) == list(range(units[-1]))
+    assert all(shard.directory and (np.diff(shard.units) > 0).all() for shard in found)
     for count in range(len(sizes), units[-1] + 1):
-        held = [int((shard.units < count).sum()) for shard in dense]
+        held = [int((shard.units < count).sum()) for shard in found]
         # The largest number of units for a share could not be smaller: to give one away would raise another's.
         assert min(held) > 0
         assert max((np.array(held) - 1) / sizes) <= min((np.array(held) + 1) / sizes)
-    assert not any(shard.directory for shard in found[len(sizes) :])
 
 
 @given(data=st.data())
@@ -310,7 +305,7 @@ def test_plans_of_data_and_of_their_images_see_the_same_samples(monkeypatch, sam
     data, asked = sparse_data(samples), []
     options = TrainingOptions(batch=64, skip_zeros="always")
     scaling = Scaling.fit(data.features, "auto", planes=8)
-    monkeypatch.setattr(skipping_module, "_SAMPLED_VALUES", most * (data.features.nnz // samples + 1))
+    monkeypatch.setattr(columns_module, "_SAMPLED_VALUES", most * (data.features.nnz // samples + 1))
     values = sample_values(data, scaling, options)
 
     def note(count):

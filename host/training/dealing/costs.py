@@ -1,11 +1,10 @@
-"""Predicted time of boards for a sample, whether they read all lines or skip lines of zeros.
+"""Predicted time of workers for a sample, by what they are dealt.
 
-Times follow from :mod:`p4sgd.hw.spec.timing`, with `BOARDS_NETWORK`.
+Times of boards follow from :mod:`p4sgd.hw.spec.timing`, with `BOARDS_NETWORK`. The others were measured.
 """
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,36 +24,53 @@ from p4sgd.hw.spec.timing import (
     round_trip_cycles,
 )
 
-__all__ = ["ListedLines", "all_lines_ns", "lines_by_ones"]
+__all__ = ["ENTRY_NS", "HOT_NS", "KEY_NS", "PACKETS_NS", "ListedLines", "all_lines_ns", "lines_by_ones"]
+
+ENTRY_NS = 4.0
+"""A nonzero, for a sparse worker in an epoch: tests/bench/bench_sparse.py has measured 2.3 ns with 47,236 columns and
+3.9 with a million, whose weights are not in the caches."""
+
+KEY_NS = 40.0
+"""A cold column in a mini-batch, for the rank that needs it and its owner together: 26 ns were measured in a single
+process (half of rcv1's shape, B = 256), to which messages add an estimate."""
+
+HOT_NS = 8.0
+"""A hot column in a mini-batch, for a rank if MPI adds its steps over the ranks: 5 ns were measured in a single
+process, to which messages add an estimate."""
+
+PACKETS_NS = 10_000.0
+"""The packets of a sample, for a worker process on a core of its own with a packet for each micro-batch, as boards
+want: tests/bench/bench_processes.py has measured 58 to 87 µs of processor time of a dense worker for a packet, with
+what it computes. Where packets carry several micro-batches it takes less."""
 
 
-def all_lines_ns(shard: Shard, options: TrainingOptions) -> float:
-    """Predicted time for a sample of a board that reads all lines, in ns: that of its fullest engine."""
-    chunks, stale = shard.layout(BANKS, options.stored).chunks, bool(options.staleness)
-    cycles = mini_batch_cycles(shard.config, options.batch, chunks, options.precision, BOARDS_NETWORK, stale=stale)
-    return cycles * CLOCK_NS / options.batch
-
-
-class _Listed(NamedTuple):
-    """Chunks that are not 0, in all units of the job, one for each micro-batch that has it."""
-
-    micro_batches: IntArray
-    chunks: IntArray
-    lines: IntArray
-    """How many the chunk has in the micro-batch."""
+def all_lines_ns(shards: Sequence[Shard], options: TrainingOptions) -> float:
+    """Time of boards that read all lines: that of the fullest engine of all."""
+    stale = bool(options.staleness)
+    return max(
+        mini_batch_cycles(
+            shard.config,
+            options.batch,
+            shard.layout(BANKS, options.stored).chunks,
+            options.precision,
+            BOARDS_NETWORK,
+            stale=stale,
+        )
+        * CLOCK_NS
+        / options.batch
+        for shard in shards
+    )
 
 
 class ListedLines:
-    """What directories list of some samples, from which follows what boards take that pass over lines of zeros.
-
-    It is known by unit before units are dealt, because a chunk has columns of a single unit.
+    """What directories list of some samples, by unit, as a chunk has columns of a single unit.
 
     Parameters
     ----------
     values
         What is not 0 in the first samples, which are in random order.
     order
-        The job's order of features, see `p4sgd.host.training.dealing.heat.heat_order`; ``None`` for that of the data.
+        The job's order of features; ``None`` for that of the data.
     unit, total
         Features of a unit and of the job.
     options
@@ -67,68 +83,68 @@ class ListedLines:
         self._unit, self._options = unit, options
         self._count = -(-total // unit)
         self._micro_batches = int(values.rows.max(initial=0)) // BANKS + 1
-        places = np.arange(total, dtype=np.int32)
+        ranks = np.arange(total, dtype=np.int32)
         if order is not None:
-            places[order] = np.arange(total, dtype=np.int32)
-        self._rows, self._places, self._values = values.rows, places[values.columns].astype(np.int64), values.values
+            ranks[order] = np.arange(total, dtype=np.int32)
+        self._rows, self._columns, self._values = values.rows, ranks[values.columns].astype(np.int64), values.values
         self._listed = functools.cache(self._list)
 
     def sample_ns(self, shards: Sequence[Shard]) -> float:
-        """Predicted time for a sample of boards with these units that work together, in ns.
+        """Time of boards with these units that pass over lines of zeros and work together.
 
         As `mini_batch_cycles`, with the lines that there are: in each mini-batch the sums wait for the slowest engine.
         """
         slowest = float(np.concatenate([self._cycles(shard) for shard in shards]).max(axis=0).mean())
         way = max(round_trip_cycles(shard.config, BOARDS_NETWORK) for shard in shards)
         way += chaining_cycles(self._options.precision)
-        whole = max(slowest, (slowest + way) / 2) if self._options.staleness else slowest + way
-        return whole * CLOCK_NS / self._options.batch
+        cycles = max(slowest, (slowest + way) / 2) if self._options.staleness else slowest + way
+        return cycles * CLOCK_NS / self._options.batch
 
     def _cycles(self, shard: Shard) -> FloatArray:
-        """What each engine of a board takes for each whole mini-batch of the samples: float64 (engines, mini-batches).
+        """Cycles of each engine of a board for each whole mini-batch of the samples: float64 (engines, mini-batches).
 
         A directory takes two cycles. At the end of a mini-batch every chunk is updated, so those that are absent from
         its last micro-batch take a cycle each. Of a mini-batch that is larger than the samples it is an average one.
         """
         config, layout, count = shard.config, shard.layout(BANKS, self._options.stored), self._micro_batches
         engines, unit_chunks, chunks_each = config.engines, layout.unit_chunks, layout.chunks
-        listed = self._listed(config.lanes, unit_chunks)
+        micro_batches, listed, counts = self._listed(config.lanes, unit_chunks)
         numbers = np.full(self._count, -1)
         numbers[shard.units] = np.arange(shard.units.size)
-        own = numbers[listed.chunks // unit_chunks]
+        own = numbers[listed // unit_chunks]
         mine = own >= 0
-        chunk = own[mine] // engines * unit_chunks + listed.chunks[mine] % unit_chunks
-        keys = own[mine] % engines * count + listed.micro_batches[mine]
+        chunk = own[mine] // engines * unit_chunks + listed[mine] % unit_chunks
+        keys = own[mine] % engines * count + micro_batches[mine]
         # The last chunk is always listed; if it is 0, with a line of zeros.
         absent = np.ones(engines * count, np.bool_)
         absent[keys[chunk == chunks_each - 1]] = False
         lines, chunks = (
             (np.bincount(keys, weights, engines * count) + absent).reshape(engines, count)
-            for weights in (listed.lines[mine], None)
+            for weights in (counts[mine], None)
         )
         cycles: FloatArray = np.maximum(lines + 2 * -(-chunks // layout.line_descriptors), UPDATE_SPACING)
         passed, step = chunks_each - chunks, self._options.batch // BANKS
         if count < step:
             average: FloatArray = (cycles * step + passed).mean(axis=1, keepdims=True)
             return average
-        whole = slice(count // step * step)
+        complete = slice(count // step * step)
         each: FloatArray = (
-            cycles[:, whole].reshape(engines, -1, step).sum(axis=2) + passed[:, whole][:, step - 1 :: step]
+            cycles[:, complete].reshape(engines, -1, step).sum(axis=2) + passed[:, complete][:, step - 1 :: step]
         )
         return each
 
-    def _list(self, lanes: int, unit_chunks: int) -> _Listed:
+    def _list(self, lanes: int, unit_chunks: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Micro-batch, number and lines of each chunk of the job that is not 0 in a micro-batch."""
         unit, stored = self._unit, self._options.stored
         total = self._count * unit_chunks
-        keys = self._rows // BANKS * total + self._places // unit * unit_chunks + self._places % unit // lanes
-        values = self._values & np.uint8((1 << stored) - 1)
+        keys = self._rows // BANKS * total + self._columns // unit * unit_chunks + self._columns % unit // lanes
         order = np.argsort(keys, kind="stable")
-        keys = keys[order]
+        keys, values = keys[order], self._values[order] & np.uint8((1 << stored) - 1)
         begins = np.flatnonzero(np.diff(keys, prepend=-1))
-        ones = np.bitwise_or.reduceat(values[order], begins) if begins.size else values[:0]
+        ones = np.bitwise_or.reduceat(values, begins) if begins.size else values[:0]
         there = ones != 0
         micro_batches, chunks = np.divmod(keys[begins[there]], total)
-        return _Listed(micro_batches, chunks, lines_by_ones(stored)[ones[there]])
+        return micro_batches, chunks, lines_by_ones(stored)[ones[there]]
 
 
 @functools.cache

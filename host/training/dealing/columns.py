@@ -1,0 +1,451 @@
+"""Deals columns to workers in the order of heat, the number of samples that have a column.
+
+Units of the hottest columns come first. Boards, whose time depends on the number of columns or of lines that are not 0,
+get hot ones; sparse workers, whose time depends on the number of nonzeros, get the others. The order is part of the
+problem: it depends on the data alone, so the weights do not depend on who has which columns.
+"""
+
+import bisect
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantization import quantize
+from p4sgd.host.data.statistics import HeatArray
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import Shard
+from p4sgd.host.image.entries import Values
+from p4sgd.host.image.image import ColumnArray
+from p4sgd.host.image.packing import quantized_values, zeros_error
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.precondition import Whitening
+from p4sgd.host.training.dealing.costs import ENTRY_NS, HOT_NS, KEY_NS, PACKETS_NS, ListedLines, all_lines_ns
+from p4sgd.host.training.dealing.partition import take_turns, units_held
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = [
+    "SAMPLED",
+    "Alternative",
+    "Dealt",
+    "Split",
+    "WorkerShare",
+    "choose_hot",
+    "deal_columns",
+    "heat_order",
+    "microseconds",
+    "sample_values",
+    "skipping_problem",
+]
+
+SAMPLED = 512
+"""Samples, the first ones in random order, whose lines are counted."""
+
+_SAMPLED_VALUES = 1 << 20
+"""Fewer if they have more values, each of which takes up to 60 bytes."""
+
+_ENOUGH = 0.9
+"""Zeros are skipped for so much of the time or less: predictions are up to 4 % off, and packing takes longer."""
+
+
+@dataclass(frozen=True)
+class WorkerShare:
+    """A worker's share of a split: the kind of worker, its columns, their fraction of all nonzeros, and its predicted
+    time for a sample in ns."""
+
+    sparse: bool
+    columns: int
+    nonzeros: float
+    sample_ns: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """All columns on the workers of one kind: the columns that these can hold, and the predicted time of the slowest
+    for a sample in ns, ``None`` if there are more columns."""
+
+    room: int
+    sample_ns: float | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Division of columns into hot ones on dense workers and cold ones on sparse workers.
+
+    Parameters
+    ----------
+    columns, total
+        Number of hot columns, and of all, the bias, if there is one, included as the last.
+    workers
+        The share of each worker, by shard.
+    sample_ns
+        Predicted time for a sample, in ns: that of the slowest worker. Dense ones that pass over zeros also wait for
+        each other: now this one is the slowest, now that.
+    all_dense, all_sparse
+        The same without sparse and without dense workers.
+    bias
+        Whether there is a bias.
+    """
+
+    columns: int
+    total: int
+    workers: tuple[WorkerShare, ...]
+    sample_ns: float
+    all_dense: Alternative
+    all_sparse: Alternative
+    bias: bool = True
+
+    @property
+    def nonzeros(self) -> float:
+        """Fraction of the nonzeros in the hot columns."""
+        return sum(worker.nonzeros for worker in self.workers if not worker.sparse)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for reports."""
+        return dataclasses.asdict(self) | {"nonzeros": self.nonzeros}
+
+    def __str__(self) -> str:
+        bias = " (the bias is the last)" if self.bias else ""
+        text = (
+            f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
+            f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
+        )
+        faster = [
+            f"{microseconds(other.sample_ns)} on {kind} alone"
+            for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse))
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns
+        ]
+        return text + (f", but {' and '.join(faster)}" if faster else "")
+
+
+class Dealt(NamedTuple):
+    """The workers with their columns; the split, if there are dense and sparse workers; and a remark."""
+
+    shards: list[Shard]
+    split: Split | None
+    remark: str | None = None
+
+
+def deal_columns(
+    shards: Sequence[Shard],
+    scaling: Scaling | Whitening,
+    options: TrainingOptions,
+    *,
+    samples: int,
+    values: Callable[[int], Values],
+    network: bool = False,
+    prepared: bool = False,
+    may_read_zeros: bool = False,
+) -> Dealt:
+    """Deal sparse columns by heat, for boards that read all lines or that pass over zeros, whichever is faster.
+
+    Parameters
+    ----------
+    shards
+        The workers, with units by their shares.
+    scaling
+        Scaling of the training samples.
+    options
+        Options of the training run: ``skip_zeros`` says whether boards pass over zeros, ``split`` how many columns are
+        hot.
+    samples
+        Number of training samples.
+    values
+        Gives what is not 0 in the first of the samples, which are in random order, for a number of them: whole
+        micro-batches, as images have them, or all samples.
+    network
+        Whether sparse workers are processes that exchange packets, which takes them time.
+    prepared
+        Whether the data are prepared, for messages.
+    may_read_zeros
+        Whether ``skip_zeros="always"`` is nothing that the user asks of these workers: then they read zeros if they
+        cannot skip them, instead of being refused.
+
+    Raises
+    ------
+    UserError
+        If the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
+    """
+    skip, problem = options.skip_zeros, skipping_problem(shards, scaling, options, prepared=prepared)
+    if problem is not None and skip == "always" and not may_read_zeros:
+        raise problem
+    heat = scaling.heat if isinstance(scaling, Scaling) else None
+    if problem is not None or (heat is None and skip == "auto"):
+        skip, options = "never", dataclasses.replace(options, skip_zeros="never")
+    if heat is None and skip == "never":
+        return Dealt(list(shards), None)
+    total, unit = shards[0].total, shards[0].unit
+    order = None if heat is None else heat_order(heat, total)
+    deal = functools.partial(_Dealer, shards, heat, order, samples, options, PACKETS_NS if network else 0.0)
+    before = deal(None).deal()
+    if skip == "never":
+        return before.dealt
+    width = total if heat is None else int(heat.sum()) // samples + 1
+    sampled = min(samples, SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
+    after = deal(ListedLines(values(sampled), order, unit, total, options)).deal()
+    if after.sample_ns > _ENOUGH * before.sample_ns and skip != "always":
+        return before.dealt
+    now, instead = microseconds(after.sample_ns), microseconds(before.sample_ns)
+    where = "on boards" if before.dealt.split is None else "with sparse workers"
+    told = f"dense workers pass over zeros: predicted {now} µs a sample {where}, {instead} µs if they read all lines"
+    return after.dealt._replace(remark=told)
+
+
+class _Timed(NamedTuple):
+    """A deal, and its predicted time for a sample in ns; if there is no split, that of the dense workers."""
+
+    dealt: Dealt
+    sample_ns: float
+
+
+class _Dealer:
+    """Deals units in the order of heat: the first, hot ones to dense workers in the proportions of the units that they
+    have, the others to sparse workers, with nonzeros in the proportions of the units that they have.
+
+    With ``lines`` dense workers pass over zeros and get units in turn, so that all engines have hot ones; else one gets
+    its units after the other. Without ``heat`` all columns count the same, in the order of the data.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        heat: HeatArray | None,
+        order: ColumnArray | None,
+        samples: int,
+        options: TrainingOptions,
+        packets_ns: float,
+        lines: ListedLines | None,
+    ) -> None:
+        self._shards, self._heat, self._order, self._samples = shards, heat, order, samples
+        self._options, self._packets_ns, self._lines = options, packets_ns, lines
+        self._dense = [shard for shard in shards if not shard.config.sparse]
+        self._sparse = [shard for shard in shards if shard.config.sparse]
+        self._unit, self._total = shards[0].unit, shards[0].total
+        self._count = -(-self._total // self._unit)
+        loads = np.full(self._count, samples * self._unit)
+        if heat is not None and order is not None:
+            begins = np.arange(0, self._total, self._unit)
+            loads = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
+        self._before = np.append(0, np.cumsum(loads))
+        """Nonzeros before each unit."""
+        sizes = [shard.units.size for shard in self._dense]
+        rooms = list(map(self._room, self._dense)) if self._sparse else sizes
+        self._turns = take_turns(min(sum(rooms), self._count), rooms, sizes)
+        """Dense worker of each unit, as long as there is room."""
+
+    def deal(self) -> _Timed:
+        """Deal all units: so many hot ones as the options say, or as make the slowest worker fastest."""
+        hot = self._hot()
+        shards = list(self._shards)
+        for shard in (*self._deal_hot(hot), *self._deal_cold(hot)):
+            shards[shard.worker] = shard.in_order(self._order)
+        dealt, dense = Dealt(shards, None), [shard for shard in shards if not shard.config.sparse]
+        dense_ns = self._dense_ns(dense) if dense else 0.0
+        if self._heat is None or not dense or not self._sparse:
+            return _Timed(dealt, dense_ns)
+        nonzeros = max(1, self._before[-1])
+        workers = tuple(
+            WorkerShare(
+                shard.config.sparse,
+                shard.features,
+                float(np.diff(self._before)[shard.units].sum() / nonzeros),
+                self._cold_ns(*shard.units[[0, -1]] + (0, 1)) if shard.config.sparse else self._dense_ns([shard]),
+            )
+            for shard in shards
+        )
+        sample_ns = max(dense_ns, *(worker.sample_ns for worker in workers if worker.sparse))
+        split = Split(
+            columns=min(hot * self._unit, self._total),
+            total=self._total,
+            workers=workers,
+            sample_ns=sample_ns,
+            all_dense=self._alone(self._dense, lambda: self._dense_ns(self._deal_hot(self._count))),
+            all_sparse=self._alone(self._sparse, lambda: float(self._coldest_ns(np.array([0]))[0])),
+            bias=self._total > self._heat.size,
+        )
+        return _Timed(dealt._replace(split=split), sample_ns)
+
+    def _alone(self, shards: Sequence[Shard], sample_ns: Callable[[], float]) -> Alternative:
+        room = sum(map(self._room, shards))
+        return Alternative(room * self._unit, sample_ns() if room >= self._count else None)
+
+    def _hot(self) -> int:
+        if not self._sparse:
+            return self._count
+        dense, sparse = (sum(map(self._room, each)) for each in (self._dense, self._sparse))
+        least = max(len(self._dense), self._count - sparse)
+        most = min(dense, self._count - len(self._sparse))
+        if least > most:
+            raise UserError(
+                f"the workers cannot share {self._count} units of columns: {len(self._dense)} dense ones hold {dense}, "
+                f"{len(self._sparse)} sparse ones {sparse}, and each needs one: use more or larger workers, or fewer"
+            )
+        if not self._dense:
+            return 0
+        split, unit = self._options.split, self._unit
+        if split == "auto" and self._heat is not None:
+            return self._fastest(least, most)
+        wanted = -(-int(split) // unit) if split.isdecimal() else sum(shard.units.size for shard in self._dense)
+        if not least <= wanted <= most:
+            raise UserError(
+                f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns: choose as "
+                f"many, or auto"
+            )
+        return wanted
+
+    def _fastest(self, least: int, most: int) -> int:
+        """How many hot units make the slowest worker fastest.
+
+        With more of them dense workers take longer. So the best number is the last before they take longer than sparse
+        workers do with any number up to it, or the next.
+        """
+        cold = self._coldest_ns(np.arange(least, most + 1))
+        best = np.minimum.accumulate(cold)
+        dense_ns = functools.cache(lambda more: self._dense_ns(self._deal_hot(least + more)))
+        following = bisect.bisect_left(range(cold.size), True, key=lambda more: bool(dense_ns(more) >= best[more]))
+        found = [int(np.argmin(cold[: more + 1])) for more in (following - 1, following) if 0 <= more < cold.size]
+        return least + min(found, key=lambda more: max(dense_ns(more), cold[more]))
+
+    def _deal_hot(self, hot: int) -> list[Shard]:
+        owners = self._turns[:hot] if self._lines is not None else np.sort(self._turns[:hot])
+        return [
+            dataclasses.replace(shard, units=np.flatnonzero(owners == worker), directory=self._lines is not None)
+            for worker, shard in enumerate(self._dense)
+        ]
+
+    def _deal_cold(self, hot: int) -> list[Shard]:
+        edges = zip(self._sparse, self._cold_edges(np.array([hot])), strict=True)
+        return [dataclasses.replace(shard, units=np.arange(begin[0], end[0])) for shard, (begin, end) in edges]
+
+    def _cold_edges(self, hot: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """For each sparse worker its first unit behind so many hot ones, (n,), and the one after its last, (n,)."""
+        rooms = [self._room(shard) for shard in self._sparse]
+        shares = np.cumsum([shard.units.size for shard in self._sparse])
+        cold, begin = self._before[-1] - self._before[hot], hot
+        for number, share in enumerate(shares / shares[-1:]):
+            wanted = np.searchsorted(self._before, self._before[hot] + cold * share)
+            # Each gets a unit, and no more than its room; those after it must be able to hold what is left.
+            least = np.maximum(begin + 1, self._count - sum(rooms[number + 1 :]))
+            most = np.minimum(begin + rooms[number], self._count - (len(rooms) - number - 1))
+            end = np.minimum(np.maximum(wanted, least), most)
+            yield begin, end
+            begin = end
+
+    def _coldest_ns(self, hot: IntArray) -> FloatArray:
+        """Predicted time of the slowest sparse worker behind so many hot units, (n,): float64 (n,)."""
+        times = (self._cold_ns(begin, end) for begin, end in self._cold_edges(hot))
+        return functools.reduce(np.maximum, times)
+
+    def _cold_ns(self, begin: Any, end: Any) -> Any:
+        """Predicted time of a sparse worker with these units."""
+        return (self._before[end] - self._before[begin]) / self._samples * ENTRY_NS + self._packets_ns
+
+    def _dense_ns(self, shards: Sequence[Shard]) -> float:
+        """Predicted time of dense workers that work together."""
+        return all_lines_ns(shards, self._options) if self._lines is None else self._lines.sample_ns(shards)
+
+    def _room(self, shard: Shard) -> int:
+        """Units that a worker can hold."""
+        options = self._options
+        return units_held(shard.config, self._unit, options.least_lines, stale=bool(options.staleness))
+
+
+def heat_order(heat: HeatArray, total: int) -> ColumnArray:
+    """The job's order of ``total`` features, by the samples that have each, (features,): the hottest first, then by
+    their number, the bias last: int32 (total,)."""
+    order = np.arange(total, dtype=np.int32)
+    order[: heat.size] = np.argsort(-heat, kind="stable")
+    return order
+
+
+def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
+    """Samples that have each feature of the job, in its order: all of them have the bias."""
+    return np.append(heat, np.full(order.size - heat.size, samples, heat.dtype))[order]
+
+
+def choose_hot(
+    heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
+) -> tuple[int, str]:
+    """How many columns all ranks have, if they divide the samples among themselves.
+
+    A rank needs a cold column in a mini-batch with a probability that follows from its heat. Then the column's weight
+    comes from its owner and a step goes back, while a hot column is added in every mini-batch, needed or not.
+
+    Parameters
+    ----------
+    heat, samples
+        int (features,): training samples that have a feature; and their number.
+    total
+        Features of the job.
+    options
+        Options of the training run; ``split`` may say how many columns are hot.
+    ranks
+        Number of ranks.
+    network
+        Whether an aggregator adds hot columns, and not MPI.
+
+    Returns
+    -------
+    Number of hot columns, a multiple of 8; and a remark on it.
+    """
+    needed = 1 - (1 - _in_order(heat, heat_order(heat, total), samples) / samples) ** (options.batch / ranks)
+    # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.
+    hot_ns = PACKETS_NS if network else HOT_NS  # a packet is for 8 columns, or for 8 samples
+    if options.split == "auto":
+        hot = int(np.searchsorted(-needed[: heat.size], -hot_ns / KEY_NS)) // BANKS * BANKS
+    else:
+        hot = 0 if options.split == "none" else -(-int(options.split) // BANKS) * BANKS
+    hot = min(hot, -(-total // BANKS) * BANKS)
+    cold = float(needed[hot:].sum())
+    bias = " (the bias is the last)" if total > heat.size else ""
+    return hot, (
+        f"{min(hot, total):,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs "
+        f"{cold:,.0f} in a mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
+    )
+
+
+def sample_values(data: Dataset, scaling: Scaling | Whitening, options: TrainingOptions) -> Callable[[int], Values]:
+    """What is not 0 in the first training samples, for `deal_columns`, from all samples in the order of training."""
+
+    def values(count: int) -> Values:
+        which = slice(0, count)
+        assert isinstance(scaling, Scaling)  # see `skipping_problem`
+        own = quantized_values(data.local_features(which), scaling, options.stored, bias=options.bias)
+        own = dataclasses.replace(own, rows=data.places(which)[own.rows])
+        return Values.join(data.communicator.all_gather(own))
+
+    return values
+
+
+def skipping_problem(
+    shards: Sequence[Shard], scaling: Scaling | Whitening | None, options: TrainingOptions, *, prepared: bool
+) -> UserError | None:
+    """Why zeros cannot be skipped, if they cannot; ``scaling`` is None if it is not yet known."""
+    remedy = "choose --skip-zeros never" if prepared else "leave --skip-zeros always out"
+    if all(shard.config.sparse for shard in shards):
+        return UserError(
+            f"all workers are sparse, which keep no zeros that could be skipped: {remedy}, or choose dense ones, such "
+            f"as --config u280"
+        )
+    if options.precision != options.stored:
+        fewer = f"prepare the data again with --precision {options.precision}" if prepared else "leave --planes out"
+        return UserError(
+            f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: {fewer}, or "
+            f"{remedy}"
+        )
+    if isinstance(scaling, Whitening) or options.precondition != "none":
+        return zeros_error(None, sparse=False)
+    if scaling is not None and quantize(scaling.zero, options.stored, scaling.signed).any():
+        return zeros_error(scaling.kind, sparse=False)
+    return None
+
+
+def microseconds(ns: float) -> str:
+    """A predicted time in µs, for people."""
+    return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"
