@@ -3,9 +3,10 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.fixed import Fixed
 from p4sgd.hw.spec.timing import TREE_RADIX, tree_latency
 
@@ -89,7 +90,7 @@ GATE = {"extract_reset": "yes"}
 takes no LUT. Without this attribute Vivado decides by heuristics whether it becomes one (UG901, EXTRACT_RESET)."""
 
 
-class AdderTree(wiring.Component):
+class AdderTree(Component):
     """Exact sum of ``terms`` signed numbers.
 
     Each level adds groups of three numbers and ends in a register. The sum comes ``latency`` cycles after its terms;
@@ -101,13 +102,6 @@ class AdderTree(wiring.Component):
         Number of terms, at least 1.
     width
         Signed width of each.
-
-    Members
-    -------
-    i
-        The terms.
-    o
-        The sum of ``i``, ``latency`` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
 
     Raises
     ------
@@ -122,10 +116,13 @@ class AdderTree(wiring.Component):
         self.width = width
         self.latency = tree_latency(terms)
         self.out_width = width + (terms - 1).bit_length()
-        super().__init__({"i": In(data.ArrayLayout(signed(width), terms)), "o": Out(signed(self.out_width))})
-
-    i: data.View
-    o: Signal
+        super().__init__(
+            {
+                "i": In(data.ArrayLayout(signed(width), terms)),  # the terms
+                # The sum of `i`, `latency` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
+                "o": Out(signed(self.out_width)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

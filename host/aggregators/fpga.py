@@ -57,11 +57,12 @@ class FpgaAggregator:
         if problem is not None:
             raise P4sgdError(problem)
         size = self._client.read(registers.GEOMETRY)
+        if size["udp"]:
+            raise P4sgdError("the aggregator was generated for packets in UDP: generate it again, without --udp")
         self.config = AggregatorConfig(
             slots=self._client.read(registers.SLOTS)["value"],
             jobs=size["jobs"],
             ports=size["ports"],
-            udp=bool(size["udp"]),
         )
 
     @property
@@ -91,7 +92,7 @@ class FpgaAggregator:
         if mac == known:
             return
         if self._running():
-            raise P4sgdError(why_not_readdress(known, mac, udp=self.config.udp))
+            raise P4sgdError(why_not_readdress(known, mac, udp=False))
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:

@@ -148,7 +148,7 @@ class ClusterDevice:
     ------
     UserError
         If a worker or the aggregator cannot be reached, or if the workers have another configuration than
-        ``config``, differ in their slots, or send their packets in UDP.
+        ``config``, or differ in their slots.
     P4sgdError
         If a worker or the aggregator does not answer as it should.
     """
@@ -367,11 +367,9 @@ def _connect(index: int, cluster: Cluster) -> _Connection:
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
-    """Refuse workers that use UDP, are not of ``config``, or differ in slots; each is index, name and configuration."""
+    """Refuse workers that are not of ``config``, or differ in slots; each is index, name and configuration."""
     _, first, known = workers[0]
     for _, name, there in workers:
-        if there.udp:  # a session writes neither ETHERNET_MAC nor NEXT_HOP_MAC
-            raise UserError(f"{name} was generated with --udp, which p4sgd cannot drive yet: generate it without --udp")
         if config is not None and there != config:
             raise UserError(
                 f"{name} has another configuration than was asked for ({_describe(there, config)}): leave --config "

@@ -42,23 +42,21 @@ def read_configuration(client: RegisterClient) -> WorkerConfig:
         raise P4sgdError(problem)
     size = client.read(registers.GEOMETRY)
     known = client.read(registers.CONFIG_HASH)["value"]
-    for udp in (False, True):  # no register holds it, only the hash depends on it
-        try:
-            config = WorkerConfig(
-                engines=size["engines"],
-                ports=size["ports"] % registers.SPARSE_PORTS,
-                lanes=size["lanes"],
-                chunks=client.read(registers.CHUNKS_MAX)["value"],
-                line_fifo_depth=client.read(registers.LINE_FIFO_DEPTH)["value"],
-                slots=client.read(registers.SLOTS)["value"],
-                table_segments=client.read(registers.SEGMENTS)["value"],
-                udp=udp,
-                sparse=size["ports"] >= registers.SPARSE_PORTS,
-            )
-        except ValueError as error:
-            raise P4sgdError(f"has no possible configuration: {error}") from error
-        if config.config_hash == known:
-            return config
+    try:
+        config = WorkerConfig(
+            engines=size["engines"],
+            ports=size["ports"] % registers.SPARSE_PORTS,
+            lanes=size["lanes"],
+            chunks=client.read(registers.CHUNKS_MAX)["value"],
+            line_fifo_depth=client.read(registers.LINE_FIFO_DEPTH)["value"],
+            slots=client.read(registers.SLOTS)["value"],
+            table_segments=client.read(registers.SEGMENTS)["value"],
+            sparse=size["ports"] >= registers.SPARSE_PORTS,
+        )
+    except ValueError as error:
+        raise P4sgdError(f"has no possible configuration: {error}") from error
+    if config.config_hash == known:
+        return config
     raise P4sgdError(
         f"has a configuration of another version of p4sgd (hash {known:#010x}): {_read_shape(client)}; start it again "
         "with this version"

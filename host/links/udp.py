@@ -25,7 +25,6 @@ from p4sgd.hw.spec.udp import (
     PORT,
     PROGRAM_PORTS,
     address_of,
-    ipv4_of,
     is_unicast,
     socket_address_of,
 )
@@ -210,7 +209,7 @@ class UdpLink:
             longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
             self.most_bytes = ETHERNET_BYTES + min(_LONGEST_PAYLOAD, longest)
             if port == PORT:
-                self._open(ipv4_of(BROADCAST), PORT, BROADCAST, shared=True)
+                self._open(socket_address_of(BROADCAST)[0], PORT, BROADCAST, shared=True)
             if group is not None:
                 member = self._open(group, PORT, address_of(group), shared=True)
                 member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.packed + local.packed)

@@ -3,12 +3,13 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, enum, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature
+from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import PACKET, FrameCheck, parse
 from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -125,7 +126,7 @@ sums. ``full`` or ``clear`` is the answer, with ``to_all`` to all workers, else 
 _SHARD_BITS = (MAX_WORKERS - 1).bit_length()
 
 
-class Admission(wiring.Component):
+class Admission(Component):
     """The checks of frames, one a cycle, against jobs and their workers::
 
         rx ─▶ FrameCheck ─▶ find the job ─▶ its settings, its shard's worker ─▶ compare ─▶ admitted
@@ -133,23 +134,6 @@ class Admission(wiring.Component):
                                              └▶ item
 
     In cycles without a frame items from ``own`` go to the slots.
-
-    Members
-    -------
-    rx
-        Frames, each with the port it came in through. Always ready.
-    own
-        Operations on slots that no packet asks for.
-    mac, jobs
-        The aggregator's address, and its jobs by place.
-    members
-        A worker to note. Its address is the shard, with the job's place above it.
-    look, shown
-        Such an address, and the worker noted there, one cycle later.
-    item
-        `ITEM_LATENCY` cycles after a frame, or from ``own``: one in every cycle.
-    admitted
-        `LATENCY` cycles after a frame.
     """
 
     ITEM_LATENCY = 2
@@ -160,27 +144,22 @@ class Admission(wiring.Component):
         table_bits = _SHARD_BITS + config.job_bits
         super().__init__(
             {
+                # Frames, each with the port it came in through. Always ready.
                 "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
-                "own": In(stream.Signature(own_item(config))),
+                "own": In(stream.Signature(own_item(config))),  # operations on slots that no packet asks for
+                # The aggregator's address, and its jobs by place.
                 "mac": In(MAC_BITS),
                 "jobs": In(data.ArrayLayout(JOB, config.jobs)),
+                # A worker to note. Its address is the shard, with the job's place above it.
                 "members": In(ValidSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
+                # Such an address, and the worker noted there, one cycle later.
                 "look": In(table_bits),
                 "shown": Out(member(config)),
+                # `ITEM_LATENCY` cycles after a frame, or from `own`: one in every cycle.
                 "item": Out(slot_item(config)),
-                "admitted": Out(admitted(config)),
+                "admitted": Out(admitted(config)),  # `LATENCY` cycles after a frame
             }
         )
-
-    rx: stream.Interface
-    own: stream.Interface
-    mac: Signal
-    jobs: Any
-    members: Any
-    look: Signal
-    shown: Any
-    item: Any
-    admitted: Any
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

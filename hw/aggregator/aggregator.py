@@ -12,7 +12,7 @@ from p4sgd.hw.aggregator.slot_manager import SlotManager
 from p4sgd.hw.aggregator.slots import SlotTable, SumTable
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
-from p4sgd.hw.net.udp import UdpReceiver, UdpSender
+from p4sgd.hw.component import Component
 from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
 from p4sgd.hw.spec.packet import DropReason
@@ -20,7 +20,7 @@ from p4sgd.hw.spec.packet import DropReason
 __all__ = ["Aggregator"]
 
 
-class Aggregator(wiring.Component):
+class Aggregator(Component):
     """An aggregator for several jobs; it takes a packet and sends a packet in every cycle::
 
         control ─▶ RegisterFile ─▶ SlotManager
@@ -28,9 +28,6 @@ class Aggregator(wiring.Component):
         rx ─────▶ Admission ──────▶ SlotTable ──▶ SumTable ──▶ Answers ──▶ tx
                   is it a packet    new state,    sums         a frame
                   of a job here?    outcome
-
-    Where packets travel in UDP there is a `UdpReceiver` behind ``rx`` and a `UdpSender` before ``tx``, with their own
-    latencies.
 
     The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
     leaves `LATENCY` cycles after its packet came, if ``tx`` has taken those before it. Jobs share nothing but this
@@ -43,15 +40,6 @@ class Aggregator(wiring.Component):
         Size of the aggregator.
     build_id
         Number that the host can read back, to tell builds apart.
-
-    Members
-    -------
-    control
-        AXI4-Lite access to the registers.
-    rx
-        Frames, each with the port it came in through. Always ready.
-    tx
-        Frames, each with the bitmap of the ports that it leaves through.
     """
 
     LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY
@@ -61,15 +49,13 @@ class Aggregator(wiring.Component):
         self._build_id = build_id
         super().__init__(
             {
-                "control": In(Axi4LiteSignature()),
+                "control": In(Axi4LiteSignature()),  # AXI4-Lite access to the registers
+                # Frames, each with the port it came in through. Always ready.
                 "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
+                # Frames, each with the bitmap of the ports that it leaves through.
                 "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
             }
         )
-
-    control: Any
-    rx: stream.Interface
-    tx: stream.Interface
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -83,11 +69,8 @@ class Aggregator(wiring.Component):
         mac = registers.wide("mac")
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         wiring.connect(m, keeper.own, admission.own)
-        if config.udp:
-            self._connect_udp(m, registers, admission, answers)
-        else:
-            wiring.connect(m, wiring.flipped(self.rx), admission.rx)
-            wiring.connect(m, answers.tx, wiring.flipped(self.tx))
+        wiring.connect(m, wiring.flipped(self.rx), admission.rx)
+        wiring.connect(m, answers.tx, wiring.flipped(self.tx))
 
         # The slots' states come first, their sums a cycle later; the rest of the packet is delayed to meet them.
         address = pipeline(m, admission.item.address, 1, "address", reset_less=True)[1]
@@ -111,30 +94,6 @@ class Aggregator(wiring.Component):
         self._control(m, registers, keeper, admission, slots)
         self._count(m, registers, admitted[3], outcome, answers.overrun)
         return m
-
-    def _connect_udp(self, m: Module, registers: RegisterFile, admission: Admission, answers: Answers) -> None:
-        m.submodules.udp_receiver = receiver = UdpReceiver(self._config.port_bits)
-        m.submodules.udp_sender = sender = UdpSender(self._config.ports)
-        m.d.comb += [
-            receiver.rx.payload.beat.eq(self.rx.payload.beat),
-            receiver.rx.payload.tag.eq(self.rx.payload.port),
-            receiver.rx.valid.eq(self.rx.valid),
-            self.rx.ready.eq(receiver.rx.ready),
-            admission.rx.payload.beat.eq(receiver.frames.payload.beat),
-            admission.rx.payload.port.eq(receiver.frames.payload.tag),
-            admission.rx.valid.eq(receiver.frames.valid),
-            sender.frames.payload.beat.eq(answers.tx.payload.beat),
-            sender.frames.payload.tag.eq(answers.tx.payload.ports),
-            sender.frames.valid.eq(answers.tx.valid),
-            answers.tx.ready.eq(sender.frames.ready),
-            self.tx.payload.beat.eq(sender.tx.payload.beat),
-            self.tx.payload.ports.eq(sender.tx.payload.tag),
-            self.tx.valid.eq(sender.tx.valid),
-            sender.tx.ready.eq(self.tx.ready),
-            sender.ipv4.eq(registers.wide("mac")[:32]),
-            sender.ethernet_mac.eq(registers.wide("ethernet_mac")),
-            sender.next_hop_mac.eq(registers.wide("next_hop_mac")),
-        ]
 
     def _control(
         self, m: Module, registers: RegisterFile, keeper: SlotManager, admission: Admission, slots: SlotTable

@@ -3,12 +3,13 @@
 from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import MAC_BITS, OUTCOME, STATE, admitted
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import RegisteredValidFIFO
+from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VERDICT, DropReason, EchoValue, PacketType
@@ -19,20 +20,8 @@ _DEPTH = 64
 """Answers that may wait. A packet has at most one answer, so the queue fills only if ``tx`` is slower than ``rx``."""
 
 
-class Answers(wiring.Component):
-    """A builder and queue of answers. An answer that finds the queue full is lost, which the protocol recovers from.
-
-    Members
-    -------
-    mac
-        The aggregator's address.
-    admitted, outcome, state, sums
-        A packet, its outcome, the state of its slot before it, and the slot's sums after it.
-    tx
-        The answer, `LATENCY` cycles later. ``ports`` is the bitmap of the ports that it leaves through.
-    overrun
-        Pulse: an answer is lost.
-    """
+class Answers(Component):
+    """A builder and queue of answers. An answer that finds the queue full is lost, which the protocol recovers from."""
 
     LATENCY = 2
 
@@ -40,23 +29,17 @@ class Answers(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "mac": In(MAC_BITS),
+                "mac": In(MAC_BITS),  # the aggregator's address
+                # A packet, its outcome, the state of its slot before it, and the slot's sums after it.
                 "admitted": In(admitted(config)),
                 "outcome": In(OUTCOME),
                 "state": In(STATE),
                 "sums": In(VALUES_LAYOUT),
+                # The answer, `LATENCY` cycles later. `ports` is the bitmap of the ports that it leaves through.
                 "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
-                "overrun": Out(1),
+                "overrun": Out(1),  # pulse: an answer is lost
             }
         )
-
-    mac: Signal
-    admitted: Any
-    outcome: Any
-    state: Any
-    sums: Any
-    tx: stream.Interface
-    overrun: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

@@ -1,68 +1,43 @@
 """The host's access to slots: jobs begin and end, and the state of a slot is shown."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import SlotOp, own_item
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import ROUND_BITS
 
 __all__ = ["SlotManager"]
 
 
-class SlotManager(wiring.Component):
+class SlotManager(Component):
     """A sequencer that begins and ends jobs, and reads the state of a slot.
 
     A job is served once all its slots are fresh. They are reset one by one, in cycles in which no frame comes in, so
     other jobs are not disturbed.
-
-    Members
-    -------
-    begin, end, place, first_round
-        Pulses: begin the job in this place with this round, or end it. ``begin`` is ignored while another job's slots
-        are being reset.
-    look, look_address
-        Pulse: read the state of the slot with this address (slot number, with the job's place above it).
-    serving
-        Bitmap of the jobs that are served.
-    clearing
-        The slots of a job are being reset.
-    own
-        Operations on slots, for `Admission`.
-    looked
-        Pulse: the item taken in this cycle is the slot to be read.
     """
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
         super().__init__(
             {
+                # Pulses: begin the job in this place with this round, or end it. `begin` is ignored while another job's
+                # slots are being reset.
                 "begin": In(1),
                 "end": In(1),
                 "place": In(config.job_bits),
                 "first_round": In(ROUND_BITS),
+                # Pulse: read the state of the slot with this address (slot number, with the job's place above it).
                 "look": In(1),
                 "look_address": In(config.job_bits + config.slot_bits),
-                "serving": Out(config.jobs),
-                "clearing": Out(1),
-                "own": Out(stream.Signature(own_item(config))),
-                "looked": Out(1),
+                "serving": Out(config.jobs),  # bitmap of the jobs that are served
+                "clearing": Out(1),  # the slots of a job are being reset
+                "own": Out(stream.Signature(own_item(config))),  # operations on slots, for `Admission`
+                "looked": Out(1),  # pulse: the item taken in this cycle is the slot to be read
             }
         )
-
-    begin: Signal
-    end: Signal
-    place: Signal
-    first_round: Signal
-    look: Signal
-    look_address: Signal
-    serving: Signal
-    clearing: Signal
-    own: Any
-    looked: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

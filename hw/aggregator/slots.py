@@ -3,11 +3,12 @@
 from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, ShapeLike, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import OUTCOME, STATE, SlotOp, slot_item
+from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT
 from p4sgd.hw.primitives import pipeline, ram_style
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -21,7 +22,7 @@ _RECENT = 5
 """Words still on their way to the memory when one is read: those read up to so many cycles before."""
 
 
-class ReadModifyWrite(wiring.Component):
+class ReadModifyWrite(Component):
     """A memory that is read and written back in a pipeline: one word a cycle, each as all items before have left it.
 
     Reading and writing back take longer than a cycle, and the next item may have the same word. So a word that was read
@@ -37,21 +38,6 @@ class ReadModifyWrite(wiring.Component):
         Shape of a word.
     depth
         Number of words; all are 0 after reset.
-
-    Members
-    -------
-    address
-        Word to read; there is one in every cycle.
-    before
-        The word, 3 cycles later, as the item before last left it: early, for comparisons that take a cycle.
-    follows
-        With ``before``: the last item has the same word, so ``before`` may be out of date.
-    old
-        The word, `LATENCY` cycles later.
-    made
-        Its new value, in the same cycle as ``old``.
-    write
-        ``made`` is to be written. Without it ``made`` must equal ``old``.
     """
 
     LATENCY = 4
@@ -61,21 +47,15 @@ class ReadModifyWrite(wiring.Component):
         self._depth = depth
         super().__init__(
             {
-                "address": In(range(depth)),
+                "address": In(range(depth)),  # word to read; there is one in every cycle
+                # The word, 3 cycles later, as the item before last left it: early, for comparisons that take a cycle.
                 "before": Out(shape),
-                "follows": Out(1),
-                "old": Out(shape),
-                "made": In(shape),
-                "write": In(1),
+                "follows": Out(1),  # with `before`: the last item has the same word, so `before` may be out of date
+                "old": Out(shape),  # the word, `LATENCY` cycles later
+                "made": In(shape),  # its new value, in the same cycle as `old`
+                "write": In(1),  # `made` is to be written. Without it `made` must equal `old`.
             }
         )
-
-    address: Signal
-    before: Any
-    follows: Signal
-    old: Any
-    made: Any
-    write: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -120,7 +100,7 @@ _WORD = data.StructLayout(
 )
 
 
-class SlotTable(wiring.Component):
+class SlotTable(Component):
     """The aggregator's state machine of hw/net/README.md, one item a cycle.
 
     Comparing 16-bit rounds, testing bitmaps and then updating them does not fit one cycle. So an item is compared a
@@ -129,18 +109,6 @@ class SlotTable(wiring.Component):
 
         item ─▶ ReadModifyWrite ─▶ before ─▶ same round? next? has it?  ─▶ turn ─▶ outcome
           0                          3                                      4        5
-
-    Members
-    -------
-    item
-        One in every cycle.
-    ours
-        `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it a PARTIAL
-        or ACK changes nothing.
-    outcome
-        `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK.
-    state
-        In the same cycle: the slot's state before the item.
     """
 
     OURS_LATENCY = 3
@@ -148,12 +116,16 @@ class SlotTable(wiring.Component):
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
-        super().__init__({"item": In(slot_item(config)), "ours": In(1), "outcome": Out(OUTCOME), "state": Out(STATE)})
-
-    item: Any
-    ours: Signal
-    outcome: Any
-    state: Any
+        super().__init__(
+            {
+                "item": In(slot_item(config)),  # one in every cycle
+                # `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it
+                # a PARTIAL or ACK changes nothing.
+                "ours": In(1),
+                "outcome": Out(OUTCOME),  # `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK
+                "state": Out(STATE),  # in the same cycle: the slot's state before the item
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -276,21 +248,11 @@ class SlotTable(wiring.Component):
         return m
 
 
-class SumTable(wiring.Component):
+class SumTable(Component):
     """The sums of all slots: values are added to those of a slot, or replace them, once a cycle.
 
     Sums are 32-bit two's complement with the 16 fraction bits of partials. Clamped partials cannot overflow them;
     those of a faulty sender wrap.
-
-    Members
-    -------
-    address
-        The slot, with the job's place above it; one in every cycle.
-    values, begins, joins
-        `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With neither
-        ``begins`` nor ``joins`` they are ignored.
-    sums
-        The sums after that, `LATENCY` cycles after the address.
     """
 
     LATENCY = ReadModifyWrite.LATENCY + 1
@@ -299,19 +261,15 @@ class SumTable(wiring.Component):
         self._depth = config.jobs * config.slots
         super().__init__(
             {
-                "address": In(range(self._depth)),
+                "address": In(range(self._depth)),  # the slot, with the job's place above it; one in every cycle
+                # `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With
+                # neither `begins` nor `joins` they are ignored.
                 "values": In(VALUES_LAYOUT),
                 "begins": In(1),
                 "joins": In(1),
-                "sums": Out(VALUES_LAYOUT),
+                "sums": Out(VALUES_LAYOUT),  # the sums after that, `LATENCY` cycles after the address
             }
         )
-
-    address: Signal
-    values: Any
-    begins: Signal
-    joins: Signal
-    sums: Any
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

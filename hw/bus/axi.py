@@ -1,12 +1,11 @@
 """AXI4 and AXI4-Lite (ARM IHI 0022), and Ethernet frames on AXI4-Stream."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Value, ValueLike, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
 __all__ = [
@@ -61,18 +60,6 @@ class Axi4Signature(wiring.Signature):
     read, write
         Whether the port has the channels for reading and for writing.
 
-    Members
-    -------
-    aw, ar
-        Requests: ``{addr, len, size, burst}``. ``addr`` is in bytes, ``len`` the number of beats less one, ``size``
-        log2 of the bytes of a beat.
-    w
-        Data to write: ``{data, strb, last}``.
-    b
-        Responses to writes: ``{resp}``.
-    r
-        Data read: ``{data, resp, last}``.
-
     Raises
     ------
     ValueError
@@ -83,6 +70,7 @@ class Axi4Signature(wiring.Signature):
         if data_bits not in (8, 16, 32, 64, 128, 256, 512, 1024):
             raise ValueError(f"data_bits must be a power of two, 8 to 1024, not {data_bits}")
         self.data_bits = data_bits
+        # Of a request `addr` is in bytes, `len` the number of beats less one, `size` log2 of the bytes of a beat.
         self.request_layout = data.StructLayout({"addr": MEMORY_ADDRESS_BITS, "len": 8, "size": 3, "burst": 2})
         self.write_layout = data.StructLayout({"data": data_bits, "strb": data_bits // 8, "last": 1})
         self.response_layout = data.StructLayout({"resp": unsigned(2)})
@@ -118,25 +106,13 @@ LITE_READ = data.StructLayout({"data": LITE_DATA_BITS, "resp": 2})
 
 
 class Axi4LiteSignature(wiring.Signature):
-    """A register port, seen from the master.
-
-    Members
-    -------
-    aw, ar
-        Requests: ``{addr}``, in bytes.
-    w
-        Data to write: `LITE_WRITE`.
-    b
-        Responses to writes: `LITE_RESPONSE`.
-    r
-        Data read: `LITE_READ`.
-    """
+    """A register port, seen from the master."""
 
     def __init__(self) -> None:
         address = data.StructLayout({"addr": ADDRESS_BITS})
         super().__init__(
             {
-                "aw": Out(stream.Signature(address)),
+                "aw": Out(stream.Signature(address)),  # a request, in bytes
                 "w": Out(stream.Signature(LITE_WRITE)),
                 "b": In(stream.Signature(LITE_RESPONSE)),
                 "ar": Out(stream.Signature(address)),
@@ -172,7 +148,7 @@ def tag_of(payload: ValueLike) -> Value:
     return Value.cast(payload)[FrameBeat.size :]
 
 
-class Axi4Slice(wiring.Component):
+class Axi4Slice(Component):
     """A `RegisterSlice` in each channel of a memory port.
 
     A read takes two cycles more; throughput stays the same. Each channel keeps its order, and AXI4 with one ID requires
@@ -182,21 +158,16 @@ class Axi4Slice(wiring.Component):
     ----------
     bus
         Signature of the port. It may have the channels for reading or for writing only.
-
-    Members
-    -------
-    master
-        Connects to the master.
-    memory
-        Connects to the memory, in the master's place.
     """
 
     def __init__(self, bus: Axi4Signature) -> None:
         self._bus = bus
-        super().__init__({"master": In(bus), "memory": Out(bus)})
-
-    master: Any
-    memory: Any
+        super().__init__(
+            {
+                "master": In(bus),  # connects to the master
+                "memory": Out(bus),  # connects to the memory, in the master's place
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

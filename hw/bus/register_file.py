@@ -1,13 +1,14 @@
 """Register file: the register map as an AXI4-Lite slave, and counters of events for it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import LITE_DATA_BITS, Axi4LiteSignature
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 
 __all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]
@@ -17,40 +18,25 @@ COUNTER_BITS = 48
 """Width of a counter: 13 days at 250 MHz."""
 
 
-class EventCounters(wiring.Component):
+class EventCounters(Component):
     """Event counters that can be read as a snapshot.
 
     Parameters
     ----------
     count
         Number of counters.
-
-    Members
-    -------
-    events
-        Bit i: event i has happened. It is counted in the next cycle.
-    clear
-        Set all counters to 0. An event of the cycle before is not counted.
-    show
-        Copy the counters to ``shown``.
-    shown
-        The counters as of the last ``show``, so all of one moment, however long the host takes to read them.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__(
             {
-                "events": In(count),
-                "clear": In(1),
-                "show": In(1),
+                "events": In(count),  # Bit i: event i has happened. It is counted in the next cycle.
+                "clear": In(1),  # Set all counters to 0. An event of the cycle before is not counted.
+                "show": In(1),  # copy the counters to `shown`
+                # The counters as of the last `show`, so all of one moment, however long the host takes to read them.
                 "shown": Out(data.ArrayLayout(COUNTER_BITS, count)),
             }
         )
-
-    events: Signal
-    clear: Signal
-    show: Signal
-    shown: Any
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -79,7 +65,7 @@ def member_name(register: Register, field: Field) -> str:
     return name if field.name == "value" else f"{name}_{field.name}"
 
 
-class RegisterFile(wiring.Component):
+class RegisterFile(Component):
     """The registers of a `RegisterMap`: holds what the host sets and shows what the hardware reports.
 
     One read and one write at a time, each of which takes 4 cycles. Unmapped offsets read as 0. Writes to them and to
@@ -125,15 +111,26 @@ class RegisterFile(wiring.Component):
                         members[f"{name}_strobe"] = Out(1)
         super().__init__(members)
 
-    bus: Any
-
-    if TYPE_CHECKING:  # the other members follow from the map; all are signals
-
-        def __getattr__(self, name: str) -> Signal: ...
-
     def wide(self, name: str) -> Cat:
         """The two halves of a register pair, named in lower case, as one value."""
         return Cat(getattr(self, f"{name}_low"), getattr(self, f"{name}_high"))
+
+    def connect(self, m: Module, part: Any) -> None:
+        """Connect the ports of a component, or the fields of a view, that have the name of a member or of a pair.
+
+        Thus a component owns registers: it names a port as the register's field, and nothing else is to be wired.
+        """
+        members = part.signature.members if isinstance(part, wiring.Component) else part.shape().members
+        for name in members:
+            if name in self.signature.members:
+                own = getattr(self, name)
+            elif f"{name}_low" in self.signature.members:
+                own = self.wide(name)
+            else:
+                continue
+            port = getattr(part, name)
+            is_output = isinstance(part, wiring.Component) and members[name].flow is Out
+            m.d.comb += own.eq(port) if is_output else port.eq(own)
 
     def show(self, words: Mapping[str, int]) -> list[Any]:
         """Assignments that make read-only registers, by name, show constant words."""

@@ -7,6 +7,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
+
 __all__ = ["RegisterSlice", "RegisteredValidFIFO", "ValidSignature", "connect_stream"]
 
 
@@ -18,7 +20,12 @@ class ValidSignature(wiring.Signature):
     """
 
     def __init__(self, shape: ShapeLike) -> None:
-        super().__init__({"payload": Out(shape), "valid": Out(1)})
+        super().__init__(
+            {
+                "payload": Out(shape),
+                "valid": Out(1),
+            }
+        )
 
 
 def connect_stream(m: Module, source: Any, sink: Any) -> None:
@@ -37,7 +44,7 @@ def connect_stream(m: Module, source: Any, sink: Any) -> None:
     wiring.connect(m, source, sink)
 
 
-class RegisterSlice(wiring.Component):
+class RegisterSlice(Component):
     """Register slice: delays a stream by a cycle and drives all its signals from registers.
 
     Both directions are cut, payload and valid as well as ready: no output depends on an input of the same cycle. An
@@ -48,18 +55,16 @@ class RegisterSlice(wiring.Component):
     ----------
     shape
         Shape of the payload.
-
-    Members
-    -------
-    i, o
-        The stream before and after the registers.
     """
 
     def __init__(self, shape: ShapeLike) -> None:
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-
-    i: stream.Interface
-    o: stream.Interface
+        super().__init__(
+            {
+                # The stream before and after the registers.
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -82,7 +87,7 @@ class RegisterSlice(wiring.Component):
         return m
 
 
-class RegisteredValidFIFO(wiring.Component):
+class RegisteredValidFIFO(Component):
     """A small FIFO in LUTs whose ``o.valid`` is a register.
 
     Logic that waits for several such FIFOs can therefore test all their valids, and take an item from each, in the same
@@ -95,13 +100,6 @@ class RegisteredValidFIFO(wiring.Component):
     depth
         Maximum number of items, a power of two. The source must not send more: there is no back-pressure.
 
-    Members
-    -------
-    i
-        Items to write.
-    o
-        Items in the same order.
-
     Raises
     ------
     ValueError
@@ -113,10 +111,12 @@ class RegisteredValidFIFO(wiring.Component):
             raise ValueError(f"depth must be a power of two, not {depth}")
         self._width = width
         self._depth = depth
-        super().__init__({"i": In(ValidSignature(width)), "o": Out(stream.Signature(width))})
-
-    i: stream.Interface
-    o: stream.Interface
+        super().__init__(
+            {
+                "i": In(ValidSignature(width)),  # items to write
+                "o": Out(stream.Signature(width)),  # items in the same order
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.lines import AbsentChunks, count_micro_batches, kept_layout
 from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -22,35 +23,22 @@ GRADIENT_BITS = DELTA.width + (BANKS - 1).bit_length() + MAX_PRECISION
 
 
 class GradientPort(wiring.Signature):
-    """Exact gradients of one chunk of one micro-batch, seen from their source. No back-pressure.
-
-    Members
-    -------
-    valid
-        The other members are valid in this cycle.
-    chunk
-        Number of the chunk.
-    final
-        The micro-batch is the last of its mini-batch.
-    last
-        The chunk is the last of its micro-batch.
-    values
-        One exact gradient for each lane.
-    """
+    """Exact gradients of one chunk of one micro-batch, seen from their source. No back-pressure."""
 
     def __init__(self, config: WorkerConfig) -> None:
         super().__init__(
             {
-                "valid": Out(1),
-                "chunk": Out(config.chunk_bits),
-                "final": Out(1),
-                "last": Out(1),
+                "valid": Out(1),  # the other members are valid in this cycle
+                "chunk": Out(config.chunk_bits),  # number of the chunk
+                "final": Out(1),  # the micro-batch is the last of its mini-batch
+                "last": Out(1),  # the chunk is the last of its micro-batch
+                # One exact gradient for each lane.
                 "values": Out(data.ArrayLayout(signed(GRADIENT_BITS), config.lanes)),
             }
         )
 
 
-class Gradient(wiring.Component):
+class Gradient(Component):
     """Exact gradients ``G_j = Σ_b δ_b · q[b, j]`` of deltas δ and features q, one plane of one chunk a cycle::
 
         deltas ──▶ FIFO ──▶ δ of the current micro-batch
@@ -76,29 +64,6 @@ class Gradient(wiring.Component):
         Size of the worker.
     spacing
         Minimum number of cycles between gradients of the same chunk, at least 3.
-
-    Members
-    -------
-    lines
-        Kept lines and their places, in the order of the forward pass.
-    deltas
-        One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does not fit it;
-        the product of a residual and the unsigned mantissa of the learning rate never is. At most
-        `WorkerConfig.in_flight` micro-batches may wait for their lines.
-    signed, micro_batches
-        Settings of the run, stable. ``micro_batches`` is the number in a mini-batch.
-    start
-        Pulse before a run, while idle.
-    gradients
-        Gradients, chunk by chunk.
-    began
-        Pulse: the deltas of a micro-batch have left the FIFO.
-    busy
-        A micro-batch has its deltas and its last line has not been taken.
-    took
-        A line is being taken.
-    first_line, last_line
-        That line, or the next if none is being taken, is the first or last of its micro-batch.
     """
 
     BEGIN_LATENCY = 2
@@ -109,31 +74,25 @@ class Gradient(wiring.Component):
         self._spacing = spacing
         super().__init__(
             {
+                # Kept lines and their places, in the order of the forward pass.
                 "lines": In(stream.Signature(kept_layout(config))),
+                # One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does
+                # not fit it; the product of a residual and the unsigned mantissa of the learning rate never is. At most
+                # `WorkerConfig.in_flight` micro-batches may wait for their lines.
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+                # Settings of the run, stable. `micro_batches` is the number in a mini-batch.
                 "signed": In(1),
                 "micro_batches": In(16),
-                "start": In(1),
-                "gradients": Out(GradientPort(config)),
-                "began": Out(1),
-                "busy": Out(1),
-                "took": Out(1),
+                "start": In(1),  # pulse before a run, while idle
+                "gradients": Out(GradientPort(config)),  # gradients, chunk by chunk
+                "began": Out(1),  # pulse: the deltas of a micro-batch have left the FIFO
+                "busy": Out(1),  # a micro-batch has its deltas and its last line has not been taken
+                "took": Out(1),  # a line is being taken
+                # That line, or the next if none is being taken, is the first or last of its micro-batch.
                 "first_line": Out(1),
                 "last_line": Out(1),
             }
         )
-
-    lines: stream.Interface
-    deltas: Any
-    signed: Signal
-    micro_batches: Signal
-    start: Signal
-    gradients: Any
-    began: Signal
-    busy: Signal
-    took: Signal
-    first_line: Signal
-    last_line: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

@@ -3,11 +3,12 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.datapath.lines import LinePosition, kept_layout
+from p4sgd.hw.component import Component
+from p4sgd.hw.datapath.lines import LinePosition, kept_layout, place_layout
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.datapath.units import UnitAccumulator
 from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
@@ -19,11 +20,7 @@ from p4sgd.hw.spec.timing import tree_latency
 __all__ = ["DotProduct"]
 
 
-_OF_LINE = ("first_plane", "first_chunk")
-_OF_MICRO_BATCH = ("first_micro_batch", "last_micro_batch")
-
-
-class DotProduct(wiring.Component):
+class DotProduct(Component):
     """Forward pass and Round 1: sums of the rounded dot products of units, one plane of one chunk a cycle.
 
     The exact dot product ``T = Σ_j q[b, j] · w[j]`` of features q and weights w over each unit is rounded half up to
@@ -47,39 +44,6 @@ class DotProduct(wiring.Component):
 
     In the first micro-batch of a mini-batch a chunk that is not listed takes a cycle, in which it is passed over, as it
     needs a permit like others. A directory takes two, in the second of which no line is taken.
-
-    Members
-    -------
-    lines
-        Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if there are any.
-    kept
-        Every line that is taken but directories, in the cycle in which it is taken, with its place.
-    weights
-        Access to the model.
-    dots
-        For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed fraction bits, of
-        which the last precision − signed are 0.
-    precision, signed, chunks, unit_chunks, micro_batches, directory
-        Settings of the run, stable. ``unit_chunks`` is log2 of the chunks of a unit, which hold at most 64 features;
-        ``micro_batches`` is the number in a mini-batch; ``directory`` is whether the image has directories.
-    start
-        Pulse before a run, while idle.
-    permit_micro_batch
-        The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn before that
-        plane has been taken.
-    permit_chunk
-        The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to pass one
-        over.
-    took, took_directory
-        A line is being taken; a directory is.
-    passes, passed_over
-        The next line must wait: behind a directory until its place is known, or for chunks that are passed over; one is
-        being passed over.
-    first_plane, first_chunk, first_micro_batch, last_micro_batch
-        That line, or the next if none is being taken, belongs to the first plane of its chunk, the first chunk of its
-        micro-batch, the first or the last micro-batch of its mini-batch.
-    last_line
-        Likewise: it is the last of its micro-batch.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -88,48 +52,44 @@ class DotProduct(wiring.Component):
         self._chunk_bits = config.plane_sum_bits + MAX_PRECISION
         super().__init__(
             {
+                # Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if any.
                 "lines": In(stream.Signature(config.line_bits)),
+                # Every line that is taken but directories, in the cycle in which it is taken, with its place.
                 "kept": Out(stream.Signature(kept_layout(config))),
-                "weights": Out(ReadPort(config)),
-                "dots": Out(
-                    ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS)),
-                ),
+                "weights": Out(ReadPort(config)),  # access to the model
+                # For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed
+                # fraction bits, of which the last precision − signed are 0.
+                "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+                # Settings of the run, stable: `chunks` are those of a micro-batch, `unit_chunks` is log2 of the chunks
+                # of a unit, which hold at most 64 features; `micro_batches` are those of a mini-batch; `directory` is
+                # whether the image has directories.
                 "precision": In(4),
                 "signed": In(1),
                 "chunks": In(17),
                 "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "micro_batches": In(16),
                 "directory": In(1),
-                "start": In(1),
+                "start": In(1),  # pulse before a run, while idle
+                # The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn
+                # before that plane has been taken.
                 "permit_micro_batch": In(1),
+                # The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to
+                # pass one over.
                 "permit_chunk": In(1),
+                # A line is being taken; a directory is.
+                "took": Out(1),
+                "took_directory": Out(1),
+                # The next line must wait: behind a directory until its place is known, or for chunks that are passed
+                # over; one is being passed over.
+                "passes": Out(1),
+                "passed_over": Out(1),
+                # Place of that line, or of the next if none is being taken, and whether its micro-batch is the first
+                # or the last of its mini-batch.
+                "place": Out(place_layout(config)),
+                "first_micro_batch": Out(1),
+                "last_micro_batch": Out(1),
             }
-            | {flag: Out(1) for flag in ("took", "took_directory", "passes", "passed_over", "last_line")}
-            | {flag: Out(1) for flag in (*_OF_LINE, *_OF_MICRO_BATCH)}
         )
-
-    lines: stream.Interface
-    kept: stream.Interface
-    weights: Any
-    dots: Any
-    precision: Signal
-    signed: Signal
-    chunks: Signal
-    unit_chunks: Signal
-    micro_batches: Signal
-    directory: Signal
-    start: Signal
-    permit_micro_batch: Signal
-    permit_chunk: Signal
-    took: Signal
-    took_directory: Signal
-    passes: Signal
-    passed_over: Signal
-    first_plane: Signal
-    first_chunk: Signal
-    first_micro_batch: Signal
-    last_micro_batch: Signal
-    last_line: Signal
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:
@@ -151,9 +111,9 @@ class DotProduct(wiring.Component):
             position.directory_line.eq(self.lines.payload),
             position.directory_taken.eq(self.took_directory),
             position.pass_over.eq(self.passed_over),
-            *(getattr(self, flag).eq(getattr(place, flag)) for flag in _OF_LINE),
-            *(getattr(self, flag).eq(getattr(position, flag)) for flag in _OF_MICRO_BATCH),
-            self.last_line.eq(place.last_plane & place.last_chunk),
+            self.place.eq(place),
+            self.first_micro_batch.eq(position.first_micro_batch),
+            self.last_micro_batch.eq(position.last_micro_batch),
             self.passes.eq(~position.valid | absent),
             self.passed_over.eq(position.valid & absent & self.permit_chunk),
             allowed.eq(

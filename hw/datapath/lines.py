@@ -3,11 +3,12 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
 from p4sgd.hw.primitives import pipeline, ram_style
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION
@@ -45,7 +46,7 @@ def kept_layout(config: WorkerConfig) -> data.StructLayout:
 _DESCRIPTOR = data.StructLayout(DESCRIPTOR_FIELDS)
 
 
-class LinePosition(wiring.Component):
+class LinePosition(Component):
     """Place of the next line, by counting or by the directories of the image::
 
         directory ──▶ descriptors ─┐
@@ -57,75 +58,39 @@ class LinePosition(wiring.Component):
 
     All outputs but ``takes_directory`` are registers that are computed while the previous line is there, so logic that
     uses them does not wait for a comparison.
-
-    Members
-    -------
-    start
-        Pulse before a run. Without directories the place of its first line is there 2 cycles later.
-    step
-        The line is taken.
-    precision, chunks, unit_chunks, micro_batches, directory
-        Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a mini-batch, and
-        whether the image has directories; stable from two cycles before ``start``.
-    takes_directory, directory_line, directory_taken
-        The next line is a directory; the line; it is taken.
-    valid
-        The other outputs are valid.
-    place
-        Place of the line.
-    plane
-        If it is the first of its chunk: number of its plane.
-    begins_unit
-        Its chunk is the first of its unit that is listed.
-    absent, pass_over
-        Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over one.
-    first_micro_batch, last_micro_batch
-        The micro-batch is the first or last of its mini-batch.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         super().__init__(
             {
+                # Pulse before a run. Without directories the place of its first line is there 2 cycles later.
                 "start": In(1),
-                "step": In(1),
+                "step": In(1),  # the line is taken
+                # Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a
+                # mini-batch, and whether the image has directories; stable from two cycles before `start`.
                 "precision": In(4),
                 "chunks": In(17),
                 "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "micro_batches": In(16),
                 "directory": In(1),
+                # The next line is a directory; the line; it is taken.
                 "takes_directory": Out(1),
                 "directory_line": In(config.line_bits),
                 "directory_taken": In(1),
-                "valid": Out(1),
-                "place": Out(place_layout(config)),
-                "plane": Out(3),
-                "begins_unit": Out(1),
+                "valid": Out(1),  # the other outputs are valid
+                "place": Out(place_layout(config)),  # place of the line
+                "plane": Out(3),  # if it is the first of its chunk: number of its plane
+                "begins_unit": Out(1),  # its chunk is the first of its unit that is listed
+                # Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over
+                # one.
                 "absent": Out(1),
                 "pass_over": In(1),
+                # The micro-batch is the first or last of its mini-batch.
                 "first_micro_batch": Out(1),
                 "last_micro_batch": Out(1),
             }
         )
-
-    start: Signal
-    step: Signal
-    precision: Signal
-    chunks: Signal
-    unit_chunks: Signal
-    micro_batches: Signal
-    directory: Signal
-    takes_directory: Signal
-    directory_line: Signal
-    directory_taken: Signal
-    valid: Signal
-    place: Any
-    plane: Signal
-    begins_unit: Signal
-    absent: Signal
-    pass_over: Signal
-    first_micro_batch: Signal
-    last_micro_batch: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -264,44 +229,27 @@ def count_micro_batches(m: Module, micro_batches: Signal, start: Signal, ends: V
         m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
 
 
-class AbsentChunks(wiring.Component):
+class AbsentChunks(Component):
     """Counts the chunks that a micro-batch does not list before the one that comes next.
 
     In the first micro-batch of a mini-batch the forward pass goes through all chunks, because for each it waits until
     its weights are final, and in the last one the backward pass does, which makes them so. Each passes over an absent
     chunk in a cycle.
-
-    Members
-    -------
-    start
-        Pulse before a run.
-    load, chunk, last
-        The next chunk that is listed, and whether it is the last one of its micro-batch.
-    pass_over
-        An absent chunk is passed over.
-    absent
-        Chunks are left to pass over.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._bits = config.chunk_bits
         super().__init__(
             {
-                "start": In(1),
+                "start": In(1),  # pulse before a run
+                # The next chunk that is listed, and whether it is the last one of its micro-batch.
                 "load": In(1),
                 "chunk": In(self._bits),
                 "last": In(1),
-                "pass_over": In(1),
-                "absent": Out(1),
+                "pass_over": In(1),  # an absent chunk is passed over
+                "absent": Out(1),  # chunks are left to pass over
             }
         )
-
-    start: Signal
-    load: Signal
-    chunk: Signal
-    last: Signal
-    pass_over: Signal
-    absent: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -327,20 +275,13 @@ _FETCHED = 4
 """Lines that may be between the memory and the output: enough for a line a cycle."""
 
 
-class LineFIFO(wiring.Component):
+class LineFIFO(Component):
     """FIFO that keeps the lines of the forward pass on chip for the backward pass, so that no line is fetched twice::
 
         i ──▶ memory ──▶ output register ──▶ 4 fetched lines ──▶ o
 
     Holds at least `WorkerConfig.line_fifo_depth` lines. Takes and returns a line a cycle, with a latency of `LATENCY`
     cycles. ``i.ready`` is a register and falls one line early; the room for fetched lines more than makes up for that.
-
-    Members
-    -------
-    i
-        Lines to keep, with their places.
-    o
-        The same, in the same order.
     """
 
     LATENCY = 1 + _READ_LATENCY + 1
@@ -348,10 +289,12 @@ class LineFIFO(wiring.Component):
     def __init__(self, config: WorkerConfig) -> None:
         self._depth = config.line_fifo_depth
         self._layout = kept_layout(config)
-        super().__init__({"i": In(stream.Signature(self._layout)), "o": Out(stream.Signature(self._layout))})
-
-    i: stream.Interface
-    o: stream.Interface
+        super().__init__(
+            {
+                "i": In(stream.Signature(self._layout)),  # lines to keep, with their places
+                "o": Out(stream.Signature(self._layout)),  # the same, in the same order
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         depth, width = self._depth, self._layout.size

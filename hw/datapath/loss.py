@@ -2,14 +2,15 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
+from p4sgd.hw.component import Component
 from p4sgd.hw.primitives import overflows, pipeline, saturate
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import (
@@ -26,31 +27,7 @@ from p4sgd.hw.spec.fixed import (
 )
 from p4sgd.hw.spec.run import MAX_SHIFT, VALUE_FRACTION
 
-__all__ = ["LossUnit", "TableWritePort"]
-
-
-class TableWritePort(wiring.Signature):
-    """Access to the loss table for writing one segment a cycle, seen from the writer.
-
-    Members
-    -------
-    enable
-        Write the segment ``index``.
-    index
-        Number of the segment.
-    slope, intercept
-        Its line, in the formats `SLOPE` and `INTERCEPT`.
-    """
-
-    def __init__(self, config: WorkerConfig) -> None:
-        super().__init__(
-            {
-                "enable": Out(1),
-                "index": Out(config.segment_bits),
-                "slope": Out(signed(SLOPE.width)),
-                "intercept": Out(signed(INTERCEPT.width)),
-            }
-        )
+__all__ = ["LossUnit"]
 
 
 _ROUND = VALUE_FRACTION - RESIDUAL.fraction
@@ -84,7 +61,7 @@ class _Shifts(NamedTuple):
     differs from the sign."""
 
 
-class LossUnit(wiring.Component):
+class LossUnit(Component):
     """Residuals ``g = s·ψ(s·z − o) − c`` and deltas ``δ = g · factor`` of the eight samples of a micro-batch.
 
     ψ is the loss table, of which each bank has a copy; s, o and c come from the label y, see
@@ -103,29 +80,6 @@ class LossUnit(wiring.Component):
 
     Throughput is one micro-batch every two cycles, or three with weights; ``deltas`` come `LATENCY` cycles after
     ``sums``. There is no back-pressure: the backward pass has room for the deltas of every micro-batch in flight.
-
-    Members
-    -------
-    sums
-        One `ACTIVATION` for each sample of a micro-batch.
-    labels
-        One `LABEL` for each sample; with ``weighted``, every other item is their weights, in each the lowest bits an
-        `IMPORTANCE`. An item of ``sums`` and one or two items of ``labels`` make one item of ``deltas``.
-    deltas
-        One `DELTA` for each sample.
-    label_sign, label_offset, label_constant
-        Which of s, o and c are the label; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable from before the first label
-        comes.
-    weighted
-        Samples have weights; else all weigh 1. Stable from two cycles before the first label comes.
-    mantissa
-        Mantissa of the learning rate, `RATE_MANTISSA`; stable.
-    table_shift
-        log2 of the width of a segment; stable.
-    table_write
-        Access to the table; not while sums are under way.
-    saturated
-        Pulse: a margin or a residual was saturated.
     """
 
     LATENCY = 6
@@ -134,31 +88,31 @@ class LossUnit(wiring.Component):
         self._config = config
         super().__init__(
             {
+                # One `ACTIVATION` for each sample of a micro-batch.
                 "sums": In(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
+                # One `LABEL` for each sample; with weights every other item is their weights, in each the lowest
+                # bits an `IMPORTANCE`. An item of `sums` and one or two items of `labels` make one item of `deltas`.
                 "labels": In(stream.Signature(data.ArrayLayout(signed(LABEL.width), BANKS))),
+                # One `DELTA` for each sample.
                 "deltas": Out(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                "label_sign": In(1),
-                "label_offset": In(1),
-                "label_constant": In(1),
-                "weighted": In(1),
-                "mantissa": In(RATE_MANTISSA.width),
-                "table_shift": In(MAX_SHIFT.bit_length()),
-                "table_write": In(TableWritePort(config)),
-                "saturated": Out(1),
+                # Which of s, o and c are the label; see `p4sgd.hw.spec.run.LabelMode`. Stable from before the first
+                # label comes.
+                "label_mode_sign": In(1),
+                "label_mode_offset": In(1),
+                "label_mode_constant": In(1),
+                # Samples have weights; else all weigh 1. Stable from two cycles before the first label comes.
+                "label_mode_weighted": In(1),
+                "rate_mantissa": In(RATE_MANTISSA.width),  # mantissa of the learning rate, `RATE_MANTISSA`; stable
+                "table_shift": In(MAX_SHIFT.bit_length()),  # log2 of the width of a segment; stable
+                # Writing an intercept writes a segment and selects the next one; not while sums are under way.
+                "table_index_strobe": In(1),
+                "table_index": In(config.segment_bits),
+                "table_slope": In(signed(SLOPE.width)),
+                "table_intercept_strobe": In(1),
+                "table_intercept": In(signed(INTERCEPT.width)),
+                "status_residual_saturated": Out(1),  # pulse: a margin or a residual was saturated
             }
         )
-
-    sums: stream.Interface
-    labels: stream.Interface
-    deltas: Any
-    label_sign: Signal
-    label_offset: Signal
-    label_constant: Signal
-    weighted: Signal
-    mantissa: Signal
-    table_shift: Signal
-    table_write: Any
-    saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -177,22 +131,29 @@ class LossUnit(wiring.Component):
             self.sums.ready.eq(prepared),
         ]
         with m.If(prepare):
-            m.d.sync += [prepared.eq(~self.weighted), unweighed.eq(self.weighted)]
+            m.d.sync += [prepared.eq(~self.label_mode_weighted), unweighed.eq(self.label_mode_weighted)]
         with m.Elif(weigh):
             m.d.sync += [prepared.eq(1), unweighed.eq(0)]
         with m.Elif(taken):
             m.d.sync += prepared.eq(0)
         valid = pipeline(m, taken, self.LATENCY, "valid")
 
+        next_segment = Signal(self._config.segment_bits, reset_less=True)  # the next to be written
+        with m.If(self.table_index_strobe):
+            m.d.sync += next_segment.eq(self.table_index)
+        with m.Elif(self.table_intercept_strobe):
+            m.d.sync += next_segment.eq(next_segment + 1)
+
         margins = [Signal(len(_EQUAL), name=f"margin_saturated_{bank}", reset_less=True) for bank in range(BANKS)]
         residuals = Signal(BANKS, reset_less=True)
         shifts = self._decode_shift(m)
         factors = [self._factor(m, bank, weigh, valid[2]) for bank in range(BANKS)]
         deltas = [
-            self._bank(m, bank, prepare, shifts, margins[bank], residuals[bank], factors[bank]) for bank in range(BANKS)
+            self._bank(m, bank, prepare, (shifts, next_segment), margins[bank], residuals[bank], factors[bank])
+            for bank in range(BANKS)
         ]
         m.d.comb += [
-            self.saturated.eq((valid[1] & Cat(margins).any()) | (valid[5] & residuals.any())),
+            self.status_residual_saturated.eq((valid[1] & Cat(margins).any()) | (valid[5] & residuals.any())),
             self.deltas.payload.eq(Cat(deltas)),
             self.deltas.valid.eq(valid[-1]),
         ]
@@ -217,11 +178,11 @@ class LossUnit(wiring.Component):
         """
         weight = Signal(IMPORTANCE.width, name=f"weight_{bank}", reset_less=True)
         factor = Signal(FACTOR.width, name=f"factor_{bank}", reset_less=True)
-        with m.If(weigh | ~self.weighted):
-            m.d.sync += weight.eq(Mux(self.weighted, self.labels.payload[bank], IMPORTANCE.one))
+        with m.If(weigh | ~self.label_mode_weighted):
+            m.d.sync += weight.eq(Mux(self.label_mode_weighted, self.labels.payload[bank], IMPORTANCE.one))
         half = 1 << (_ROUND_FACTOR - 1)
         with m.If(multiply):
-            m.d.sync += factor.eq((weight * self.mantissa + half) >> _ROUND_FACTOR)
+            m.d.sync += factor.eq((weight * self.rate_mantissa + half) >> _ROUND_FACTOR)
         return factor
 
     def _bank(
@@ -229,7 +190,7 @@ class LossUnit(wiring.Component):
         m: Module,
         bank: int,
         prepare: Signal,
-        shifts: _Shifts,
+        table: tuple[_Shifts, Signal],
         margin_saturated: Value,
         residual_saturated: Value,
         factor: Value,
@@ -248,12 +209,12 @@ class LossUnit(wiring.Component):
         constant = register("constant", LABEL.width + 2)
         negative = Signal(name=f"negative_{bank}")
         lacking = Cat(~negative, negative)  # −y + (s = −1) = ~y + 1 + (s = −1)
-        m.d.comb += negative.eq(self.label_sign & y[-1])
+        m.d.comb += negative.eq(self.label_mode_sign & y[-1])
         with m.If(prepare):
             m.d.sync += [
                 negate.eq(negative),
-                offset.eq((Mux(self.label_offset, ~y, -1) + 1) ^ negative.as_signed()),
-                constant.eq(Mux(self.label_constant, ~y, -1) + lacking),
+                offset.eq((Mux(self.label_mode_offset, ~y, -1) + 1) ^ negative.as_signed()),
+                constant.eq(Mux(self.label_mode_constant, ~y, -1) + lacking),
             ]
 
         # 1: s·z − o = s·(z + s·(−o)). Each flag of a group of equal bits selects by itself ("keep" holds the tools to
@@ -278,7 +239,7 @@ class LossUnit(wiring.Component):
         ]
 
         # 2: the segment; and all that is added to its line
-        slope, intercept = self._look_up(m, bank, margin, shifts)
+        slope, intercept = self._look_up(m, bank, margin, *table)
         margin_2 = register("margin_2", MARGIN.width)
         negate_2 = Signal(name=f"negate_2_{bank}", reset_less=True)
         half = Const(1 << (_ROUND - 1), SLOPE.fraction)
@@ -312,7 +273,9 @@ class LossUnit(wiring.Component):
         ]
         return delta
 
-    def _look_up(self, m: Module, bank: int, margin: Signal, shifts: _Shifts) -> tuple[Value, Value]:
+    def _look_up(
+        self, m: Module, bank: int, margin: Signal, shifts: _Shifts, next_segment: Signal
+    ) -> tuple[Value, Value]:
         """Slope and intercept of the segment that contains ``margin``, a cycle later."""
         # Shift and clamp without a barrel shifter: every possible shift is gated by its bit of `here`, and the results
         # are ORed. The segment is a signed integer until its top bit is inverted; outside of the table it is the
@@ -328,10 +291,10 @@ class LossUnit(wiring.Component):
         m.submodules[f"table{bank}"] = table
         write, read = table.write_port(), table.read_port()
         m.d.comb += [
-            write.addr.eq(self.table_write.index),
-            write.data.slope.eq(self.table_write.slope),
-            write.data.intercept.eq(self.table_write.intercept),
-            write.en.eq(self.table_write.enable),
+            write.addr.eq(next_segment),
+            write.data.slope.eq(self.table_slope),
+            write.data.intercept.eq(self.table_intercept),
+            write.en.eq(self.table_intercept_strobe),
             read.addr.eq(segment),
         ]
         return read.data.slope, read.data.intercept

@@ -1,12 +1,11 @@
 """Round 3: the weights of an engine, and their update."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, GradientPort
 from p4sgd.hw.primitives import add, overflows, pipeline, ram_style, saturate
 from p4sgd.hw.spec import registers
@@ -27,23 +26,15 @@ def weights_layout(config: WorkerConfig) -> data.ArrayLayout:
 
 
 class ReadPort(wiring.Signature):
-    """Read access to the model, seen from the reader.
-
-    Members
-    -------
-    address
-        Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
-    enable
-        ``address`` is valid in this cycle.
-    data
-        Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
-    """
+    """Read access to the model, seen from the reader."""
 
     def __init__(self, config: WorkerConfig) -> None:
         super().__init__(
             {
+                # Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
                 "address": Out(config.chunk_bits),
-                "enable": Out(1),
+                "enable": Out(1),  # `address` is valid in this cycle
+                # Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
                 "data": In(weights_layout(config)),
             }
         )
@@ -59,7 +50,7 @@ _RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
 """Format of the factor 1 − shrink that a weight is multiplied by, up to 1."""
 
 
-class Update(wiring.Component):
+class Update(Component):
     """Weight update ``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, a chunk a cycle.
 
     The stages, each ending in a register::
@@ -76,27 +67,6 @@ class Update(wiring.Component):
     to round by as well, because in units of 2^-23 w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋. L1 moves a weight
     towards 0 by the threshold, but not past 0. Where ``regularize`` is low, all of a weight is retained and the
     threshold counts as 0. So it is for an exempt weight: its lane has factors of its own, reset to 1.
-
-    Members
-    -------
-    gradients
-        Exact gradients of a chunk.
-    weights
-        Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
-    regularize
-        With the gradients: this is the end of a mini-batch.
-    exempt
-        With the gradients: the weights of ``exempt_lanes`` are not regularised.
-    gradient_shift, shrink, threshold, exempt_lanes
-        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in units of 2^-23, a bit for each lane.
-    load, loaded
-        With ``load``, ``loaded`` enters at stage 5 and leaves as ``updated`` `LOAD_LATENCY` cycles later.
-        ``regularize`` must have been low `LATENCY` cycles before that.
-    updated
-        New weights, `LATENCY` cycles after the gradients.
-    saturated
-        A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were gradients in that
-        cycle.
     """
 
     LATENCY = 10
@@ -108,33 +78,27 @@ class Update(wiring.Component):
         self._lanes = lanes
         super().__init__(
             {
-                "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),
+                "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),  # exact gradients of a chunk
+                # Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
                 "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-                "regularize": In(1),
-                "exempt": In(1),
+                "regularize": In(1),  # with the gradients: this is the end of a mini-batch
+                "exempt": In(1),  # with the gradients: the weights of `exempt_lanes` are not regularised
+                # Settings, stable; `shrink` in the format `SHRINK`, `threshold` in units of 2^-23, a bit for each lane.
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
                 "exempt_lanes": In(lanes),
+                # With `load`, `loaded` enters at stage 5 and leaves as `updated` `LOAD_LATENCY` cycles later.
+                # `regularize` must have been low `LATENCY` cycles before that.
                 "load": In(1),
                 "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+                # New weights, `LATENCY` cycles after the gradients.
                 "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+                # A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were
+                # gradients in that cycle.
                 "saturated": Out(1),
             }
         )
-
-    gradients: data.View
-    weights: data.View
-    regularize: Signal
-    exempt: Signal
-    gradient_shift: Signal
-    shrink: Signal
-    threshold: Signal
-    exempt_lanes: Signal
-    load: Signal
-    loaded: data.View
-    updated: data.View
-    saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -225,7 +189,7 @@ class Update(wiring.Component):
         return overflow
 
 
-class Model(wiring.Component):
+class Model(Component):
     """Two memories of weights, and the update between them::
 
         read ◀──────────── w ◀────────────────────┬── load
@@ -244,33 +208,6 @@ class Model(wiring.Component):
 
     New weights are written `WRITE_LATENCY` cycles after their gradients. Gradients of the same chunk must be at least
     `UPDATE_SPACING` cycles apart; different chunks may come in every cycle.
-
-    Members
-    -------
-    read
-        Access to ``w``.
-    gradients
-        Gradients to update by.
-    gradient_shift, shrink, threshold
-        Settings, as of an `Update`; stable.
-    exempt, exempt_chunk, exempt_lane
-        Settings, too: whether a weight is not regularised, and which.
-    write_half
-        Half of ``w`` that final updates write; 0 unless the model has at most half of ``WorkerConfig.chunks``.
-    load
-        Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
-    load_clear
-        Pulse while ``load_busy`` is low: the next chunk loaded is chunk 0.
-    load_busy
-        A chunk was taken and is not yet written.
-    updated
-        Pulse: a final update is writing a chunk of ``w``. Reads from the next cycle on see it.
-    updated_last
-        With ``updated``: it is the last chunk, so the mini-batch ends.
-    wrote_first, wrote_last
-        Pulse: the first or the last chunk of a micro-batch is being written.
-    saturated
-        Pulse: a weight was saturated.
     """
 
     WRITE_LATENCY = Update.LATENCY
@@ -280,43 +217,31 @@ class Model(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "read": In(ReadPort(config)),
-                "gradients": In(GradientPort(config)),
+                "read": In(ReadPort(config)),  # access to `w`
+                "gradients": In(GradientPort(config)),  # gradients to update by
+                # Settings, as of an `Update`; stable.
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
+                # Settings, too: whether a weight is not regularised, and which.
                 "exempt": In(1),
                 "exempt_chunk": In(registers.EXEMPT["chunk"].bits),
                 "exempt_lane": In(registers.EXEMPT["lane"].bits),
+                # Half of `w` that final updates write; 0 unless the model has at most half of `WorkerConfig.chunks`.
                 "write_half": In(1),
+                # Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
                 "load": In(stream.Signature(weights_layout(config))),
-                "load_clear": In(1),
-                "load_busy": Out(1),
+                "load_clear": In(1),  # pulse while `load_busy` is low: the next chunk loaded is chunk 0
+                "load_busy": Out(1),  # a chunk was taken and is not yet written
+                # Pulse: a final update is writing a chunk of `w`. Reads from the next cycle on see it.
                 "updated": Out(1),
-                "updated_last": Out(1),
+                "updated_last": Out(1),  # with `updated`: it is the last chunk, so the mini-batch ends
+                # Pulse: the first or the last chunk of a micro-batch is being written.
                 "wrote_first": Out(1),
                 "wrote_last": Out(1),
-                "saturated": Out(1),
+                "saturated": Out(1),  # pulse: a weight was saturated
             }
         )
-
-    read: Any
-    gradients: Any
-    gradient_shift: Signal
-    shrink: Signal
-    threshold: Signal
-    exempt: Signal
-    exempt_chunk: Signal
-    exempt_lane: Signal
-    write_half: Signal
-    load: stream.Interface
-    load_clear: Signal
-    load_busy: Signal
-    updated: Signal
-    updated_last: Signal
-    wrote_first: Signal
-    wrote_last: Signal
-    saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

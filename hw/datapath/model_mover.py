@@ -3,30 +3,22 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BURST_INCR, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort, weights_layout
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["ModelLoader", "ModelStorer"]
 
 
-class ModelLoader(wiring.Component):
+class ModelLoader(Component):
     """Joins `WorkerConfig.weight_beats` beats from memory port 0 to the weights of one chunk, the first beat lowest.
 
     A chunk takes a cycle for each beat, and one in which the model takes it; it is available 1 cycle after its last
     beat. The model is loaded once a run, so this need not be faster.
-
-    Members
-    -------
-    beats
-        Beats of memory.
-    chunks
-        Weights, chunk by chunk.
-    zero
-        Pulse while no beats come: set ``chunks.payload`` to zeros, to clear the model.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -34,15 +26,11 @@ class ModelLoader(wiring.Component):
         self._port_bits = config.port_bits
         super().__init__(
             {
-                "beats": In(stream.Signature(config.port_bits)),
-                "chunks": Out(stream.Signature(weights_layout(config))),
-                "zero": In(1),
+                "beats": In(stream.Signature(config.port_bits)),  # beats of memory
+                "chunks": Out(stream.Signature(weights_layout(config))),  # weights, chunk by chunk
+                "zero": In(1),  # pulse while no beats come: set `chunks.payload` to zeros, to clear the model
             }
         )
-
-    beats: stream.Interface
-    chunks: stream.Interface
-    zero: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -60,29 +48,12 @@ class ModelLoader(wiring.Component):
         return m
 
 
-class ModelStorer(wiring.Component):
+class ModelStorer(Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
     A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB
     boundary. A chunk takes 9 cycles, or 13 with two ports an engine, if the memory is always ready. The model is stored
     once a run, so this need not be faster.
-
-    Members
-    -------
-    memory
-        Write channels of memory port 0.
-    weights
-        Access to the model.
-    start
-        Pulse while idle.
-    chunks
-        Chunks to store, at least 1; stable.
-    base
-        Byte address, a multiple of 4096; stable.
-    done
-        Pulse: all is written and acknowledged.
-    error
-        Pulse: a response was not OKAY.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -90,23 +61,15 @@ class ModelStorer(wiring.Component):
         self._bus = Axi4Signature(data_bits=config.port_bits, read=False)
         super().__init__(
             {
-                "memory": Out(self._bus),
-                "weights": Out(ReadPort(config)),
-                "start": In(1),
-                "chunks": In(17),
-                "base": In(64),
-                "done": Out(1),
-                "error": Out(1),
+                "memory": Out(self._bus),  # write channels of memory port 0
+                "weights": Out(ReadPort(config)),  # access to the model
+                "start": In(1),  # pulse while idle
+                "chunks": In(17),  # chunks to store, at least 1; stable
+                "base": In(64),  # byte address, a multiple of 4096; stable
+                "done": Out(1),  # pulse: all is written and acknowledged
+                "error": Out(1),  # pulse: a response was not OKAY
             }
         )
-
-    memory: Any
-    weights: Any
-    start: Signal
-    chunks: Signal
-    base: Signal
-    done: Signal
-    error: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

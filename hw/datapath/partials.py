@@ -1,12 +1,11 @@
 """Partial activations: the sum over all engines of a worker, clamped."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
+from p4sgd.hw.component import Component
 from p4sgd.hw.primitives import AdderTree, overflows, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
@@ -19,7 +18,7 @@ _LOW = 32
 """Bits of the low half of a sum."""
 
 
-class PartialSum(wiring.Component):
+class PartialSum(Component):
     """Sum of the engines' rounded dot products, clamped to ±``limit``.
 
     The sums are too wide for one carry chain, so their low and high halves are added separately. The stages on each
@@ -31,20 +30,6 @@ class PartialSum(wiring.Component):
 
     Throughput is one micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. Every
     FIFO has room for all micro-batches that may be in flight, so no stage ever waits.
-
-    Members
-    -------
-    dots
-        From each engine its ``dots`` (`DotProduct`), one for each sample of a micro-batch. At most
-        `WorkerConfig.in_flight` micro-batches may be ahead of ``partials``.
-    partials
-        One `ACTIVATION` for each sample of a micro-batch.
-    precision, signed
-        Settings of the run, stable. The last precision − signed bits of all ``dots`` are 0 and are dropped.
-    limit
-        Largest magnitude of a partial; stable.
-    clamped
-        Pulse: a partial was clamped.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -53,21 +38,18 @@ class PartialSum(wiring.Component):
         dots = ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))
         super().__init__(
             {
+                # From each engine its `dots` (`DotProduct`), one for each sample of a micro-batch. At most
+                # `WorkerConfig.in_flight` micro-batches may be ahead of `partials`.
                 "dots": In(dots).array(config.engines),
+                # One `ACTIVATION` for each sample of a micro-batch.
                 "partials": Out(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
-                "precision": In(4),
-                "signed": In(1),
-                "limit": In(ACTIVATION.width - 1),
-                "clamped": Out(1),
+                # Settings of the run, stable. The last precision − signed bits of all `dots` are 0 and are dropped.
+                "format_precision": In(4),
+                "format_signed": In(1),
+                "partial_limit": In(ACTIVATION.width - 1),  # largest magnitude of a partial; stable
+                "status_partial_clamped": Out(1),  # pulse: a partial was clamped
             }
         )
-
-    dots: list[Any]
-    partials: stream.Interface
-    precision: Signal
-    signed: Signal
-    limit: Signal
-    clamped: Signal
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:
@@ -96,7 +78,7 @@ class PartialSum(wiring.Component):
 
         shift = Signal(range(MAX_PRECISION + 1), reset_less=True)
         lowest = Signal(signed(ACTIVATION.width), reset_less=True)
-        m.d.sync += [shift.eq(self.precision - self.signed), lowest.eq(-self.limit)]
+        m.d.sync += [shift.eq(self.format_precision - self.format_signed), lowest.eq(-self.partial_limit)]
 
         m.submodules.results = results = RegisteredValidFIFO(BANKS * ACTIVATION.width, config.in_flight)
         clamps = Signal(BANKS, reset_less=True)
@@ -106,7 +88,7 @@ class PartialSum(wiring.Component):
             self._bank(m, bank, [item[bank] for item in items], shift, lowest, clamps[bank]) for bank in range(BANKS)
         ]
         m.d.comb += [
-            self.clamped.eq(valid & clamps.any()),
+            self.status_partial_clamped.eq(valid & clamps.any()),
             results.i.payload.eq(Cat(banks)),
             results.i.valid.eq(valid),
             self.partials.payload.eq(results.o.payload),
@@ -149,7 +131,7 @@ class PartialSum(wiring.Component):
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
         narrow = shifted[: ACTIVATION.width].as_signed()
         m.d.sync += [
-            above.eq(narrow > self.limit),
+            above.eq(narrow > self.partial_limit),
             below.eq(narrow < lowest),
             fits.eq(~overflows(shifted, ACTIVATION)),
             negative.eq(shifted[-1]),
@@ -159,7 +141,7 @@ class PartialSum(wiring.Component):
         under = Mux(fits, below, negative)
         partial = Signal(signed(ACTIVATION.width), name=f"partial_{bank}", reset_less=True)
         m.d.sync += [
-            partial.eq(Mux(over, self.limit, Mux(under, lowest, value))),
+            partial.eq(Mux(over, self.partial_limit, Mux(under, lowest, value))),
             clamped.eq(over | under),
         ]
         return partial

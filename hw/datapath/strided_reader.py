@@ -1,13 +1,12 @@
 """Strided reads of memory: groups of beats at a fixed distance, in order."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.run import COUNT_BITS
 
 __all__ = ["OUTSTANDING_READS", "StridedReader"]
@@ -25,7 +24,7 @@ _GROUP_BEATS = 8
 _GROUP_BITS = _GROUP_BEATS.bit_length()
 
 
-class StridedReader(wiring.Component):
+class StridedReader(Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
     For lines, a group is the planes of a chunk that the run uses, and the stride is the number of stored planes.
@@ -63,27 +62,6 @@ class StridedReader(wiring.Component):
     outstanding
         Maximum number of bursts under way, at least 4. A memory may take fewer; requests then wait.
 
-    Members
-    -------
-    memory
-        Read channels of the memory port.
-    start
-        Pulse while not busy: begin. Samples the four settings below.
-    base
-        Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
-    burst_beats, stride_beats
-        Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤ 8.
-    bursts
-        Groups to read, at least 1.
-    stop
-        Pulse: request no more. Beats that were requested still come, and must be taken.
-    data
-        The beats.
-    busy
-        High from the cycle after ``start`` until 2 cycles after the last beat was taken.
-    error
-        Pulse: a response was not OKAY. Its data are passed on all the same.
-
     Raises
     ------
     ValueError
@@ -106,29 +84,21 @@ class StridedReader(wiring.Component):
         self._bus = Axi4Signature(data_bits=data_bits, write=False)
         super().__init__(
             {
-                "memory": Out(self._bus),
-                "start": In(1),
+                "memory": Out(self._bus),  # read channels of the memory port
+                "start": In(1),  # Pulse while not busy: begin. Samples the four settings below.
+                # Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
                 "base": In(64),
+                # Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤
+                # 8.
                 "burst_beats": In(_GROUP_BITS),
                 "stride_beats": In(_GROUP_BITS),
-                "bursts": In(COUNT_BITS),
-                "stop": In(1),
-                "data": Out(stream.Signature(data_bits)),
-                "busy": Out(1),
-                "error": Out(1),
+                "bursts": In(COUNT_BITS),  # groups to read, at least 1
+                "stop": In(1),  # Pulse: request no more. Beats that were requested still come, and must be taken.
+                "data": Out(stream.Signature(data_bits)),  # the beats
+                "busy": Out(1),  # high from the cycle after `start` until 2 cycles after the last beat was taken
+                "error": Out(1),  # Pulse: a response was not OKAY. Its data are passed on all the same.
             }
         )
-
-    memory: Any
-    start: Signal
-    base: Signal
-    burst_beats: Signal
-    stride_beats: Signal
-    bursts: Signal
-    stop: Signal
-    data: stream.Interface
-    busy: Signal
-    error: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,9 +1,9 @@
 """Round 1: sums of the rounded dot products of units."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT
 
 __all__ = ["UnitAccumulator"]
@@ -13,7 +13,7 @@ _LOW = 32
 """Bits of the low half of a sum."""
 
 
-class UnitAccumulator(wiring.Component):
+class UnitAccumulator(Component):
     """Round 1: the sum of units' dot products, each rounded half up to a step, from those of their chunks.
 
     The first chunk of a unit comes with half a step added to it, so that rounding is clearing the bits below the step.
@@ -36,22 +36,6 @@ class UnitAccumulator(wiring.Component):
     whole_units
         Whether every chunk is a unit. Then the 7 bits that are always cleared are left out of the sum.
 
-    Members
-    -------
-    valid
-        ``i`` is added in this cycle.
-    first
-        With ``valid``: ``i`` starts a new sum.
-    first_of_unit
-        With ``valid``: ``i`` is the first chunk of a unit; always with ``first``.
-    i
-        Dot product of a chunk.
-    step
-        A step is bit 7 + ``step`` of ``i``, which is bit ``step`` of ``o``: 0 to 8; stable.
-    o
-        The sum up to the chunk that came `LATENCY` cycles ago, the last of its unit; valid while no newer chunk has
-        come.
-
     Raises
     ------
     ValueError
@@ -68,21 +52,17 @@ class UnitAccumulator(wiring.Component):
         self._whole_units = whole_units
         super().__init__(
             {
-                "valid": In(1),
-                "first": In(1),
-                "first_of_unit": In(1),
-                "i": In(signed(in_width)),
+                "valid": In(1),  # `i` is added in this cycle
+                "first": In(1),  # With `valid`: `i` starts a new sum.
+                "first_of_unit": In(1),  # With `valid`: `i` is the first chunk of a unit; always with `first`.
+                "i": In(signed(in_width)),  # dot product of a chunk
+                # A step is bit 7 + `step` of `i`, which is bit `step` of `o`: 0 to 8; stable.
                 "step": In(range(MAX_PRECISION + 1)),
+                # The sum up to the chunk that came `LATENCY` cycles ago, the last of its unit; valid while no newer
+                # chunk has come.
                 "o": Out(signed(out_width)),
             }
         )
-
-    valid: Signal
-    first: Signal
-    first_of_unit: Signal
-    i: Signal
-    step: Signal
-    o: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,1 +1,1 @@
-"""The worker's side of the AllReduce protocol: packets, the endpoint with its timers, probes and UDP."""
+"""The worker's side of the AllReduce protocol: packets, the endpoint with its timers, and probes."""

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build
 from p4sgd.hw.net.reception import ECHO, WORKER, Reception, in_last_lap
 from p4sgd.hw.net.timers import ResendTimer, StallTimer, lookahead
@@ -39,7 +40,7 @@ class _Slots:
     """Sums have come and wait for their turn."""
 
 
-class Endpoint(wiring.Component):
+class Endpoint(Component):
     """The worker's state machine of the protocol, which turns a stream of partials into a stream of sums::
 
         partials ─┬────────────────────────────────────────▶ 1 ┐
@@ -57,36 +58,6 @@ class Endpoint(wiring.Component):
     Latency: `TX_LATENCY` cycles from ``partials`` to ``tx``; `RX_LATENCY` cycles from ``rx`` to ``sums``, if it is
     their turn. The receiver never waits, so a blocked transmitter cannot block it. A packet is sent again at most
     5 · slots cycles after it is due (`ResendTimer`), if nothing of a higher priority is to be sent.
-
-    Members
-    -------
-    partials
-        Partial activations, int32 with 16 fraction bits; taken when the next slot is free.
-    sums
-        Their sums over all workers, in the same format and order.
-    tx, rx
-        Frames to and from the network, one beat each.
-    job, shard, workers, local_mac, peer_mac
-        The worker's identity in its job, and the aggregator's address; stable after the join.
-    resend_cycles, doublings, resend_limit
-        ``first_wait``, ``doublings`` and ``limit`` of `ResendTimer`; stable after the join.
-    join, join_round
-        Pulse: forget all slots; the next AllReduce uses slot 0 in this round. ``partials`` must be idle; sums that
-        have not been taken are withdrawn.
-    leave
-        Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
-    joined
-        The endpoint has neither left nor given up since the last join: it takes partials.
-    busy
-        A slot waits for the network or holds sums; up to 2 cycles late.
-    probe, echo
-        Probes to send, and answers of aggregators.
-    given_up, given_up_slot, given_up_round, given_up_partial
-        This slot has waited too long: for FULL with ``given_up_partial``, else for CLEAR; or ``tx`` did not take the
-        slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been taken are
-        withdrawn, and no partial is taken until the next join.
-    sent, resent, received, dropped, drop
-        Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.
     """
 
     TX_LATENCY = 1
@@ -94,61 +65,51 @@ class Endpoint(wiring.Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        flags = ("busy", "given_up", "given_up_partial", "sent", "resent", "received", "dropped", "joined")
         super().__init__(
             {
+                # Partial activations, int32 with 16 fraction bits; taken when the next slot is free.
                 "partials": In(stream.Signature(VALUES_LAYOUT)),
+                # Their sums over all workers, in the same format and order.
                 "sums": Out(stream.Signature(VALUES_LAYOUT)),
+                # Frames to and from the network, one beat each.
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
+                # The worker's identity in its job, and the aggregator's address; stable after the join.
                 "job": In(8),
                 "shard": In(5),
                 "workers": In(6),
                 "local_mac": In(48),
                 "peer_mac": In(48),
+                # `first_wait`, `doublings` and `limit` of `ResendTimer`; stable after the join.
                 "resend_cycles": In(32),
                 "doublings": In(4),
                 "resend_limit": In(8),
+                # Probes to send, and answers of aggregators.
                 "probe": In(stream.Signature(PROBE)),
                 "echo": Out(ValidSignature(ECHO)),
+                # This slot has waited too long: for FULL with `given_up_partial`, else for CLEAR; or `tx` did not take
+                # the slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been
+                # taken are withdrawn, and no partial is taken until the next join.
                 "given_up_slot": Out(config.slot_bits),
                 "given_up_round": Out(ROUND_BITS),
-                "drop": Out(DropReason),
+                "given_up_partial": Out(1),
+                "given_up": Out(1),
+                # Pulse: forget all slots; the next AllReduce uses slot 0 in this round. `partials` must be idle; sums
+                # that have not been taken are withdrawn.
                 "join": In(1),
-                "leave": In(1),
                 "join_round": In(ROUND_BITS),
+                # Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
+                "leave": In(1),
+                "joined": Out(1),  # neither left nor given up since the last join: partials are taken
+                "busy": Out(1),  # a slot waits for the network or holds sums; up to 2 cycles late
+                # Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.
+                "sent": Out(1),
+                "resent": Out(1),
+                "received": Out(1),
+                "dropped": Out(1),
+                "drop": Out(DropReason),
             }
-            | {name: Out(1) for name in flags}
         )
-
-    partials: stream.Interface
-    sums: stream.Interface
-    tx: stream.Interface
-    rx: stream.Interface
-    job: Signal
-    shard: Signal
-    workers: Signal
-    local_mac: Signal
-    peer_mac: Signal
-    resend_cycles: Signal
-    doublings: Signal
-    resend_limit: Signal
-    probe: stream.Interface
-    echo: Any
-    given_up: Signal
-    given_up_slot: Signal
-    given_up_round: Signal
-    given_up_partial: Signal
-    drop: Signal
-    join: Signal
-    leave: Signal
-    joined: Signal
-    join_round: Signal
-    busy: Signal
-    sent: Signal
-    resent: Signal
-    received: Signal
-    dropped: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

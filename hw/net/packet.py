@@ -117,37 +117,13 @@ class FrameCheck(wiring.Component):
 
     A frame is well-formed if it is one beat of 64 valid bytes with this format's EtherType and version, and its
     reserved bits are 0; PROBE and ECHO may have any version. All beats of a longer frame are dropped, and counted once.
-
-    Members
-    -------
-    frames
-        Beats from the network.
-    packet
-        The fields of the frame, checked or not.
-    received
-        Pulse: a frame has begun.
-    good
-        With ``received``: ``packet`` is well-formed. Both keep their value until the next frame.
-    drop
-        The reason why it is not.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "frames": In(stream.Signature(FrameBeat)),
-                "packet": Out(PACKET),
-                "received": Out(1),
-                "good": Out(1),
-                "drop": Out(DropReason),
-            }
-        )
-
-    frames: stream.Interface
-    packet: data.View
-    received: Signal
-    good: Signal
-    drop: Signal
+    frames: In(stream.Signature(FrameBeat))  # beats from the network
+    packet: Out(PACKET)  # the fields of the frame, checked or not
+    received: Out(1)  # pulse: a frame has begun
+    good: Out(1)  # With `received`: `packet` is well-formed. Both keep their value until the next frame.
+    drop: Out(DropReason)  # the reason why it is not
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

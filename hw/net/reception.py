@@ -1,13 +1,12 @@
 """The receiving part of a worker's endpoint: frames are checked and matched with slots."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, FrameCheck, parse, shard_mask
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, DropReason, PacketType
@@ -30,33 +29,10 @@ def in_last_lap(slot: Value, next_slot: Value) -> Value:
     return slot >= next_slot
 
 
-class Reception(wiring.Component):
+class Reception(Component):
     """A filter for received frames, which passes each FULL and CLEAR that its slot waits for.
 
     It takes one frame a cycle and is always ready.
-
-    Members
-    -------
-    rx
-        Frames from the network.
-    worker
-        The worker's identity and the aggregator's address.
-    next_slot, next_round, last_round
-        Slot and round of the next partial, and the round before.
-    new_lap
-        The next partial takes the last slot in this cycle: slot 0 and a new round follow.
-    waits_for_full, waits_for_clear
-        What each slot waits for.
-    forget
-        All slots are being forgotten: packets that have come are dropped.
-    coming
-        The value of ``slot`` in the next cycle.
-    full, clear, slot, values
-        Pulses, `LATENCY` cycles after a frame: FULL or CLEAR has come for this slot, which waits for it.
-    echo
-        At the same latency: an aggregator's answer to a probe.
-    received, dropped, drop
-        Pulses, at the same latency: a frame has come; it is none of the above, and why.
     """
 
     LATENCY = 2
@@ -65,45 +41,30 @@ class Reception(wiring.Component):
         self._slot_bits = config.slot_bits
         super().__init__(
             {
-                "rx": In(stream.Signature(FrameBeat)),
-                "worker": In(WORKER),
+                "rx": In(stream.Signature(FrameBeat)),  # frames from the network
+                "worker": In(WORKER),  # the worker's identity and the aggregator's address
+                # Slot and round of the next partial, and the round before.
                 "next_slot": In(config.slot_bits),
                 "next_round": In(ROUND_BITS),
                 "last_round": In(ROUND_BITS),
-                "new_lap": In(1),
+                "new_lap": In(1),  # the next partial takes the last slot in this cycle: slot 0 and a new round follow
+                # What each slot waits for.
                 "waits_for_full": In(config.slots),
                 "waits_for_clear": In(config.slots),
-                "forget": In(1),
-                "coming": Out(config.slot_bits),
+                "forget": In(1),  # all slots are being forgotten: packets that have come are dropped
+                "coming": Out(config.slot_bits),  # the value of `slot` in the next cycle
+                # Pulses, `LATENCY` cycles after a frame: FULL or CLEAR has come for this slot, which waits for it.
                 "full": Out(1),
                 "clear": Out(1),
                 "slot": Out(config.slot_bits),
                 "values": Out(VALUES_LAYOUT),
-                "echo": Out(ValidSignature(ECHO)),
+                "echo": Out(ValidSignature(ECHO)),  # at the same latency: an aggregator's answer to a probe
+                # Pulses, at the same latency: a frame has come; it is none of the above, and why.
                 "received": Out(1),
                 "dropped": Out(1),
                 "drop": Out(DropReason),
             }
         )
-
-    rx: stream.Interface
-    worker: Any
-    next_slot: Signal
-    next_round: Signal
-    last_round: Signal
-    new_lap: Signal
-    waits_for_full: Signal
-    waits_for_clear: Signal
-    forget: Signal
-    coming: Signal
-    full: Signal
-    clear: Signal
-    slot: Signal
-    values: Any
-    echo: Any
-    received: Signal
-    dropped: Signal
-    drop: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

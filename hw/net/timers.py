@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["DOUBLINGS_BITS", "RESENDS_BITS", "TIME_BITS", "ResendTimer", "StallTimer", "lookahead"]
@@ -67,74 +68,41 @@ DOUBLINGS_BITS = 4
 _ENTRY = data.StructLayout({"sent_at": TIME_BITS, "resends": RESENDS_BITS, "is_partial": 1})
 
 
-class ResendTimer(wiring.Component):
+class ResendTimer(Component):
     """A resend timer for all slots, which scans one slot after the other.
 
     One comparator serves all slots: the memory holds when each slot's last packet was sent and how often. The scan
     spends 5 cycles on a slot that waits and 1 on any other, so a resend is offered at most 5 · slots cycles after it is
     due. An offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in giving up
     as well.
-
-    Members
-    -------
-    waits_for_full, waits_for_clear
-        What each slot waits for. A slot that waits for neither is not timed.
-    forget
-        Pulse: no slot waits any more.
-    sent, sent_slot, sent_partial, is_resend
-        Pulse: a packet of this slot is being sent. It is a PARTIAL, else an ACK; it is the resend offered here.
-    first_wait
-        Cycles without an answer before the first resend.
-    doublings
-        How often this wait doubles from one resend to the next; ``first_wait`` · 2^``doublings`` is below 2^31.
-    limit
-        Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a slot that
-        already has more resends than a lower limit would never give up.
-    scan
-        The slot being examined.
-    is_partial
-        It waits for FULL, so its PARTIAL would be sent again; else its ACK.
-    offered
-        Its packet is to be sent again; high until it is sent or the slot no longer waits.
-    give_up
-        Pulse, while ``scan`` is the slot: its last resend has had no answer.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._slots = config.slots
         super().__init__(
             {
+                # What each slot waits for. A slot that waits for neither is not timed.
                 "waits_for_full": In(config.slots),
                 "waits_for_clear": In(config.slots),
-                "forget": In(1),
+                "forget": In(1),  # pulse: no slot waits any more
+                # Pulse: a packet of this slot is being sent. It is a PARTIAL, else an ACK; it is the resend offered
+                # here.
                 "sent": In(1),
                 "sent_slot": In(config.slot_bits),
                 "sent_partial": In(1),
                 "is_resend": In(1),
-                "first_wait": In(TIME_BITS),
+                "first_wait": In(TIME_BITS),  # cycles without an answer before the first resend
+                # How often this wait doubles from one resend to the next; `first_wait` · 2^`doublings` is below 2^31.
                 "doublings": In(DOUBLINGS_BITS),
+                # Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a
+                # slot that already has more resends than a lower limit would never give up.
                 "limit": In(RESENDS_BITS),
-                "scan": Out(config.slot_bits),
-                "is_partial": Out(1),
-                "offered": Out(1),
-                "give_up": Out(1),
+                "scan": Out(config.slot_bits),  # the slot being examined
+                "is_partial": Out(1),  # it waits for FULL, so its PARTIAL would be sent again; else its ACK
+                "offered": Out(1),  # its packet is to be sent again; high until it is sent or the slot no longer waits
+                "give_up": Out(1),  # pulse, while `scan` is the slot: its last resend has had no answer
             }
         )
-
-    waits_for_full: Signal
-    waits_for_clear: Signal
-    forget: Signal
-    sent: Signal
-    sent_slot: Signal
-    sent_partial: Signal
-    is_resend: Signal
-    first_wait: Signal
-    doublings: Signal
-    limit: Signal
-    scan: Signal
-    is_partial: Signal
-    offered: Signal
-    give_up: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -225,33 +193,15 @@ class StallTimer(wiring.Component):
     """A timer that gives up when ``tx`` takes nothing, after as long as a packet without an answer would be resent.
 
     `ResendTimer` times slots, and a partial that waits to be sent for the first time has no slot yet.
-
-    Members
-    -------
-    stalled
-        A partial waits to be sent for the first time.
-    first_wait, doublings, limit
-        As in `ResendTimer`: it takes ``limit`` + 1 waits to give up.
-    give_up
-        The partial was still stalled one cycle ago, and had been for all these waits and 2 cycles more for each.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "stalled": In(1),
-                "first_wait": In(TIME_BITS),
-                "doublings": In(DOUBLINGS_BITS),
-                "limit": In(RESENDS_BITS),
-                "give_up": Out(1),
-            }
-        )
-
-    stalled: Signal
-    first_wait: Signal
-    doublings: Signal
-    limit: Signal
-    give_up: Signal
+    stalled: In(1)  # a partial waits to be sent for the first time
+    # As in `ResendTimer`: it takes `limit` + 1 waits to give up.
+    first_wait: In(TIME_BITS)
+    doublings: In(DOUBLINGS_BITS)
+    limit: In(RESENDS_BITS)
+    # The partial was still stalled one cycle ago, and had been for all these waits and 2 cycles more for each.
+    give_up: Out(1)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

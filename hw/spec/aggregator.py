@@ -62,12 +62,12 @@ class AggregatorConfig:
     ports
         Ethernet ports, 1 to 32. A port may have a whole network of workers behind it.
     udp
-        Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
+        False: packets of hardware travel in Ethernet. Documents have this field.
 
     Raises
     ------
     ValueError
-        If one is outside its range.
+        If one is outside its range, or ``udp`` is set.
     """
 
     slots: int = 4096
@@ -80,6 +80,8 @@ class AggregatorConfig:
             value = getattr(self, name)
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, {low} to {high}, not {value}")
+        if self.udp:
+            raise ValueError("udp must be False: packets of hardware travel in Ethernet")
         if not 1 <= self.ports <= MAX_PORTS:
             raise ValueError(f"ports must be 1 to {MAX_PORTS}, not {self.ports}")
 
@@ -185,13 +187,6 @@ SNAPSHOT = Register(
     (Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),),
 )
 
-ETHERNET_MAC = pair(
-    "ETHERNET_MAC", 0x068, _RW, "the aggregator's real MAC address; other MAC registers hold IPv4 addresses", bits=48
-)
-NEXT_HOP_MAC = pair(
-    "NEXT_HOP_MAC", 0x070, _RW, "MAC address that frames to single workers go to: a router's, or broadcast", bits=48
-)
-
 _JOB_BASE = 0x080
 _JOB_STRIDE = 0x10
 
@@ -258,7 +253,7 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
 
 
 def aggregator_map(config: AggregatorConfig) -> RegisterMap:
-    """All registers of an aggregator; ETHERNET_MAC and NEXT_HOP_MAC only where packets travel in UDP."""
+    """All registers of an aggregator."""
     return RegisterMap(
         [
             CTRL,
@@ -276,7 +271,6 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
             SLOT_AGGREGATED,
             SLOT_ACKNOWLEDGED,
             SNAPSHOT,
-            *((*ETHERNET_MAC, *NEXT_HOP_MAC) if config.udp else ()),
             *(register for place in range(config.jobs) for register in job_registers(place)),
             LOOK_MEMBER,
             *SHOWN_MAC,

@@ -61,14 +61,15 @@ class WorkerConfig:
     table_segments
         Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
     udp
-        Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
+        False: packets of hardware travel in Ethernet. Images, checkpoints and documents have this field.
     sparse
         Whether the worker has a list of the features that are not 0 instead of planes. Only emulated workers do.
 
     Raises
     ------
     ValueError
-        If a number is outside its range, or the worker has more than 2^24 features, 2^26 if it is sparse.
+        If a number is outside its range or ``udp`` is set, or if the worker has more than 2^24 features, 2^26 if it is
+        sparse.
     """
 
     engines: int = 1
@@ -97,6 +98,8 @@ class WorkerConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
             if name != "engines" and not _is_power_of_two(value):
                 raise ValueError(f"{name} must be a power of two, not {value}")
+        if self.udp:
+            raise ValueError("udp must be False: packets of hardware travel in Ethernet")
         if self.sparse and self.memories < _SPARSE_MEMORIES:
             raise ValueError(f"a sparse worker needs {_SPARSE_MEMORIES} memories, not {self.memories}")
         most = _MAX_SPARSE_FEATURES if self.sparse else _MAX_FEATURES

@@ -283,13 +283,6 @@ EXEMPT = Register(
         Field("exempt", 31, 1, _RW, "there is one"),
     ),
 )
-ETHERNET_MAC = pair(
-    "ETHERNET_MAC", 0x0E0, _RW, "the worker's real MAC address; other MAC registers hold IPv4 addresses", bits=48
-)
-NEXT_HOP_MAC = pair(
-    "NEXT_HOP_MAC", 0x0E8, _RW, "MAC address that frames to the aggregator go to: a router's, or its own", bits=48
-)
-
 MERGE_MOST = whole(
     "MERGE_MOST", 0x0F0, _RO, "most micro-batches in a packet of version 2; 0: only version 1 is spoken, as by boards"
 )
@@ -441,8 +434,6 @@ _COMMON: tuple[Register, ...] = (
     EXEMPT,
 )
 
-_UDP = (*ETHERNET_MAC, *NEXT_HOP_MAC)
-
 _PROGRAM = (
     MERGE_MOST,
     MERGE,
@@ -454,12 +445,11 @@ _PROGRAM = (
 
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
-    """All registers of a worker; ETHERNET_MAC and NEXT_HOP_MAC only if packets travel in UDP."""
+    """All registers of a worker."""
     engines = range(config.engines)
     return RegisterMap(
         [
             *_COMMON,
-            *(_UDP if config.udp else ()),
             *(half for counter in COUNTERS.values() for half in counter.registers),
             *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]

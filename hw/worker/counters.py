@@ -1,10 +1,10 @@
 """Cycle and packet counters of a run."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.register_file import COUNTER_BITS, EventCounters
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.registers import counters
@@ -13,7 +13,7 @@ from p4sgd.hw.worker.sequencer import Phase
 __all__ = ["Counters"]
 
 
-class Counters(wiring.Component):
+class Counters(Component):
     """Counters of a run: its cycles by cause, its packets and dropped frames.
 
     Every cycle of a run has exactly one cause, so the causes add up to ``CYCLES``. Training cycles are judged by the
@@ -22,60 +22,34 @@ class Counters(wiring.Component):
     first line is requested belong to the preparation of the run (model).
 
     Between runs the outputs follow the counters, at most `END_CYCLES` behind. During a run they change only at a
-    ``snapshot``, so all are of one moment, however long the host takes to read them.
-
-    Members
-    -------
-    clear
-        Pulse at the start of a run.
-    snapshot
-        Pulse: update the outputs.
-    phase
-        What the worker is doing.
-    took_line, lines_left, line_waiting
-        Bit e: the flag of engine e, as in `EngineState`.
-    awaiting_sums, in_flight
-        As in `EngineState`, of engine 0.
-    sent, resent, received, dropped, drop
-        Pulses of the endpoint, and the `DropReason` of the frame that was dropped.
-    most_in_flight
-        Largest ``in_flight`` of the run.
-    <counter>
-        One output for each of `p4sgd.hw.spec.registers.counters`, in lower case.
+    snapshot, so all are of one moment, however long the host takes to read them.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._names = [name.lower() for name in counters(config)]
-        inputs = ("clear", "snapshot", "sent", "resent", "received", "dropped")
         super().__init__(
-            {name: In(1) for name in inputs}
-            | {
+            {
+                "clear": In(1),  # pulse at the start of a run
+                "snapshot_take_strobe": In(1),  # update the outputs
                 "phase": In(Phase),
-                "drop": In(DropReason),
+                # Bit e: the flag of engine e, as in `engine_state`.
                 "took_line": In(config.engines),
                 "lines_left": In(config.engines),
                 "line_waiting": In(config.engines),
+                # As in `engine_state`, of engine 0.
                 "awaiting_sums": In(1),
-                "in_flight": In(16),
-                "most_in_flight": Out(16),
+                "in_flight_now": In(16),
+                "in_flight_most": Out(16),  # largest of the run
+                # Pulses of the endpoint, and the reason of the last.
+                "sent": In(1),
+                "resent": In(1),
+                "received": In(1),
+                "dropped": In(1),
+                "drop": In(DropReason),
+                # One for each of `p4sgd.hw.spec.registers.counters`.
+                **dict.fromkeys(self._names, Out(COUNTER_BITS)),
             }
-            | {name: Out(COUNTER_BITS) for name in self._names}
         )
-
-    clear: Signal
-    snapshot: Signal
-    phase: Signal
-    took_line: Signal
-    lines_left: Signal
-    line_waiting: Signal
-    awaiting_sums: Signal
-    in_flight: Signal
-    sent: Signal
-    resent: Signal
-    received: Signal
-    dropped: Signal
-    drop: Signal
-    most_in_flight: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -109,7 +83,7 @@ class Counters(wiring.Component):
             events[f"engine{index}_lines"] = training & self.took_line[index]
             events[f"engine{index}_starved"] = training & self.lines_left[index] & ~self.line_waiting[index]
         show = Signal()
-        m.d.sync += show.eq(self.snapshot | ~running)
+        m.d.sync += show.eq(self.snapshot_take_strobe | ~running)
         m.submodules.counts = counts = EventCounters(len(self._names))
         m.d.comb += [
             counts.events.eq(Cat(events[name] for name in self._names)),
@@ -118,7 +92,7 @@ class Counters(wiring.Component):
             *(getattr(self, name).eq(shown) for name, shown in zip(self._names, counts.shown, strict=True)),
         ]
         with m.If(self.clear):
-            m.d.sync += self.most_in_flight.eq(0)
-        with m.Elif(self.in_flight > self.most_in_flight):
-            m.d.sync += self.most_in_flight.eq(self.in_flight)
+            m.d.sync += self.in_flight_most.eq(0)
+        with m.Elif(self.in_flight_now > self.in_flight_most):
+            m.d.sync += self.in_flight_most.eq(self.in_flight_now)
         return m

@@ -12,13 +12,13 @@ from amaranth.hdl import (
     ResetSignal,
     Signal,
     signed,
-    unsigned,
 )
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import Axi4Signature
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LineFIFO
@@ -31,84 +31,54 @@ from p4sgd.hw.spec.fixed import DELTA
 from p4sgd.hw.spec.run import COUNT_BITS, ENGINE_EVENTS
 from p4sgd.hw.worker.scoreboard import Scoreboard
 
-__all__ = ["ENGINE_SETTINGS", "Engine", "EngineCommands", "EngineState", "lines_reader"]
+__all__ = ["COMMANDS", "ENGINE_SETTINGS", "Engine", "engine_state", "lines_reader"]
 
 
 ENGINE_SETTINGS = data.StructLayout(
     {
-        "precision": unsigned(registers.FORMAT["precision"].bits),
-        "stored": unsigned(registers.FORMAT["stored"].bits),
-        "signed": unsigned(1),
-        "chunks": unsigned(registers.CHUNKS["value"].bits),
-        "unit_chunks": unsigned(registers.FORMAT["unit_chunks"].bits),
-        "directory": unsigned(1),
-        "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
-        "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
-        "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
-        "threshold": unsigned(registers.THRESHOLD["value"].bits),
-        "exempt": unsigned(1),
-        "exempt_chunk": unsigned(registers.EXEMPT["chunk"].bits),
-        "exempt_lane": unsigned(registers.EXEMPT["lane"].bits),
-        "stale": unsigned(1),
+        "format_precision": registers.FORMAT["precision"].bits,
+        "format_stored": registers.FORMAT["stored"].bits,
+        "format_signed": 1,
+        "chunks": registers.CHUNKS["value"].bits,
+        "format_unit_chunks": registers.FORMAT["unit_chunks"].bits,
+        "format_directory": 1,
+        "micro_batches": registers.MICRO_BATCHES["value"].bits,
+        "rate_gradient_shift": registers.RATE["gradient_shift"].bits,
+        "shrink": registers.SHRINK_FACTOR["value"].bits,
+        "threshold": registers.THRESHOLD["value"].bits,
+        "exempt": 1,
+        "exempt_chunk": registers.EXEMPT["chunk"].bits,
+        "exempt_lane": registers.EXEMPT["lane"].bits,
+        "run_stale": 1,
     }
 )
-"""Settings of a run, stable from its start to its end; ``exempt`` is that the engine has a weight without penalties."""
+"""Settings of a run, named as fields of registers and stable from its start to its end; ``exempt`` is that the engine
+has a weight without penalties."""
 
 
-class EngineCommands(wiring.Signature):
-    """Commands from the worker to its engines: pulses.
-
-    Members
-    -------
-    load, zero
-        Fill the model from memory, or with zeros.
-    train
-        Read the lines of the run and train on them.
-    store
-        Write the model to memory.
-    abort
-        Stop, except for a store. The engine is idle when nothing more will come from memory; a reset must follow.
-    """
-
-    def __init__(self) -> None:
-        super().__init__({name: Out(1) for name in ("load", "zero", "train", "store", "abort")})
+COMMANDS = data.StructLayout(dict.fromkeys(("load", "zero", "train", "store", "abort"), 1))
+"""Commands from the worker to its engines, pulses: fill the model from memory, or with zeros; read the lines of the run
+and train on them; write the model to memory; stop, except for a store. After ``abort`` the engine is idle when nothing
+more will come from memory, and a reset must follow."""
 
 
-class EngineState(wiring.Signature):
-    """What the worker sees of an engine, all from registers.
-
-    Members
-    -------
-    idle
-        No command is under way.
-    weight_saturated, memory_error
-        Pulses: a weight was saturated; a memory port got an error.
-    took_line
-        A line was taken, or a directory.
-    lines_left
-        Lines of the run are left; falls 2 cycles after the last was taken.
-    line_waiting
-        A line has come from memory.
-    awaiting_sums
-        If that line must wait, it is for sums that have not come.
-    <event>
-        Pulse for each of `ENGINE_EVENTS`.
-    in_flight
-        Micro-batches between the start of their forward pass and the start of their backward pass.
-    """
-
-    def __init__(self, config: WorkerConfig) -> None:
-        flags = (
-            "idle",
-            "weight_saturated",
-            "memory_error",
-            "took_line",
-            "lines_left",
-            "line_waiting",
-            "awaiting_sums",
-            *ENGINE_EVENTS,
-        )
-        super().__init__({flag: Out(1) for flag in flags} | {"in_flight": Out(range(config.in_flight + 1))})
+def engine_state(config: WorkerConfig) -> data.StructLayout:
+    """Layout of what the worker sees of an engine, all from registers."""
+    return data.StructLayout(
+        {
+            "idle": 1,  # no command is under way
+            # Pulses: a weight was saturated; a memory port got an error.
+            "weight_saturated": 1,
+            "memory_error": 1,
+            "took_line": 1,  # a line was taken, or a directory
+            "lines_left": 1,  # lines of the run are left; falls 2 cycles after the last was taken
+            "line_waiting": 1,  # a line has come from memory
+            "awaiting_sums": 1,  # if that line must wait, it is for sums that have not come
+            # Micro-batches between the start of their forward pass and the start of their backward pass.
+            "in_flight": range(config.in_flight + 1),
+            "events": data.StructLayout(dict.fromkeys(ENGINE_EVENTS, 1)),  # pulses
+        }
+    )
 
 
 def lines_reader(config: WorkerConfig) -> StridedReader:
@@ -116,7 +86,7 @@ def lines_reader(config: WorkerConfig) -> StridedReader:
     return StridedReader(config.port_bits, fifo_beats=512)
 
 
-class Engine(wiring.Component):
+class Engine(Component):
     """Reads lines, sends the dot products of its units, and updates its weights when the deltas come back::
 
                      ┌─────────┐ lines ┌────────────┐ dots
@@ -141,57 +111,32 @@ class Engine(wiring.Component):
 
     A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the start of their forward pass
     and the start of their backward pass. So there is always room for its dot products and deltas.
-
-    Members
-    -------
-    memory
-        Memory port 0: its part of every line, and the model.
-    extra_memory
-        The other memory ports. Port i reads part i of every line.
-    dots
-        Rounded dot products (`DotProduct`), an item for each micro-batch.
-    deltas
-        The deltas of the micro-batches, in the same order.
-    settings
-        Settings of the run.
-    groups
-        What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable from a
-        cycle before ``commands.train``.
-    lines_address, model_address
-        Byte addresses, multiples of 4096; of the lines, one for each port.
-    commands
-        Pulses. All but ``abort`` only while ``state.idle``, which falls at most 3 cycles later.
-    state
-        What the worker sees of the engine.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         super().__init__(
             {
+                # Memory port 0: its part of every line, and the model.
                 "memory": Out(Axi4Signature(data_bits=config.port_bits)),
+                # The other memory ports. Port i reads part i of every line.
                 "extra_memory": Out(Axi4Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
+                # Rounded dot products (`DotProduct`), an item for each micro-batch.
                 "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+                # The deltas of the micro-batches, in the same order.
                 "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                "settings": In(ENGINE_SETTINGS),
+                "settings": In(ENGINE_SETTINGS),  # settings of the run
+                # What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable
+                # from a cycle before `commands.train`.
                 "groups": In(COUNT_BITS),
+                # Byte addresses, multiples of 4096; of the lines, one for each port.
                 "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
-                "commands": In(EngineCommands()),
-                "state": Out(EngineState(config)),
+                # Pulses. All but `abort` only while `state.idle`, which falls at most 3 cycles later.
+                "commands": In(COMMANDS),
+                "state": Out(engine_state(config)),  # what the worker sees of the engine
             }
         )
-
-    memory: Any
-    extra_memory: list[Any]
-    dots: Any
-    deltas: Any
-    settings: data.View
-    groups: Signal
-    lines_address: list[Signal]
-    model_address: Signal
-    commands: Any
-    state: Any
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -220,7 +165,7 @@ class Engine(wiring.Component):
         settings, model_address = stable.settings, stable.model_address
         lines_address = [stable.lines_address[index] for index in range(config.ports)]
         groups = Signal(COUNT_BITS, reset_less=True)
-        commands: Any = EngineCommands().create(path=("command",))
+        commands: Any = Signal(COMMANDS)
         deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         m.d.comb += backward.deltas.payload.eq(deltas)
         m.d.engine += [
@@ -228,7 +173,7 @@ class Engine(wiring.Component):
             model_address.eq(self.model_address),
             groups.eq(self.groups),
             *(here.eq(there) for here, there in zip(lines_address, self.lines_address, strict=True)),
-            *(getattr(commands, name).eq(getattr(self.commands, name)) for name in EngineCommands().members),
+            commands.eq(self.commands),
             backward.deltas.valid.eq(self.deltas.valid),
             deltas.eq(self.deltas.payload),
         ]
@@ -238,25 +183,28 @@ class Engine(wiring.Component):
         connect_stream(m, fifo.o, backward.lines)
         connect_stream(m, forward.dots, wiring.flipped(self.dots))
         wiring.connect(m, backward.gradients, model.gradients)
+        takes_chunk = forward.took & forward.place.first_plane
+        begins = takes_chunk & forward.place.first_chunk  # a micro-batch
+        ends = forward.took & forward.place.last_plane & forward.place.last_chunk
         m.d.comb += [
-            forward.precision.eq(settings.precision),
-            forward.directory.eq(settings.directory),
-            *(part.signed.eq(settings.signed) for part in (forward, backward)),
+            forward.precision.eq(settings.format_precision),
+            forward.directory.eq(settings.format_directory),
+            *(part.signed.eq(settings.format_signed) for part in (forward, backward)),
             *(part.micro_batches.eq(settings.micro_batches) for part in (forward, backward)),
             *(part.chunks.eq(settings.chunks) for part in (forward, scoreboard, storer)),
             *(part.start.eq(commands.train) for part in (forward, backward, scoreboard)),
-            forward.unit_chunks.eq(settings.unit_chunks),
-            model.gradient_shift.eq(settings.gradient_shift),
+            forward.unit_chunks.eq(settings.format_unit_chunks),
+            model.gradient_shift.eq(settings.rate_gradient_shift),
             model.shrink.eq(settings.shrink),
             model.threshold.eq(settings.threshold),
             model.exempt.eq(settings.exempt),
             model.exempt_chunk.eq(settings.exempt_chunk),
             model.exempt_lane.eq(settings.exempt_lane),
             model.write_half.eq(scoreboard.write_half),
-            scoreboard.stale.eq(settings.stale),
+            scoreboard.stale.eq(settings.run_stale),
             scoreboard.reload.eq(commands.load | commands.zero),
-            scoreboard.spend.eq((forward.took & forward.first_plane & forward.first_micro_batch) | forward.passed_over),
-            scoreboard.read_all.eq(forward.took & forward.last_line & forward.last_micro_batch),
+            scoreboard.spend.eq((takes_chunk & forward.first_micro_batch) | forward.passed_over),
+            scoreboard.read_all.eq(ends & forward.last_micro_batch),
             scoreboard.earn.eq(model.updated),
             scoreboard.earned_last.eq(model.updated_last),
             forward.permit_chunk.eq(~forward.first_micro_batch | scoreboard.credit),
@@ -264,7 +212,6 @@ class Engine(wiring.Component):
 
         # Micro-batches in flight: their dot products or deltas may need room in a FIFO.
         in_flight = Signal(range(config.in_flight + 1))
-        begins = forward.took & forward.first_plane & forward.first_chunk
         awaited = Signal(range(config.in_flight + 1))  # of these, those whose deltas have not come
         m.d.engine += [
             in_flight.eq(in_flight + begins - backward.began),
@@ -279,8 +226,8 @@ class Engine(wiring.Component):
         # what directories take counts as such.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
-        m.d.engine += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
-        lacks_weights = forward.first_plane & ~forward.permit_chunk
+        m.d.engine += may_miss.eq(Mux(settings.run_stale, settings.micro_batches, 0))
+        lacks_weights = forward.place.first_plane & ~forward.permit_chunk
         m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy & ~forward.passes))
 
         self._connect_memory(m, readers, storer)
@@ -356,17 +303,14 @@ class Engine(wiring.Component):
             self.state.line_waiting.eq(forward.lines.valid),
             self.state.awaiting_sums.eq(awaiting),
             self.state.in_flight.eq(in_flight),
+            self.state.events.mini_batch_begins.eq(begins & forward.first_micro_batch),
+            self.state.events.forward_begins.eq(begins),
+            self.state.events.forward_ends.eq(ends),
+            self.state.events.backward_begins.eq(backward.took & backward.first_line),
+            self.state.events.backward_ends.eq(backward.took & backward.last_line),
+            self.state.events.update_begins.eq(model.wrote_first),
+            self.state.events.update_ends.eq(model.wrote_last),
         ]
-        events = {
-            "mini_batch_begins": begins & forward.first_micro_batch,
-            "forward_begins": begins,
-            "forward_ends": forward.took & forward.last_line,
-            "backward_begins": backward.took & backward.first_line,
-            "backward_ends": backward.took & backward.last_line,
-            "update_begins": model.wrote_first,
-            "update_ends": model.wrote_last,
-        }
-        m.d.engine += [getattr(self.state, name).eq(event) for name, event in events.items()]
         return m
 
     def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:
@@ -414,8 +358,8 @@ class Engine(wiring.Component):
         for index, (reader, address) in enumerate(zip(readers, lines_address, strict=True)):
             m.d.comb += [
                 reader.base.eq(address),
-                reader.burst_beats.eq(Mux(settings.directory, 1, settings.precision)),
-                reader.stride_beats.eq(Mux(settings.directory, 1, settings.stored)),
+                reader.burst_beats.eq(Mux(settings.format_directory, 1, settings.format_precision)),
+                reader.stride_beats.eq(Mux(settings.format_directory, 1, settings.format_stored)),
                 reader.bursts.eq(groups),
                 reader.start.eq(commands.train),
                 reader.stop.eq(commands.abort),

@@ -27,54 +27,27 @@ class Scoreboard(wiring.Component):
     one update: mini-batch k reads version k − 1, or 0 for the first two. Two versions are then in use, one in each half
     of the model memory. Version v + 1 overwrites version v − 1, which mini-batch v has read to its end before its last
     backward pass begins.
-
-    Members
-    -------
-    start
-        Pulse before a run.
-    reload
-        Pulse: the model is being loaded or cleared, in the lower half.
-    stale, chunks
-        Settings of the run, stable.
-    spend
-        Pulse: the forward pass has begun a chunk in the first micro-batch of a mini-batch.
-    read_all
-        Pulse: the forward pass has taken the last line of a mini-batch.
-    earn
-        Pulse: a final update has written a chunk.
-    earned_last
-        With ``earn``: it was the last chunk, so a version is complete.
-    credit
-        At least one credit: the weights of the next chunk are final.
-    settled
-        All credits are back: no update is outstanding.
-    read_half, write_half
-        Halves of the model memory for forward passes and for final updates.
-    latest_half
-        Half that holds the latest complete version.
     """
+
+    start: In(1)  # pulse before a run
+    reload: In(1)  # pulse: the model is being loaded or cleared, in the lower half
+    # Settings of the run, stable.
+    stale: In(1)
+    chunks: In(17)
+    spend: In(1)  # pulse: the forward pass has begun a chunk in the first micro-batch of a mini-batch
+    read_all: In(1)  # pulse: the forward pass has taken the last line of a mini-batch
+    earn: In(1)  # pulse: a final update has written a chunk
+    earned_last: In(1)  # with `earn`: it was the last chunk, so a version is complete
+    credit: Out(1)  # at least one credit: the weights of the next chunk are final
+    settled: Out(1)  # all credits are back: no update is outstanding
+    # Halves of the model memory: for forward passes, for final updates, and that of the latest complete version.
+    read_half: Out(1)
+    write_half: Out(1)
+    latest_half: Out(1)
 
     def __init__(self, config: WorkerConfig) -> None:
         self._credit_bits = config.chunk_bits + 2
-        inputs = ("start", "reload", "stale", "spend", "read_all", "earn", "earned_last")
-        outputs = ("credit", "settled", "read_half", "write_half", "latest_half")
-        super().__init__(
-            {name: In(1) for name in inputs} | {name: Out(1) for name in outputs} | {"chunks": In(17)},
-        )
-
-    start: Signal
-    reload: Signal
-    stale: Signal
-    chunks: Signal
-    spend: Signal
-    read_all: Signal
-    earn: Signal
-    earned_last: Signal
-    credit: Signal
-    settled: Signal
-    read_half: Signal
-    write_half: Signal
-    latest_half: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

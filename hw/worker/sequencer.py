@@ -8,6 +8,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import COUNT_BITS, MAX_UNIT, UNIT_CHUNKS_BITS
+from p4sgd.hw.worker.engine import COMMANDS
 
 __all__ = ["END_CYCLES", "Phase", "RunSizes", "Sequencer"]
 
@@ -23,67 +24,33 @@ class RunSizes(wiring.Component):
 
     This happens once a run, so it is not worth a multiplier. ``done`` comes at most 42 cycles after ``start``; results
     are stable until the next start.
-
-    Parameters
-    ----------
-    config
-        Size of the worker.
-
-    Members
-    -------
-    start
-        Pulse: begin.
-    micro_batches, mini_batches, chunks
-        Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
-    precision, stored, stale
-        Planes to read, planes in the image; whether the model memory holds two versions.
-    unit_chunks, directory, no_lines
-        log2 of the chunks of a unit; whether the image has directories; whether there then is an engine without lines.
-    total_micro_batches, total_chunks
-        Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
-    impossible
-        The run has no micro-batch, chunk or plane; or more planes than there are, or fewer, with directories; or units
-        of more than 64 features; or its model, or the lines of a micro-batch, exceed what the worker holds. With
-        directories only the host knows how many lines these are, but there must be some.
-    done
-        Pulse: the results are valid.
     """
+
+    start: In(1)  # pulse: begin
+    # Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
+    micro_batches: In(_MICRO_BITS)
+    mini_batches: In(_MINI_BITS)
+    chunks: In(_CHUNK_BITS)
+    # Planes to read, planes in the image; whether the model memory holds two versions.
+    format_precision: In(_PLANE_BITS)
+    format_stored: In(_PLANE_BITS)
+    run_stale: In(1)
+    # log2 of the chunks of a unit; whether the image has directories; whether there then is an engine without lines.
+    format_unit_chunks: In(UNIT_CHUNKS_BITS)
+    format_directory: In(1)
+    no_lines: In(1)
+    # Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
+    total_micro_batches: Out(COUNT_BITS)
+    total_chunks: Out(COUNT_BITS)
+    # The run has no micro-batch, chunk or plane; or more planes than there are, or fewer, with directories; or units of
+    # more than 64 features; or its model, or the lines of a micro-batch, exceed what the worker holds. With directories
+    # only the host knows how many lines these are, but there must be some.
+    impossible: Out(1)
+    done: Out(1)  # pulse: the results are valid
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "micro_batches": In(_MICRO_BITS),
-                "mini_batches": In(_MINI_BITS),
-                "chunks": In(_CHUNK_BITS),
-                "precision": In(_PLANE_BITS),
-                "stored": In(_PLANE_BITS),
-                "unit_chunks": In(UNIT_CHUNKS_BITS),
-                "directory": In(1),
-                "no_lines": In(1),
-                "stale": In(1),
-                "total_micro_batches": Out(COUNT_BITS),
-                "total_chunks": Out(COUNT_BITS),
-                "impossible": Out(1),
-                "done": Out(1),
-            }
-        )
-
-    start: Signal
-    micro_batches: Signal
-    mini_batches: Signal
-    chunks: Signal
-    precision: Signal
-    stored: Signal
-    unit_chunks: Signal
-    directory: Signal
-    no_lines: Signal
-    stale: Signal
-    total_micro_batches: Signal
-    total_chunks: Signal
-    impossible: Signal
-    done: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -121,7 +88,7 @@ class RunSizes(wiring.Component):
                     m.d.sync += self.total_chunks.eq(self.total_chunks + addend)
                 with m.If(exhausted):
                     m.d.sync += [
-                        factor.eq(self.precision),
+                        factor.eq(self.format_precision),
                         addend.eq(self.chunks),
                         lines.eq(0),
                         exhausted.eq(0),
@@ -138,13 +105,13 @@ class RunSizes(wiring.Component):
                     Cat(
                         self.total_chunks == 0,
                         lines == 0,
-                        (lines > self._config.line_fifo_depth) & ~self.directory,
-                        self.precision > self.stored,
-                        (self.precision != self.stored) & self.directory,
-                        self.no_lines & self.directory,
-                        self.stored > MAX_PRECISION,
-                        (self._config.lanes << self.unit_chunks) > MAX_UNIT,
-                        (self.chunks << self.stale) > self._config.chunks,
+                        (lines > self._config.line_fifo_depth) & ~self.format_directory,
+                        self.format_precision > self.format_stored,
+                        (self.format_precision != self.format_stored) & self.format_directory,
+                        self.no_lines & self.format_directory,
+                        self.format_stored > MAX_PRECISION,
+                        (self._config.lanes << self.format_unit_chunks) > MAX_UNIT,
+                        (self.chunks << self.run_stale) > self._config.chunks,
                     )
                 )
                 m.next = "END"
@@ -180,98 +147,33 @@ class Sequencer(wiring.Component):
     A phase begins with a one-cycle command to the engines. ``engines_idle`` falls within 3 cycles and rises when they
     have finished. An abort waits until no more data come from memory and then resets all that takes part in training.
     ``done`` comes `END_CYCLES` after the end of the run.
-
-    Members
-    -------
-    start
-        Level: the host wants a run.
-    started
-        Pulse: the run has started.
-    done
-        Pulse: the run has ended.
-    idle
-        No run is under way.
-    phase
-        Current phase.
-    model_source, model_store
-        A `ModelSource`; whether to store the model.
-    count, counted
-        Pulses to and from `RunSizes`.
-    impossible
-        With ``counted``: the run is refused.
-    refused
-        Pulse: a run was refused.
-    end_early
-        Level: end the run as soon as memory allows. A store is completed first, and is valid.
-    load, zero, train, store, give_up
-        Commands to the engines; the last is their ``abort``.
-    aborting
-        Data from memory are discarded.
-    reset
-        Resets all that takes part in training.
-    labels_idle
-        The reader of labels is idle.
-    engines_idle
-        All engines are idle.
-    network_busy
-        The endpoint has unacknowledged packets.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "start": In(1),
-                "started": Out(1),
-                "done": Out(1),
-                "idle": Out(1),
-                "phase": Out(Phase),
-                "model_source": In(2),
-                "model_store": In(1),
-                "count": Out(1),
-                "counted": In(1),
-                "impossible": In(1),
-                "refused": Out(1),
-                "load": Out(1),
-                "zero": Out(1),
-                "train": Out(1),
-                "store": Out(1),
-                "end_early": In(1),
-                "give_up": Out(1),
-                "aborting": Out(1),
-                "reset": Out(1),
-                "labels_idle": In(1),
-                "engines_idle": In(1),
-                "network_busy": In(1),
-            }
-        )
-
-    start: Signal
-    started: Signal
-    done: Signal
-    idle: Signal
-    phase: Signal
-    model_source: Signal
-    model_store: Signal
-    count: Signal
-    counted: Signal
-    impossible: Signal
-    refused: Signal
-    load: Signal
-    zero: Signal
-    train: Signal
-    store: Signal
-    end_early: Signal
-    give_up: Signal
-    aborting: Signal
-    reset: Signal
-    labels_idle: Signal
-    engines_idle: Signal
-    network_busy: Signal
+    start: In(1)  # level: the host wants a run
+    started: Out(1)  # pulse: the run has started
+    done: Out(1)  # pulse: the run has ended
+    idle: Out(1)  # no run is under way
+    phase: Out(Phase)  # current phase
+    # A `ModelSource`; whether to store the model.
+    run_model_source: In(2)
+    run_model_store: In(1)
+    # Pulses to and from `RunSizes`.
+    count: Out(1)
+    counted: In(1)
+    impossible: In(1)  # with `counted`: the run is refused
+    status_refused: Out(1)  # pulse: a run was refused
+    commands: Out(COMMANDS)  # to the engines
+    # Level: end the run as soon as memory allows. A store is completed first, and is valid.
+    end_early: In(1)
+    aborting: Out(1)  # data from memory are discarded
+    reset: Out(1)  # resets all that takes part in training
+    labels_idle: In(1)  # the reader of labels is idle
+    engines_idle: In(1)  # all engines are idle
+    network_busy: In(1)  # the endpoint has unacknowledged packets
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        commands = [self.load, self.zero, self.train, self.store, self.give_up]
-        pulses = [self.started, self.count, self.refused, self.aborting, *commands]
+        pulses = [self.started, self.count, self.status_refused, self.aborting, self.commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # A command takes three cycles to reach an engine and lower its idle, which is ignored until then.
         issued = Signal(4)
@@ -299,38 +201,38 @@ class Sequencer(wiring.Component):
             with m.State("COUNT"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(self.counted & self.impossible):
-                    m.d.sync += self.refused.eq(1)
+                    m.d.sync += self.status_refused.eq(1)
                     m.d.comb += ends.eq(1)
                     m.next = "IDLE"
                 with m.Elif(self.counted):
-                    with m.If(self.model_source == ModelSource.MEMORY.value):
-                        m.d.sync += issue(self.load)
-                    with m.Elif(self.model_source == ModelSource.ZERO.value):
-                        m.d.sync += issue(self.zero)
+                    with m.If(self.run_model_source == ModelSource.MEMORY.value):
+                        m.d.sync += issue(self.commands.load)
+                    with m.Elif(self.run_model_source == ModelSource.ZERO.value):
+                        m.d.sync += issue(self.commands.zero)
                     m.next = "MODEL"
             with m.State("MODEL"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(self.end_early & (issued == 0)):
-                    m.d.sync += issue(self.give_up)
+                    m.d.sync += issue(self.commands.abort)
                     m.next = "ABORT"
                 with m.Elif(idle):
-                    m.d.sync += issue(self.train)
+                    m.d.sync += issue(self.commands.train)
                     m.next = "TRAIN"
             with m.State("TRAIN"):
                 m.d.comb += self.phase.eq(Phase.TRAIN)
                 with m.If(self.end_early & (issued == 0)):
-                    m.d.sync += issue(self.give_up)
+                    m.d.sync += issue(self.commands.abort)
                     m.next = "ABORT"
                 with m.Elif(idle):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 with m.If(self.end_early):
-                    m.d.sync += issue(self.give_up)
+                    m.d.sync += issue(self.commands.abort)
                     m.next = "ABORT"
                 with m.Elif(~self.network_busy):
-                    with m.If(self.model_store):
-                        m.d.sync += issue(self.store)
+                    with m.If(self.run_model_store):
+                        m.d.sync += issue(self.commands.store)
                         m.next = "STORE"
                     with m.Else():
                         m.d.comb += ends.eq(1)

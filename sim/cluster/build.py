@@ -65,13 +65,9 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
 
     Raises
     ------
-    ValueError
-        If packets travel in UDP: the simulated links carry only frames of one beat.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
-    if config.udp:
-        raise ValueError("packets in UDP cannot be simulated: the simulated network carries frames of one beat")
     text = _verilog(config, "cluster", str(workers), lambda: Cluster(config, workers))
     return _compile(text, "cluster", ("sim_storage.sv", "sim_trace.sv"), waves=waves)
 
@@ -81,13 +77,9 @@ def build_single_worker(config: WorkerConfig) -> verilator.Build:
 
     Raises
     ------
-    ValueError
-        If packets travel in UDP: a simulated worker sends frames of one beat, which its client may put into UDP.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
-    if config.udp:
-        raise ValueError("packets in UDP cannot be simulated: a simulated worker sends frames of one beat")
     text = _verilog(config, "single_worker", "", lambda: SingleWorker(config))
     return _compile(text, "single_worker", ("sim_storage.sv",))
 

@@ -1,13 +1,11 @@
 """``verilator --lint-only -Wall`` finds nothing in the Verilog of any component."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.components import EXAMPLES, example, find_components
 
-from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.kernel.verilog import (
     CMAC_IP,
@@ -20,7 +18,6 @@ from p4sgd.hw.kernel.verilog import (
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.worker import Worker
 from p4sgd.sim import verilator
 
 MAC_MODEL = Path(__file__).with_name("kernel") / f"{CMAC_IP}.sv"
@@ -43,10 +40,6 @@ WAIVERS = {
         r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
         # Where every chunk is a unit, chunks of units are not counted, and rounding drops the same bits always.
         r"|Signal is not used: 'unit_chunks'|Bits of signal are not used: 'i'\[6:0\]"
-        # UdpSender writes the addresses anew, but for the destination's last four bytes, and EtherType, keep and last.
-        r"|Bits of signal are not used: 'frames__payload'\[576:512,111:48,15:0\]"
-        # UdpReceiver does not look at MAC addresses and source port.
-        r"|Bits of signal are not used: 'rx__payload'\[287:272,95:0\]"
         # Masters with one ID do not look at those of answers.
         r"|Signal is not used: 'm_axi_\w+_[br]id'"
     ),
@@ -114,22 +107,6 @@ def test_lint_of_the_widest_forward_pass(tmp_path):
     """Where every chunk is a unit there are no bits that count chunks of a unit."""
     source = tmp_path / "top.v"
     source.write_text(to_verilog(DotProduct(WorkerConfig(lanes=64)), "top"))
-    assert complaints(verilator.lint([source], "top")) == []
-
-
-@pytest.mark.rtl
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "component",
-    [
-        Worker(replace(WorkerConfig.tiny(), udp=True)),
-        Aggregator(AggregatorConfig(slots=16, jobs=2, ports=8, udp=True)),
-    ],
-    ids=["worker", "aggregator"],
-)
-def test_lint_with_udp(component, tmp_path):
-    source = tmp_path / "top.v"
-    source.write_text(to_verilog(component, "top"))
     assert complaints(verilator.lint([source], "top")) == []
 
 

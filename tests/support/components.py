@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 
 import p4sgd.hw
 from p4sgd.hw.bus.axi import Axi4Signature
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -72,8 +73,6 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "net.reception.Reception": lambda make: make(_CONFIG),
     "net.timers.ResendTimer": lambda make: make(_CONFIG),
     "net.timers.StallTimer": lambda make: make(),
-    "net.udp.UdpReceiver": lambda make: make(3),
-    "net.udp.UdpSender": lambda make: make(8),
     "datapath.partials.PartialSum": lambda make: make(_CONFIG),
     "bus.stream.RegisteredValidFIFO": lambda make: make(24, 16),
     "worker.scoreboard.Scoreboard": lambda make: make(_CONFIG),
@@ -98,5 +97,5 @@ def find_components() -> Iterator[str]:
         module = importlib.import_module(found.name)
         for name, thing in vars(module).items():
             is_component = isinstance(thing, type) and issubclass(thing, wiring.Component)
-            if is_component and thing.__module__ == found.name and thing is not BlackBox:
+            if is_component and thing.__module__ == found.name and thing not in (BlackBox, Component):
                 yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")

@@ -14,6 +14,7 @@ from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.forward import DotProduct
+from p4sgd.hw.datapath.lines import place_layout
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
@@ -27,6 +28,11 @@ async def begin(dut):
         dut.start.value = start_now
         await RisingEdge(dut.clk)
     dut.start.value = 0
+
+
+def place_flag(dut, config: WorkerConfig, name: str) -> bool:
+    """A flag of the place that is shown."""
+    return bool(int(dut.place.value) >> place_layout(config)[name].offset & 1)
 
 
 @cocotb.test()
@@ -46,15 +52,15 @@ async def rounded_dot_products(dut, stall):
         """Withdraw a permit now and then, as its rule is: only with a line taken that needs it."""
         while stall:
             await ReadOnly()
-            used = dut.took.value and all(flag.value for flag in needing)
+            used = dut.took.value and all(place_flag(dut, config, flag) for flag in needing)
             permitted = bool(permit.value)
             assert permitted or not used
             await RisingEdge(dut.clk)
             if used or not permitted:
                 permit.value = int(random.random() > stall)
 
-    cocotb.start_soon(deny(dut.permit_chunk, dut.first_plane))
-    cocotb.start_soon(deny(dut.permit_micro_batch, dut.first_plane, dut.first_chunk))
+    cocotb.start_soon(deny(dut.permit_chunk, "first_plane"))
+    cocotb.start_soon(deny(dut.permit_micro_batch, "first_plane", "first_chunk"))
     passed_over = [0]
 
     async def count_passed_over():
@@ -108,9 +114,10 @@ async def rounded_dot_products(dut, stall):
 
 @cocotb.test()
 async def a_line_every_cycle(dut):
+    config = WorkerConfig(**parameters()["config"])
     dut.kept__ready.value = 1
     dut.permit_chunk.value = dut.permit_micro_batch.value = 1
-    chunks = min(3, parameters()["config"]["chunks"])
+    chunks = min(3, config.chunks)
     lines = 2 * chunks
     dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, chunks, 4
     dut.unit_chunks.value = dut.directory.value = 0
@@ -122,7 +129,7 @@ async def a_line_every_cycle(dut):
     for cycle in range(lines * 20 + 40):
         dut.lines__valid.value = int(cycle < lines * 20)
         await ReadOnly()
-        if dut.took.value and dut.last_line.value:
+        if dut.took.value and all(place_flag(dut, config, flag) for flag in ("last_plane", "last_chunk")):
             last.append((cycle, int(dut.last_micro_batch.value)))
         assert dut.lines__ready.value, f"refused a line in cycle {cycle}"
         if dut.dots__valid.value:

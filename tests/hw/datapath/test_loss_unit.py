@@ -6,6 +6,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
+from support.axi import pulse
 from support.bench import parameters, run_bench, start
 from support.jobs import random_table
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -31,9 +32,9 @@ async def exact_deltas(dut, stall):
         nonlocal saturated
         while True:
             await RisingEdge(dut.clk)
-            saturated += int(dut.saturated.value)
+            saturated += int(dut.status_residual_saturated.value)
 
-    dut.table_write__enable.value = 0
+    dut.table_index_strobe.value = dut.table_intercept_strobe.value = 0
     await start(dut)
     cocotb.start_soon(count())
     expected: list[int] = []
@@ -42,16 +43,17 @@ async def exact_deltas(dut, stall):
         table = random_table(rng, segments, wild=setting % 2 == 0)
         mode = LabelMode(*(bool(random.getrandbits(1)) for _ in range(3)))
         settings = RunSettings(FeatureFormat(8, 8, False), 1, 1, 1, mode, random.randint(0, 255), 10)
-        dut.label_sign.value, dut.label_offset.value = int(mode.sign), int(mode.offset)
-        dut.label_constant.value, dut.weighted.value = int(mode.constant), int(weighted)
-        dut.mantissa.value, dut.table_shift.value = settings.rate_mantissa, table.shift
-        for index in range(segments):
-            dut.table_write__enable.value = 1
-            dut.table_write__index.value = index
-            dut.table_write__slope.value = int(table.slope[index])
-            dut.table_write__intercept.value = int(table.intercept[index])
-            await RisingEdge(dut.clk)
-        dut.table_write__enable.value = 0
+        dut.label_mode_sign.value, dut.label_mode_offset.value = int(mode.sign), int(mode.offset)
+        dut.label_mode_constant.value, dut.label_mode_weighted.value = int(mode.constant), int(weighted)
+        dut.rate_mantissa.value, dut.table_shift.value = settings.rate_mantissa, table.shift
+        first = random.randrange(segments)  # the segment after the last is the first
+        dut.table_index.value = first
+        await pulse(dut, "table_index_strobe")
+        for index in range(first, first + segments):
+            dut.table_slope.value = int(table.slope[index % segments])
+            dut.table_intercept.value = int(table.intercept[index % segments])
+            await pulse(dut, "table_intercept_strobe")
+            await ClockCycles(dut.clk, random.randint(0, 2))
         before = saturated
         expect_saturation = False
         for item in range(25):
@@ -81,7 +83,8 @@ async def exact_deltas(dut, stall):
 async def latency(dut, weighted):
     """From sums whose labels have come to deltas, and full rate: a micro-batch every two cycles, or three."""
     sums, labels = StreamSource(dut, "sums"), StreamSource(dut, "labels")
-    dut.table_write__enable.value, dut.weighted.value = 0, weighted
+    dut.table_index_strobe.value = dut.table_intercept_strobe.value = 0
+    dut.label_mode_weighted.value = weighted
     await start(dut)
     taken, answered = [], []
 

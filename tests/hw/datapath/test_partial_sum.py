@@ -27,7 +27,7 @@ async def adds_and_clamps(dut, stall):
         nonlocal clamps
         while True:
             await RisingEdge(dut.clk)
-            clamps += int(dut.clamped.value)
+            clamps += int(dut.status_partial_clamped.value)
 
     await start(dut)
     cocotb.start_soon(count_clamps())
@@ -38,8 +38,8 @@ async def adds_and_clamps(dut, stall):
         settings = RunSettings(
             FeatureFormat(8, precision, is_signed), 1, 1, 1, LabelMode(), 1, 10, workers=random.randint(1, 32)
         )
-        dut.precision.value, dut.signed.value = precision, int(is_signed)
-        dut.limit.value = settings.partial_limit
+        dut.format_precision.value, dut.format_signed.value = precision, int(is_signed)
+        dut.partial_limit.value = settings.partial_limit
         for _ in range(4):
             await RisingEdge(dut.clk)
         # Magnitudes around the limits, and the extremes of the width.
@@ -69,7 +69,7 @@ async def latency(dut):
     """From the last engine's dots to the partials."""
     config = WorkerConfig(**parameters()["config"])
     sources = [StreamSource(dut, f"dots__{engine}", flow=True) for engine in range(config.engines)]
-    dut.precision.value, dut.signed.value, dut.limit.value = 8, 0, 1 << 20
+    dut.format_precision.value, dut.format_signed.value, dut.partial_limit.value = 8, 0, 1 << 20
     dut.partials__ready.value = 1
     await start(dut)
     complete, answered = [], []

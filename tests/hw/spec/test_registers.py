@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterClient
 from p4sgd.hw.spec.registers import worker_map
@@ -64,20 +62,13 @@ def test_client_moves_pairs():
 
 
 def test_configurations_differ_in_their_hash():
-    configs = {replace(preset(), udp=udp) for preset in PRESETS.values() for udp in (False, True)}
+    configs = {preset() for preset in PRESETS.values()}
     assert len({config.config_hash for config in configs}) == len(configs)
 
 
-def test_udp_adds_registers():
-    udp = {register.name for register in worker_map(replace(WorkerConfig.u280(), udp=True))}
-    added = {"ETHERNET_MAC_LOW", "ETHERNET_MAC_HIGH", "NEXT_HOP_MAC_LOW", "NEXT_HOP_MAC_HIGH"}
-    assert udp - {register.name for register in every} == added
-    maps = [{register.name for register in aggregator_map(AggregatorConfig(udp=udp))} for udp in (False, True)]
-    assert maps[1] - maps[0] == added
-
-
 @pytest.mark.parametrize(
-    "fields", [{"lanes": 12}, {"lanes": 4}, {"engines": 0}, {"chunks": 100}, {"slots": 1}, {"table_segments": 8}]
+    "fields",
+    [{"lanes": 12}, {"lanes": 4}, {"engines": 0}, {"chunks": 100}, {"slots": 1}, {"table_segments": 8}, {"udp": True}],
 )
 def test_impossible_configurations_are_refused(fields):
     with pytest.raises(ValueError, match=next(iter(fields))):

@@ -40,7 +40,7 @@ async def one_cause_a_cycle(dut):
     packets = ("sent", "resent", "received", "dropped")
     vectors = ("took_line", "lines_left", "line_waiting")
     state = (*vectors, "awaiting_sums")
-    dut.snapshot.value = dut.clear.value = 0
+    dut.snapshot_take_strobe.value = dut.clear.value = 0
     await start(dut)
     for _ in range(5):
         expected = dict.fromkeys(counters(config), 0)
@@ -67,7 +67,7 @@ async def one_cause_a_cycle(dut):
             dut.awaiting_sums.value = engines[0]["awaiting_sums"]
             for name, bit in happened.items():
                 getattr(dut, name).value = bit
-            dut.in_flight.value = in_flight
+            dut.in_flight_now.value = in_flight
             most = max(most, in_flight)
             await RisingEdge(dut.clk)
             begun |= phase is Phase.TRAIN and bool(engines[0]["lines_left"])
@@ -86,9 +86,9 @@ async def one_cause_a_cycle(dut):
         dut.took_line.value = 1
         for name in packets:
             getattr(dut, name).value = 0
-        dut.snapshot.value = 1
+        dut.snapshot_take_strobe.value = 1
         await RisingEdge(dut.clk)
-        dut.snapshot.value = 0
+        dut.snapshot_take_strobe.value = 0
         for _ in range(3):
             await RisingEdge(dut.clk)
         once = shown(dut, config)
@@ -108,7 +108,7 @@ async def one_cause_a_cycle(dut):
         assert got["CYCLES_BUSY"] == expected["CYCLES_BUSY"] + 9
         unchanged = [name for name in got if name.startswith("PACKETS") or name in {"CYCLES_MEMORY", "CYCLES_NETWORK"}]
         assert [got[name] for name in unchanged] == [expected[name] for name in unchanged]
-        assert dut.most_in_flight.value == most
+        assert dut.in_flight_most.value == most
 
 
 @pytest.mark.rtl

@@ -45,8 +45,8 @@ async def multiplies(dut):
 
 
 def set_format(dut, precision=1, stored=1, unit_chunks=0, stale=0, directory=0, lines=1):
-    dut.precision.value, dut.stored.value = precision, stored
-    dut.unit_chunks.value, dut.stale.value, dut.directory.value = unit_chunks, stale, directory
+    dut.format_precision.value, dut.format_stored.value = precision, stored
+    dut.format_unit_chunks.value, dut.run_stale.value, dut.format_directory.value = unit_chunks, stale, directory
     dut.no_lines.value = lines == 0
 
 

@@ -8,7 +8,15 @@ from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
 
 from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.worker.engine import COMMANDS
 from p4sgd.hw.worker.sequencer import Phase, Sequencer
+
+
+def raised(dut, name: str) -> bool:
+    """Whether an output is high, or a command is given."""
+    if name in COMMANDS.members:
+        return bool(int(dut.commands.value) >> COMMANDS[name].offset & 1)
+    return bool(getattr(dut, name).value)
 
 
 @cocotb.test()
@@ -19,7 +27,7 @@ async def phases_in_order(dut):
     for _ in range(40):
         source = random.choice(list(ModelSource))
         store = random.getrandbits(1)
-        dut.model_source.value, dut.model_store.value = source.value, store
+        dut.run_model_source.value, dut.run_model_store.value = source.value, store
         dut.network_busy.value = 1
         expected = ["count"]
         expected += {ModelSource.KEEP: [], ModelSource.ZERO: ["zero"], ModelSource.MEMORY: ["load"]}[source]
@@ -42,7 +50,7 @@ async def phases_in_order(dut):
                 seen.append("count")
                 counting = random.randint(2, 10)
             for name in ("load", "zero", "train", "store"):
-                if getattr(dut, name).value:
+                if raised(dut, name):
                     assert busy == 0, f"{name} while the engines are busy"
                     seen.append(name)
                     busy = random.randint(4, 12)
@@ -76,7 +84,7 @@ async def ends_early(dut):
     dut.impossible.value = 0
     await start(dut)
     dut.engines_idle.value = dut.labels_idle.value = 1
-    dut.model_store.value, dut.model_source.value = 1, ModelSource.MEMORY.value
+    dut.run_model_store.value, dut.run_model_source.value = 1, ModelSource.MEMORY.value
     resets = 0
     for _ in range(60):
         dut.end_early.value, dut.network_busy.value, dut.start.value = 0, 1, 1
@@ -87,12 +95,12 @@ async def ends_early(dut):
             await RisingEdge(dut.clk)
             if dut.started.value:
                 dut.start.value = 0
-            for name in ("load", "train", "store", "give_up", "reset", "done"):
-                if getattr(dut, name).value and seen[-1:] != [name]:
+            for name in ("load", "train", "store", "abort", "reset", "done"):
+                if raised(dut, name) and seen[-1:] != [name]:
                     seen.append(name)
-                    if name in ("load", "train", "store", "give_up"):
+                    if name in ("load", "train", "store", "abort"):
                         busy = random.randint(4, 12)
-                    if name == "give_up":
+                    if name == "abort":
                         labels = random.randint(0, 30)
                     if name == "reset":
                         assert busy == labels == 0
@@ -107,8 +115,8 @@ async def ends_early(dut):
             if dut.done.value:
                 break
         assert seen[-1] == "done"
-        assert ("give_up" in seen) == ("reset" in seen)
-        assert "store" not in seen or "give_up" not in seen
+        assert ("abort" in seen) == ("reset" in seen)
+        assert "store" not in seen or "abort" not in seen
         resets += "reset" in seen
         dut.end_early.value = 0
         await RisingEdge(dut.clk)
@@ -118,10 +126,10 @@ async def ends_early(dut):
 @cocotb.test()
 async def refuses(dut):
     """A run that cannot be is over at once, and the next is done."""
-    dut.end_early.value = dut.network_busy.value = dut.model_store.value = 0
+    dut.end_early.value = dut.network_busy.value = dut.run_model_store.value = 0
     await start(dut)
     dut.engines_idle.value = dut.labels_idle.value = 1
-    dut.model_source.value = ModelSource.ZERO.value
+    dut.run_model_source.value = ModelSource.ZERO.value
     for impossible in (1, 0, 1, 1, 0):
         dut.impossible.value = impossible
         dut.start.value = 1
@@ -131,11 +139,11 @@ async def refuses(dut):
             if dut.started.value:
                 dut.start.value = 0
             dut.counted.value = dut.count.value
-            seen += [name for name in ("refused", "zero", "train", "done") if getattr(dut, name).value]
+            seen += [name for name in ("status_refused", "zero", "train", "done") if raised(dut, name)]
             assert not (dut.idle.value and seen and seen[-1] != "done")
             if dut.done.value:
                 break
-        assert seen == (["refused", "done"] if impossible else ["zero", "train", "done"])
+        assert seen == (["status_refused", "done"] if impossible else ["zero", "train", "done"])
 
 
 @pytest.mark.rtl
