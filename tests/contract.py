@@ -248,7 +248,7 @@ FOLDERS = {
     "tofino small": "switch build --target tofino --slots 1024 --jobs 8",
     "heartbeat": "build demo heartbeat",
     # from here on only in the full part
-    "generate tiny udp": "generate --config tiny --udp --ports 4 --build-id 7",
+    "generate tiny ports": "generate --config tiny --ports 4 --build-id 7",
     "generate small": "generate --config small --ports 2",
     "generate u280": "generate --config u280",
     "generate u280_deep": "generate --config u280_deep",
@@ -261,7 +261,7 @@ FOLDERS = {
     "vitis small": "build vitis --config small --board u280 --debug",
     "vitis u50": "build vitis --config u50",
     "vitis u280_wide": "build vitis --config u280_wide",
-    "vitis u55c udp": "build vitis --config u55c --udp",
+    "vitis u55c": "build vitis --config u55c",
     "vitis aggregator": "build vitis --aggregator --board u280",
     "vitis aggregator u50": "build vitis --aggregator --board u50 --cable optics",
     "vivado tiny": "build vivado --config tiny --board u280 --megahertz 200",
