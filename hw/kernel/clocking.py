@@ -3,10 +3,15 @@
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal, Value
+from amaranth.lib.wiring import In
 
+from p4sgd.hw.bus.axi import Axi4LiteSignature
 from p4sgd.hw.debug_cores import DebugCore
 
-__all__ = ["KEEP", "MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
+__all__ = ["KEEP", "MARK", "PORTS", "MarkedSynchronizers", "connect_control", "kernel_clock"]
+
+PORTS = {"ap_clk": In(1), "ap_rst_n": In(1), "control": In(Axi4LiteSignature())}
+"""Ports of every kernel: clock; reset, active low and synchronous; registers."""
 
 
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
@@ -15,15 +20,6 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     The reset passes registers, which the place-and-route tool may copy and distribute over the chip, and lasts at least
     two cycles, as a `Worker` needs. A kernel also begins in reset after configuration. Its reset ends some cycles after
     ``ap_rst_n`` has risen, when others may already be sending requests: `connect_control` holds these back.
-
-    Parameters
-    ----------
-    m
-        Module that gets the domain, for itself and its submodules.
-    ap_clk
-        Clock of the kernel.
-    ap_rst_n
-        Reset of the kernel, active low and synchronous to the clock.
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
@@ -36,16 +32,8 @@ def connect_control(m: Module, control: Any, registers: Any) -> None:
     """Connect a kernel's AXI4-Lite port to its registers, so that they get no request while they are in reset.
 
     A master may send its first request a cycle after ``ap_rst_n`` has risen. Registers are ready during reset too, so
-    they would take that request and never answer it. Here it waits.
-
-    Parameters
-    ----------
-    m
-        Module with the domain of `kernel_clock`.
-    control
-        The kernel's member, an AXI4-Lite slave port.
-    registers
-        AXI4-Lite slave port of a submodule, in the domain ``sync``.
+    they would take that request and never answer it. Here it waits. ``registers`` is a port of a submodule, in the
+    domain of `kernel_clock`.
     """
     awake = ~ResetSignal("sync")
     for name in ("aw", "w", "ar"):

@@ -28,7 +28,7 @@ from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameBuffer
 from p4sgd.hw.spec.cmac import COUNTERS, FEC_LANES, LANES, PCS_LANES, STATUS, cmac_map, identity
 
-__all__ = ["CmacAdapter", "CmacKernel", "MacSignature"]
+__all__ = ["CmacAdapter", "CmacKernel", "MacPorts", "MacSignature"]
 
 
 _RESET_CYCLES = 256
@@ -55,67 +55,61 @@ _RECEIVED_DEPTH = 512
 class MacSignature(wiring.Signature):
     """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``rx_datapath_reset``, ``loopback``
     and ``power_good``.
-
-    Members
-    -------
-    clk
-        Clock for the user. It stops while the transceivers are in reset.
-    tx
-        Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before the first
-        beat of a frame is taken, when the link goes down.
-    rx
-        Frames received; ``bad`` is valid with the last beat.
-    tx_reset, rx_reset
-        The transmitter or receiver is in reset.
-    aligned
-        All lanes are received and aligned.
-    local_fault, remote_fault
-        Reception is faulty here, or at the other end as it signals.
-    tx_fault
-        Beats of a frame came too late or too early.
-    hi_ber
-        Too many blocks arrive with errors.
-    fec_aligned, fec_lock
-        All lanes of RS-FEC are aligned; bitmap of those that are received.
-    block_lock
-        Bitmap of the PCS lanes that are received.
-    bad_fcs
-        A frame with a wrong check sequence was received.
-    fec_corrected, fec_uncorrected
-        A codeword of RS-FEC had errors that were, or could not be, corrected.
-    power_good
-        Bitmap of the transceivers that have power.
-    reset
-        Reset of the MAC and its transceivers.
-    rx_datapath_reset
-        Reset of the transceivers' receivers.
-    rx_enable, tx_enable
-        Enable reception, transmission of frames.
-    send_remote_fault
-        Signal to the other end that reception is faulty here.
-    rs_fec
-        Enable forward error correction. The MAC samples it as it comes out of reset.
-    loopback
-        Let the transceivers receive what they send.
     """
 
     def __init__(self) -> None:
         super().__init__(
             {
+                # Clock for the user. It stops while the transceivers are in reset.
                 "clk": In(1),
+                # Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before
+                # the first beat of a frame is taken, when the link goes down.
                 "tx": Out(stream.Signature(FrameBeat)),
+                # Frames received; ``bad`` is valid with the last beat.
                 "rx": In(ValidSignature(data.StructLayout({"beat": FrameBeat, "bad": 1}))),
-                **dict.fromkeys(("tx_reset", "rx_reset", "aligned", "local_fault", "remote_fault", "tx_fault"), In(1)),
-                **dict.fromkeys(("hi_ber", "fec_aligned", "bad_fcs", "fec_corrected", "fec_uncorrected"), In(1)),
-                **dict.fromkeys(("power_good", "fec_lock"), In(FEC_LANES)),
-                "block_lock": In(PCS_LANES),
-                **dict.fromkeys(("reset", "rx_datapath_reset", "rx_enable", "tx_enable"), Out(1)),
-                **dict.fromkeys(("send_remote_fault", "rs_fec", "loopback"), Out(1)),
+                "tx_reset": In(1),  # the transmitter is in reset
+                "rx_reset": In(1),
+                "aligned": In(1),  # all lanes are received and aligned
+                "local_fault": In(1),  # reception is faulty here
+                "remote_fault": In(1),  # reception is faulty at the other end, as it signals
+                "tx_fault": In(1),  # beats of a frame came too late or too early
+                "hi_ber": In(1),  # too many blocks arrive with errors
+                "fec_aligned": In(1),  # all lanes of RS-FEC are aligned
+                "bad_fcs": In(1),  # a frame with a wrong check sequence was received
+                "fec_corrected": In(1),  # a codeword of RS-FEC had errors that were corrected
+                "fec_uncorrected": In(1),  # it had errors that could not be corrected
+                "power_good": In(FEC_LANES),  # bitmap of the transceivers that have power
+                "fec_lock": In(FEC_LANES),  # bitmap of the lanes of RS-FEC that are received
+                "block_lock": In(PCS_LANES),  # bitmap of the PCS lanes that are received
+                "reset": Out(1),  # of the MAC and its transceivers
+                "rx_datapath_reset": Out(1),  # of the transceivers' receivers
+                "rx_enable": Out(1),  # of reception, and of transmission
+                "tx_enable": Out(1),
+                "send_remote_fault": Out(1),  # signal to the other end that reception is faulty here
+                "rs_fec": Out(1),  # forward error correction; the MAC samples it as it comes out of reset
+                "loopback": Out(1),  # let the transceivers receive what they send
             }
         )
 
 
-class CmacAdapter(wiring.Component):
+class MacPorts(wiring.Component):
+    """Ports of a MAC's kernel."""
+
+    ap_clk: In(1)
+    ap_rst_n: In(1)  # active low and synchronous
+    control: In(Axi4LiteSignature())  # the registers of `p4sgd.hw.spec.cmac`
+    axis_tx: In(stream.Signature(FrameBeat))  # frames to be sent, and frames received
+    axis_rx: Out(stream.Signature(FrameBeat))
+
+    def _connect_ports(self, m: Module, adapter: Any) -> None:
+        """Connect them to those of a `CmacAdapter` in a kernel."""
+        m.d.comb += [adapter.ap_clk.eq(self.ap_clk), adapter.ap_rst_n.eq(self.ap_rst_n)]
+        wiring.connect(m, wiring.flipped(self.control), adapter.control)
+        wiring.connect(m, wiring.flipped(self.axis_tx), adapter.axis_tx)
+        wiring.connect(m, adapter.axis_rx, wiring.flipped(self.axis_rx))
+
+
+class CmacAdapter(MacPorts):
     """Moves frames between the kernel's clock and the MAC's, and brings the link up::
 
                  ap_clk │ mac.clk
@@ -130,42 +124,14 @@ class CmacAdapter(wiring.Component):
     The link comes up in the order that PG203 requires: enable the receiver; signal a remote fault until all lanes are
     aligned; send frames once the other end has signalled none for `_STEADY_CYCLES`.
 
-    Parameters
-    ----------
-    build_id
-        Number that the host can read back, to tell builds apart.
-
-    Members
-    -------
-    ap_clk, ap_rst_n
-        Clock, and reset, active low and synchronous.
-    control
-        The registers of :mod:`p4sgd.hw.spec.cmac`.
-    axis_tx, axis_rx
-        Frames to be sent, and frames received.
-    mac
-        The MAC.
+    The host can read back ``build_id``, to tell builds apart.
     """
+
+    mac: Out(MacSignature())
 
     def __init__(self, *, build_id: int = 0) -> None:
         self._build_id = build_id
-        super().__init__(
-            {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
-                "axis_tx": In(stream.Signature(FrameBeat)),
-                "axis_rx": Out(stream.Signature(FrameBeat)),
-                "mac": Out(MacSignature()),
-            }
-        )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_tx: stream.Interface
-    axis_rx: stream.Interface
-    mac: Any
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -362,7 +328,7 @@ _LINK = (
 """What tells how far a link has come, in its order, of a `MacSignature`; for a debug core."""
 
 
-class CmacKernel(wiring.Component):
+class CmacKernel(MacPorts):
     """Kernel of the vendor's MAC, UltraScale+ Integrated 100G Ethernet (PG203), with a `CmacAdapter`.
 
     The MAC and its transceivers are an instance of an IP that Vivado generates: AXI4-Stream as user interface, CAUI-4,
@@ -375,61 +341,30 @@ class CmacKernel(wiring.Component):
         As of a `CmacAdapter`.
     mac
         Name of the IP's module.
-
-    Members
-    -------
-    ap_clk, ap_rst_n, control, axis_tx, axis_rx
-        As of a `CmacAdapter`.
-    clk_gt_freerun
-        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.
-        That rules out ``ap_clk``: its rate may be changed.
-    gt_refclk_p, gt_refclk_n
-        Reference clock of the transceivers, 156.25 MHz on a U280.
-    gt_rxp, gt_rxn, gt_txp, gt_txn
-        The lanes of a QSFP28.
     """
+
+    # The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.
+    # That rules out ``ap_clk``: its rate may be changed.
+    clk_gt_freerun: In(1)
+    # Reference clock of the transceivers, 156.25 MHz on a U280.
+    gt_refclk_p: In(1)
+    gt_refclk_n: In(1)
+    # The lanes of a QSFP28.
+    gt_rxp: In(FEC_LANES)
+    gt_rxn: In(FEC_LANES)
+    gt_txp: Out(FEC_LANES)
+    gt_txn: Out(FEC_LANES)
 
     def __init__(self, *, build_id: int = 0, mac: str) -> None:
         self._build_id = build_id
         self._mac = mac
-        super().__init__(
-            {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
-                "axis_tx": In(stream.Signature(FrameBeat)),
-                "axis_rx": Out(stream.Signature(FrameBeat)),
-                "clk_gt_freerun": In(1),
-                "gt_refclk_p": In(1),
-                "gt_refclk_n": In(1),
-                "gt_rxp": In(FEC_LANES),
-                "gt_rxn": In(FEC_LANES),
-                "gt_txp": Out(FEC_LANES),
-                "gt_txn": Out(FEC_LANES),
-            }
-        )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_tx: stream.Interface
-    axis_rx: stream.Interface
-    clk_gt_freerun: Signal
-    gt_refclk_p: Signal
-    gt_refclk_n: Signal
-    gt_rxp: Signal
-    gt_rxn: Signal
-    gt_txp: Signal
-    gt_txn: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.adapter = adapter = CmacAdapter(build_id=self._build_id)
         mac = adapter.mac
-        m.d.comb += [adapter.ap_clk.eq(self.ap_clk), adapter.ap_rst_n.eq(self.ap_rst_n)]
-        wiring.connect(m, wiring.flipped(self.control), adapter.control)
-        wiring.connect(m, wiring.flipped(self.axis_tx), adapter.axis_tx)
-        wiring.connect(m, adapter.axis_rx, wiring.flipped(self.axis_rx))
+        self._connect_ports(m, adapter)
 
         overflow, underflow, bad_fcs = Signal(), Signal(), Signal(_BAD_FCS_BITS)
         m.d.comb += [mac.tx_fault.eq(overflow | underflow), mac.bad_fcs.eq(bad_fcs.any())]

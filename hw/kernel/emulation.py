@@ -6,8 +6,8 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, S
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
-from p4sgd.hw.kernel.cmac import CmacAdapter, MacSignature
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.kernel.cmac import CmacAdapter, MacPorts, MacSignature
 from p4sgd.hw.kernel.frames import FrameBuffer
 
 __all__ = ["EmulatedCmacKernel", "StreamMac"]
@@ -32,27 +32,11 @@ class StreamMac(wiring.Component):
 
     A frame to be sent waits for its last beat. Like a cable the line takes no back-pressure: ``line_rx`` is always
     ready. If the other end of ``line_tx`` is not, frames wait here.
-
-    Members
-    -------
-    mac
-        The MAC's user. All signals are in the domain ``sync``, whose clock is ``mac.clk``; ``sync`` needs no reset.
-    line_tx, line_rx
-        Frames to and from the other end of the line, without check sequences.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "mac": In(MacSignature()),
-                "line_tx": Out(stream.Signature(FrameBeat)),
-                "line_rx": In(stream.Signature(FrameBeat)),
-            }
-        )
-
-    mac: Any
-    line_tx: stream.Interface
-    line_rx: stream.Interface
+    mac: In(MacSignature())  # in the domain ``sync``, whose clock is ``mac.clk``; ``sync`` needs no reset
+    line_tx: Out(stream.Signature(FrameBeat))  # to the other end of the line, without check sequences
+    line_rx: In(stream.Signature(FrameBeat))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -117,48 +101,21 @@ class StreamMac(wiring.Component):
         return m
 
 
-class EmulatedCmacKernel(wiring.Component):
+class EmulatedCmacKernel(MacPorts):
     """Kernel that takes the place of a `CmacKernel` where transceivers cannot be simulated.
 
     It has the same `CmacAdapter`, so the kernel beside it sees no difference, and the host finds the same registers.
     What stands in for the vendor's IP is a `StreamMac`, on the kernel's clock. So a cable is a pair of connections
     between kernels, as the author of a public network kernel suggests for emulation
-    (github.com/Xilinx/xup_vitis_network_example, issue 26).
-
-    Parameters
-    ----------
-    build_id
-        As of a `CmacAdapter`.
-
-    Members
-    -------
-    ap_clk, ap_rst_n, control, axis_tx, axis_rx
-        As of a `CmacAdapter`.
-    axis_line_tx, axis_line_rx
-        The line, as of a `StreamMac`.
+    (github.com/Xilinx/xup_vitis_network_example, issue 26). ``build_id`` is as of a `CmacAdapter`.
     """
+
+    axis_line_tx: Out(stream.Signature(FrameBeat))  # the line, as of a `StreamMac`
+    axis_line_rx: In(stream.Signature(FrameBeat))
 
     def __init__(self, *, build_id: int = 0) -> None:
         self._build_id = build_id
-        super().__init__(
-            {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
-                "axis_tx": In(stream.Signature(FrameBeat)),
-                "axis_rx": Out(stream.Signature(FrameBeat)),
-                "axis_line_tx": Out(stream.Signature(FrameBeat)),
-                "axis_line_rx": In(stream.Signature(FrameBeat)),
-            }
-        )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_tx: stream.Interface
-    axis_rx: stream.Interface
-    axis_line_tx: stream.Interface
-    axis_line_rx: stream.Interface
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -166,10 +123,7 @@ class EmulatedCmacKernel(wiring.Component):
         m.d.comb += ClockSignal("line").eq(self.ap_clk)
         m.submodules.adapter = adapter = CmacAdapter(build_id=self._build_id)
         m.submodules.mac = mac = DomainRenamer("line")(StreamMac())
-        m.d.comb += [adapter.ap_clk.eq(self.ap_clk), adapter.ap_rst_n.eq(self.ap_rst_n)]
-        wiring.connect(m, wiring.flipped(self.control), adapter.control)
-        wiring.connect(m, wiring.flipped(self.axis_tx), adapter.axis_tx)
-        wiring.connect(m, adapter.axis_rx, wiring.flipped(self.axis_rx))
+        self._connect_ports(m, adapter)
         wiring.connect(m, adapter.mac, mac.mac)
         wiring.connect(m, mac.line_tx, wiring.flipped(self.axis_line_tx))
         wiring.connect(m, wiring.flipped(self.axis_line_rx), mac.line_rx)

@@ -1,7 +1,5 @@
 """Ethernet frames inside a kernel: buffered as a whole, split to ports, and merged from ports."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -9,6 +7,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.component import Component
 
 __all__ = ["FrameBuffer", "FrameMerge", "FrameSplit"]
 
@@ -26,49 +25,27 @@ class FrameBuffer(wiring.Component):
     waits
         If True, the source waits while there is no room. If False, a frame that finds no room is dropped.
 
-    Members
-    -------
-    i
-        Frames; always ready if ``waits`` is False.
-    bad
-        With the last beat: drop the frame.
-    cut
-        Drop the frame that is coming, which gets no last beat. Not in the same cycle as a beat.
-    o
-        The frames that were kept.
-    kept, dropped_bad, dropped_full
-        Pulses: a frame was kept, was bad or cut, or found no room.
-
     Raises
     ------
     ValueError
         If ``depth`` is not a power of two, at least 2.
     """
 
+    i: In(stream.Signature(FrameBeat))  # always ready if ``waits`` is False
+    bad: In(1)  # with the last beat: drop the frame
+    cut: In(1)  # drop the frame that is coming, which gets no last beat; not in the same cycle as a beat
+    o: Out(stream.Signature(FrameBeat))  # the frames that were kept
+    # Pulses: a frame was kept, was bad or cut, or found no room.
+    kept: Out(1)
+    dropped_bad: Out(1)
+    dropped_full: Out(1)
+
     def __init__(self, depth: int, *, waits: bool) -> None:
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"depth must be a power of two, at least 2, not {depth}")
         self._depth = depth
         self._waits = waits
-        super().__init__(
-            {
-                "i": In(stream.Signature(FrameBeat)),
-                "bad": In(1),
-                "cut": In(1),
-                "o": Out(stream.Signature(FrameBeat)),
-                "kept": Out(1),
-                "dropped_bad": Out(1),
-                "dropped_full": Out(1),
-            }
-        )
-
-    i: Any
-    bad: Signal
-    cut: Signal
-    o: Any
-    kept: Signal
-    dropped_bad: Signal
-    dropped_full: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -128,7 +105,7 @@ class FrameBuffer(wiring.Component):
         return m
 
 
-class FrameSplit(wiring.Component):
+class FrameSplit(Component):
     """Sends every beat to all ports of its bitmap at once.
 
     Throughput is a beat a cycle. A port that does not take its beats holds up later beats for it, and all beats behind
@@ -140,26 +117,17 @@ class FrameSplit(wiring.Component):
         Number of ports.
     depth
         Beats of the FIFO before each port. The FIFO cuts the combinational paths between ports.
-
-    Members
-    -------
-    frames
-        Frames. ``ports`` is the bitmap of the ports that a frame leaves through, the same in all its beats.
-    tx
-        Frames of each port.
     """
 
     def __init__(self, ports: int, *, depth: int = 16) -> None:
         self._depth = depth
         super().__init__(
             {
+                # ``ports`` is the bitmap of the ports that a frame leaves through, the same in all its beats.
                 "frames": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": ports}))),
                 "tx": Out(stream.Signature(FrameBeat)).array(ports),
             }
         )
-
-    frames: Any
-    tx: list[stream.Interface]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -182,7 +150,7 @@ class FrameSplit(wiring.Component):
         return m
 
 
-class FrameMerge(wiring.Component):
+class FrameMerge(Component):
     """Merges the frames of several ports round-robin, with the number of their port.
 
     Throughput is a beat a cycle. A FIFO behind each port cuts the combinational paths between ports.
@@ -195,13 +163,6 @@ class FrameMerge(wiring.Component):
         Width of a port's number, at least 1: Verilog has no signals without bits.
     depth
         Beats of each FIFO.
-
-    Members
-    -------
-    rx
-        Frames of each port.
-    frames
-        Frames one after the other, never interleaved. ``port`` is where a frame came from.
     """
 
     def __init__(self, ports: int, port_bits: int, *, depth: int = 16) -> None:
@@ -212,12 +173,10 @@ class FrameMerge(wiring.Component):
         super().__init__(
             {
                 "rx": In(stream.Signature(FrameBeat)).array(ports),
+                # One after the other, never interleaved; ``port`` is where a frame came from.
                 "frames": Out(stream.Signature(self._payload)),
             }
         )
-
-    rx: list[stream.Interface]
-    frames: Any
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

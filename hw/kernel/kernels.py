@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Slice, FrameBeat
+from p4sgd.hw.bus.axi import Axi4Slice, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
+from p4sgd.hw.component import Component
+from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameMerge, FrameSplit
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -37,7 +38,7 @@ def connect_memory(m: Module, port: Any, kernel: Any, memory: int, slices: int) 
     wiring.connect(m, port, wiring.flipped(getattr(kernel, f"gmem{memory}")))
 
 
-class WorkerKernel(wiring.Component):
+class WorkerKernel(Component):
     """A `Worker` with the ports of a board. Ports that serve only simulation are left open.
 
     Parameters
@@ -47,17 +48,6 @@ class WorkerKernel(wiring.Component):
     slices
         Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one on each die of
         the way, if the engine is not on the memory's die. Empty for none at all.
-
-    Members
-    -------
-    ap_clk, ap_rst_n
-        Clock, and reset, active low and synchronous.
-    control
-        The registers of :mod:`p4sgd.hw.spec.registers`, with the control block of ``ap_ctrl_hs``.
-    gmem<i>
-        Memory ``i``, numbered as in `WorkerConfig.memories`. Only port 0 of an engine writes.
-    axis_tx, axis_rx
-        Ethernet frames to and from the MAC.
 
     Raises
     ------
@@ -82,20 +72,14 @@ class WorkerKernel(wiring.Component):
         ports = worker_signature(config).create()
         super().__init__(
             {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
+                **PORTS,
+                # Memories, numbered as in `WorkerConfig.memories`. Only port 0 of an engine writes.
                 **{f"gmem{i}": Out(memory_port(config, ports, i).signature) for i in range(config.memories)},
+                # Frames to and from the MAC.
                 "axis_tx": Out(stream.Signature(FrameBeat)),
                 "axis_rx": In(stream.Signature(FrameBeat)),
             }
         )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_tx: stream.Interface
-    axis_rx: stream.Interface
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -109,7 +93,7 @@ class WorkerKernel(wiring.Component):
         return m
 
 
-class AggregatorKernel(wiring.Component):
+class AggregatorKernel(Component):
     """An `Aggregator` with a pair of streams for each of its ports::
 
         axis_rx<i> ─▶ FrameMerge ─▶ Aggregator ─▶ FrameSplit ─▶ axis_tx<i>
@@ -121,15 +105,6 @@ class AggregatorKernel(wiring.Component):
     ----------
     config, build_id
         As of an `Aggregator`.
-
-    Members
-    -------
-    ap_clk, ap_rst_n
-        Clock, and reset, active low and synchronous.
-    control
-        The registers of :mod:`p4sgd.hw.spec.aggregator`.
-    axis_rx, axis_tx
-        Ethernet frames from and to the MAC of each port.
     """
 
     def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:
@@ -137,19 +112,12 @@ class AggregatorKernel(wiring.Component):
         self._build_id = build_id
         super().__init__(
             {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
+                **PORTS,
+                # Frames from and to the MAC of each port.
                 "axis_rx": In(stream.Signature(FrameBeat)).array(config.ports),
                 "axis_tx": Out(stream.Signature(FrameBeat)).array(config.ports),
             }
         )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_rx: list[stream.Interface]
-    axis_tx: list[stream.Interface]
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

@@ -37,28 +37,12 @@ def frame(number: Value) -> Value:
 
 
 class FrameSource(wiring.Component):
-    """Source of single-beat frames, numbered from 0, at the full rate of its sink.
+    """Source of single-beat frames, numbered from 0, at the full rate of its sink."""
 
-    Members
-    -------
-    enable
-        Whether to start further frames.
-    starts
-        A frame is started in this cycle.
-    frames
-        The frames.
-    sent
-        Number of frames sent.
-    """
-
-    enable: Signal
-    starts: Signal
-    frames: stream.Interface
-    sent: Signal
-
-    def __init__(self) -> None:
-        frames = stream.Signature(FrameBeat)
-        super().__init__({"enable": In(1), "starts": Out(1), "frames": Out(frames), "sent": Out(WORD_BITS)})
+    enable: In(1)  # start further frames
+    starts: Out(1)  # a frame is started in this cycle
+    frames: Out(stream.Signature(FrameBeat))
+    sent: Out(WORD_BITS)  # number of frames sent
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -73,28 +57,12 @@ class FrameSource(wiring.Component):
 
 
 class FrameChecker(wiring.Component):
-    """Sink that compares frames with those of a `FrameSource`. Counters lag the frames by up to 5 cycles.
+    """Sink that compares frames with those of a `FrameSource`. Counters lag the frames by up to 5 cycles."""
 
-    Members
-    -------
-    frames
-        Always ready.
-    received
-        Number of intact frames.
-    wrong
-        Number of beats that are not an intact frame.
-    missing
-        Number of frames skipped between received ones, modulo 2^32. A frame out of order counts as many.
-    """
-
-    frames: stream.Interface
-    received: Signal
-    wrong: Signal
-    missing: Signal
-
-    def __init__(self) -> None:
-        counters = dict.fromkeys(("received", "wrong", "missing"), Out(WORD_BITS))
-        super().__init__({"frames": In(stream.Signature(FrameBeat)), **counters})
+    frames: In(stream.Signature(FrameBeat))  # always ready
+    received: Out(WORD_BITS)  # number of intact frames
+    wrong: Out(WORD_BITS)  # number of beats that are not an intact frame
+    missing: Out(WORD_BITS)  # number of frames skipped between received ones; a frame out of order counts as many
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -138,37 +106,13 @@ class FrameChecker(wiring.Component):
 
 
 class CageTest(wiring.Component):
-    """Sends numbered frames to a MAC, and compares what comes back.
+    """Sends numbered frames to a MAC, and compares what comes back."""
 
-    Members
-    -------
-    send
-        Pulse: begin, with all counters at 0. Ignored while ``sending``.
-    count
-        Number of frames to send.
-    axis_tx, axis_rx
-        Frames to and from the MAC.
-    results
-        As in :func:`p4sgd.hw.spec.selftest.cage_registers`.
-    """
-
-    def __init__(self) -> None:
-        frames = stream.Signature(FrameBeat)
-        super().__init__(
-            {
-                "send": In(1),
-                "count": In(WORD_BITS),
-                "axis_tx": Out(frames),
-                "axis_rx": In(frames),
-                "results": Out(data.StructLayout(dict.fromkeys(cage_registers(0), WORD_BITS))),
-            }
-        )
-
-    send: Signal
-    count: Signal
-    axis_tx: stream.Interface
-    axis_rx: stream.Interface
-    results: Any
+    send: In(1)  # pulse: begin, with all counters at 0; ignored while ``sending``
+    count: In(WORD_BITS)  # frames to send
+    axis_tx: Out(stream.Signature(FrameBeat))  # to and from the MAC
+    axis_rx: In(stream.Signature(FrameBeat))
+    results: Out(data.StructLayout(dict.fromkeys(cage_registers(0), WORD_BITS)))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

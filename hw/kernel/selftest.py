@@ -19,11 +19,12 @@ from amaranth.hdl import (
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
+from p4sgd.hw.bus.axi import Axi4Signature, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model_mover import ModelStorer
-from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
+from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.kernel.kernels import connect_memory
 from p4sgd.hw.kernel.loopback import CageTest, pattern
 from p4sgd.hw.spec.config import WorkerConfig
@@ -58,7 +59,7 @@ PORT_SETTINGS = data.StructLayout(
 """Settings of a `PortTest`: those of the registers of the same names."""
 
 
-class PortTest(wiring.Component):
+class PortTest(Component):
     """Reads memory as a worker does and compares it with the pattern, or writes the pattern as a worker does its model.
 
     ::
@@ -75,19 +76,6 @@ class PortTest(wiring.Component):
         Size of the worker.
     number
         Number of the memory port in `WorkerConfig.memories`.
-
-    Members
-    -------
-    memory
-        The memory port, of the width and with the channels that it has at the worker.
-    settings
-        Stable from a cycle before a command to the end of its run.
-    read, write
-        Pulses while not busy: begin a run, with all results at 0. Only port 0 of an engine has ``write``.
-    busy
-        A run is under way, from 2 cycles after its command on.
-    results
-        As in :func:`p4sgd.hw.spec.selftest.port_results`.
     """
 
     def __init__(self, config: WorkerConfig, number: int) -> None:
@@ -98,21 +86,18 @@ class PortTest(wiring.Component):
         self._labels = number == config.labels_memory
         super().__init__(
             {
+                # Of the width and with the channels that it has at the worker.
                 "memory": Out(Axi4Signature(data_bits=self._bits, write=self._writes)),
+                # Stable from a cycle before a command to the end of its run.
                 "settings": In(PORT_SETTINGS),
+                # Pulses while not busy: begin a run, with all results at 0. Only port 0 of an engine can write.
                 "read": In(1),
                 **({"write": In(1)} if self._writes else {}),
+                # A run is under way, from 2 cycles after its command on.
                 "busy": Out(1),
                 "results": Out(data.StructLayout(dict.fromkeys(port_results(0), WORD_BITS))),
             }
         )
-
-    memory: Any
-    settings: Any
-    read: Signal
-    write: Signal
-    busy: Signal
-    results: Any
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -249,7 +234,7 @@ def port_test_name(port: int) -> str:
     return f"test{port}"
 
 
-class SelfTestKernel(wiring.Component):
+class SelfTestKernel(Component):
     """A `PortTest` at every memory port that a worker has, and a `CageTest` at the MAC of every cage.
 
     Parameters
@@ -260,17 +245,6 @@ class SelfTestKernel(wiring.Component):
         Number of MACs.
     build_id
         Number that the host can read back, to tell builds apart.
-
-    Members
-    -------
-    ap_clk, ap_rst_n
-        Clock, and reset, active low and synchronous.
-    control
-        The registers of :mod:`p4sgd.hw.spec.selftest`.
-    gmem<i>
-        Memory ``i``, as of a `WorkerKernel`.
-    axis_tx, axis_rx
-        Ethernet frames to and from the MAC of each cage.
     """
 
     def __init__(self, config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()) -> None:
@@ -281,20 +255,13 @@ class SelfTestKernel(wiring.Component):
         frames = stream.Signature(FrameBeat)
         super().__init__(
             {
-                "ap_clk": In(1),
-                "ap_rst_n": In(1),
-                "control": In(Axi4LiteSignature()),
+                **PORTS,
                 **{f"gmem{number}": Out(test.memory.signature) for number, test in enumerate(self._tests)},
+                # Frames to and from the MAC of each cage.
                 "axis_tx": Out(frames).array(cages),
                 "axis_rx": In(frames).array(cages),
             }
         )
-
-    ap_clk: Signal
-    ap_rst_n: Signal
-    control: Any
-    axis_tx: list[stream.Interface]
-    axis_rx: list[stream.Interface]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -93,11 +93,6 @@ class VendorPorts(wiring.Component):
         modifiable and bufferable; unprivileged secure data accesses without priority. Without them an interconnect must
         assume that it may not modify a request. Incoming attributes are ignored.
 
-    Members
-    -------
-    <port>
-        Named as above, each with the direction that it has at the component.
-
     Raises
     ------
     ValueError
