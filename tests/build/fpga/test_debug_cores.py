@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 from support.vendor_checks import check_all, plant, problems
 
 from p4sgd.build.fpga import link, vitis
 from p4sgd.build.generate.boards import BOARDS
-from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
 pytestmark = pytest.mark.usefixtures("kernels_made_once")
@@ -121,17 +119,3 @@ def test_the_aggregator_has_cores_at_its_streams_and_in_its_macs():
     assert sorted(watched) == ["axis_rx0", "axis_rx1", "axis_tx0", "axis_tx1"]
     cores = {name: len(kernel.verilog.debug_cores) for name, kernel in xclbin.kernels.items()}
     assert cores == {"p4sgd_aggregator": 0, "p4sgd_cmac": 1, "p4sgd_cmac1": 1}
-
-
-def test_the_option_reaches_the_folder(tmp_path, monkeypatch):
-    asked = {}
-
-    def build(name, out, **options):
-        asked.update(options)
-        raise ValueError("as far as here")
-
-    monkeypatch.setattr("p4sgd.build.fpga.vitis.build", build)
-    words = ["build", "vitis", "--config", "tiny", "--board", "u280", "--out", str(tmp_path / "out")]
-    for option in ([], ["--debug"]):
-        assert "as far as here" in CliRunner().invoke(main, [*words, *option]).stderr
-        assert asked["debug"] == bool(option)

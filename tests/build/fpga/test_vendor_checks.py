@@ -9,394 +9,223 @@ from support.vendor_checks.folder import open_vendor_folder, run_script
 from p4sgd.build.fpga.check import NoTclError, check
 
 FAULTS = {
-    "an unknown command": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("p4sgd::make_core", "p4sgd::bake_core"),
-        r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core",
-    ),
-    "an unknown command in a procedure": (
-        "scripts",
-        "package_kernel.tcl",
-        ("update_compile_order", "update_compile_ordre"),
-        r"there is no command update_compile_ordre",
-    ),
-    "an unknown option": (
-        "scripts",
-        "package_kernel.tcl",
-        ("-import_files", "-import_all"),
-        r"ipx::package_project has no option -import_all",
-    ),
-    "an option without a value": (
-        "scripts",
-        "p4sgd_cmac_ip.tcl",
-        ("-module_name p4sgd_cmac_usplus", "-module_name"),
-        "has no value",
-    ),
-    "a command with too few words": (
-        "scripts",
-        "package_kernel.tcl",
-        ("ipx::add_port_map $signal", "ipx::add_port_map"),
-        "2 to 2 arguments, not 1",
-    ),
-    "a script that is not there": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("package_kernel.tcl]", "package_core.tcl]"),
-        r"package_p4sgd_worker.tcl:2: the folder has no file .*package_core.tcl",
-    ),
-    "a file that is not there": (
-        "scripts",
-        "package_kernel.tcl",
-        ("$name.v]", "$name.sv]"),
-        r"add_files names p4sgd_\w+.sv",
-    ),
-    "braces that do not match": (
-        "scripts",
-        "place.tcl",
-        ("} {\n    set region", "} {{\n    set region"),
-        r"place.tcl:.*missing close-brace",
-    ),
-    "a bus that is not there": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("p4sgd::bus axis_tx", "p4sgd::bus axis_out"),
-        r"the Verilog of p4sgd_worker has no bus axis_out",
-    ),
-    "memory ports that may send narrow bursts": (
-        "scripts",
-        "package_kernel.tcl",
-        ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1"),
-        "SUPPORTS_NARROW_BURST is 1, and should be 0",
-    ),
-    "a bus without a clock": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("p4sgd::bus axis_rx\n", ""),
-        "bus axis_rx is given no clock",
-    ),
-    "a wrong offset in the script": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("gmem0 0x200", "gmem0 0x204"),
-        r"register gmem0 is at 0x204; p4sgd_worker.xml has it at 0x200",
-    ),
-    "a register that is not there": (
-        "scripts",
-        "p4sgd_cmac.xdc",
-        ("consume_r_gry_reg", "consume_r_grey_reg"),
-        r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_grey_reg",
-    ),
-    "flip-flops called as their register": (
-        "scripts",
-        "p4sgd_cmac.xdc",
-        ("consume_r_gry_reg[*]", "consume_r_gry[*]"),
-        r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry\[\*\]",
-    ),
-    "flip-flops called as one": (
-        "scripts",
-        "p4sgd_cmac.xdc",
-        ("consume_r_gry_reg[*]", "consume_r_gry_reg"),
-        r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry_reg",
-    ),
-    "settings that are not there": (
-        "scripts",
-        "p4sgd_worker.xdc",
-        ("engine*/stable_reg", "engine*/table_reg"),
-        r"p4sgd_worker.xdc:\d+: the Verilog has no component/worker/engine\*/table_reg\[\*\]",
-    ),
-    "a pin that is not there": (
-        "scripts",
-        "p4sgd_cmac.xdc",
-        ("gt_txusrclk2", "gt_txclk"),
-        "the Verilog has no component/mac/gt_txclk",
-    ),
-    "a port that is not there": (
-        "scripts",
-        "p4sgd_cmac.xdc",
-        ("get_ports ap_clk", "get_ports ap_clock"),
-        r"p4sgd_cmac.xdc:\d+: the Verilog has no ap_clock",
-    ),
-    "constraints that nothing reads": (
-        "scripts",
-        "package_p4sgd_cmac.tcl",
-        ("p4sgd::constraints p4sgd_cmac.xdc\n", ""),
-        "p4sgd_cmac.xdc: is read by no script",
-    ),
-    "a top that is not there": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("p4sgd_worker_kernel", "p4sgd_kernel"),
-        "package_p4sgd_worker.tcl: the top module is p4sgd_kernel, which its Verilog has not",
-    ),
-    "an engine that is not there": (
-        "scripts",
-        "place.tcl",
-        ("worker/engine0 ", "worker/engine99 "),
-        r"place.tcl:\d+: the Verilog has no /component/worker/engine99",
-    ),
-    "a wrong way to the engines": (
-        "scripts",
-        "place.tcl",
-        ("component/worker/engine0", "worker/engine0"),
-        "the Verilog has no /worker/engine0",
-    ),
-    "a worker of another name": (
-        "scripts",
-        "place.tcl",
-        ("p4sgd_worker_1/inst", "worker_1/inst"),
-        r"place.tcl:\d+: no instance of p4sgd_worker is called worker_1",
-    ),
-    "a filter that finds nothing": (
-        "scripts",
-        "place.tcl",
-        ("p4sgd_worker_1/inst", "p4sgd_worker_1/inst_0"),
-        r"place.tcl:\d+: no instance of a kernel is found by NAME =~ \*/p4sgd_worker_1/inst_0",
-    ),
-    "a MAC of another name": (
-        "scripts",
-        "p4sgd_cmac_ip.tcl",
-        ("p4sgd_cmac_usplus", "p4sgd_mac"),
-        r"nothing makes p4sgd_cmac_usplus.*p4sgd_cmac_ip.tcl:\d+: the Verilog has no instance of p4sgd_mac",
-    ),
-    "an unknown parameter": (
-        "scripts",
-        "p4sgd_cmac_ip.tcl",
-        ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT"),
-        r"p4sgd_cmac_ip.tcl:\d+: cmac_usplus has no parameter CMAC_CORE_SELEKT",
-    ),
-    "a core that is no kernel": (
-        "scripts",
-        "package_kernel.tcl",
-        ("    set_property sdx_kernel true [ipx::current_core]\n", ""),
-        "sdx_kernel of ipx::current_core is not set, and should be true",
-    ),
-    "a kernel of another type": (
-        "scripts",
-        "package_kernel.tcl",
-        ("sdx_kernel_type rtl", "sdx_kernel_type hls"),
-        "sdx_kernel_type of ipx::current_core is hls, and should be rtl",
-    ),
-    "a kernel without a clock": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("p4sgd::clock 250000000\n", ""),
-        "ap_clk is declared as nothing.*ap_rst_n is declared as nothing.*ap_rst_n does not go with.*FREQ_HZ .* not set",
-    ),
-    "a clock of another rate": (
-        "scripts",
-        "package_p4sgd_worker.tcl",
-        ("clock 250000000", "clock 250"),
-        "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000",
-    ),
-    "a bus with another clock": (
-        "scripts",
-        "package_kernel.tcl",
-        ("-busif $name -clock ap_clk", "-busif $name -clock ap_clock"),
-        "the clock of bus axis_tx is ap_clock, and should be ap_clk",
-    ),
-    "lanes the wrong way": (
-        "scripts",
-        "package_p4sgd_cmac.tcl",
-        ("GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp", "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp"),
-        "GRX_P of master gt_serial is gt_txp, an output.*GTX_P of master gt_serial is gt_rxp, an input",
-    ),
-    "lanes with the other sign": (
-        "scripts",
-        "package_p4sgd_cmac.tcl",
-        ("GRX_P gt_rxp GRX_N gt_rxn", "GRX_P gt_rxn GRX_N gt_rxp"),
-        "GRX_P of master gt_serial is gt_rxn, an input of the Verilog: it should be an input whose name ends so",
-    ),
-    "transceivers as a slave": (
-        "scripts",
-        "package_p4sgd_cmac.tcl",
-        ("gt_serial master", "gt_serial slave"),
-        "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output",
-    ),
-    "an interface of an unknown kind": (
-        "scripts",
-        "package_p4sgd_cmac.tcl",
-        ("slave diff_clock", "slave clock_pair"),
-        "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0",
-    ),
-    "a kernel that is not made": (
-        "makefile",
-        "Makefile",
-        ("p4sgd_worker p4sgd_cmac", "p4sgd_worker"),
-        "Makefile: KERNELS_hw is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker",
-    ),
-    "a script for placement that is not run": (
-        "makefile",
-        "Makefile",
-        ("PLACE_hw := place.tcl\n", ""),
-        "PLACE_hw is empty, and should be place.tcl",
-    ),
-    "a renamed port": (
-        "kernels",
-        "p4sgd_worker.v",
-        ("m_axi_gmem0_arlen", "m_axi_gmem0_arlength"),
-        r"the Verilog has no m_axi_gmem0_arlen\n.*port m_axi_gmem0_arlength is of no bus",
-    ),
-    "a bus of another name": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ('"axis_rx"', '"axis_in"'),
-        r"the Verilog has no ports axis_in_\*",
-    ),
-    "another width": (
-        "kernels",
-        "p4sgd_worker.v",
-        ("output [511:0] axis_tx_tdata", "output [255:0] axis_tx_tdata"),
-        r"axis_tx_tdata has 256 bits in the Verilog, not 512",
-    ),
-    "a width in the XML": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ('dataWidth="256"', 'dataWidth="512"'),
-        "m_axi_gmem1_rdata has 256 bits",
-    ),
-    "another direction": (
-        "kernels",
-        "p4sgd_worker.v",
-        ("input axis_rx_tvalid", "output axis_rx_tvalid"),
-        r"axis_rx_tvalid is an output .* read_only",
-    ),
-    "a wrong offset": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ('offset="0x200"', 'offset="0x208"'),
-        r"argument gmem0: its offset is 0x208; LINES0_0_ADDRESS_LOW is at 0x200",
-    ),
-    "memories in another order": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ('id="1"', 'id="2"'),
-        "its number is 2, and should be 1",
-    ),
-    "an argument of a stream as a pointer": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ('id="2" port="axis_tx"', 'id="2" port="m_axi_gmem0"'),
-        "is not of its kind",
-    ),
-    "a protocol without registers": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ("ap_ctrl_hs", "ap_ctrl_none"),
-        "hwControlProtocol is ap_ctrl_none; by the registers it is ap_ctrl_hs",
-    ),
-    "an interrupt without registers": (
-        "kernels",
-        "p4sgd_cmac.xml",
-        ('interrupt="false"', 'interrupt="true"'),
-        "p4sgd_cmac.xml: interrupt is true; by the registers it is false",
-    ),
-    "an IP of another name": (
-        "kernels",
-        "p4sgd_worker.xml",
-        ("kernel:p4sgd_worker:", "kernel:worker:"),
-        r"the kernel is called",
-    ),
-    "an IP of another version": (
-        "kernels",
-        "package_p4sgd_worker.tcl",
-        ("kernel 1.0", "kernel 2.0"),
-        "version is 2.0, but 1.0",
-    ),
-    "transceivers at another port": (
-        "kernels",
-        "package_p4sgd_cmac.tcl",
-        ("GRX_P gt_rxp", "GRX_P gt_rx"),
-        "the Verilog has no port gt_rx\n.*port gt_rxp is of no bus",
-    ),
-    "a memory without channels": (
-        "links",
-        "link_hw.cfg",
-        ("sp=p4sgd_worker_1.m_axi_gmem1:HBM[31]\n", ""),
-        "memory p4sgd_worker_1.m_axi_gmem1 has no lines sp=",
-    ),
-    "a channel of two memories": (
-        "links",
-        "link_hw.cfg",
-        ("HBM[31]", "HBM[30]"),
-        r"link_hw.cfg:\d+: HBM\[30\] is .*gmem0's already",
-    ),
-    "a channel that is not there": (
-        "links",
-        "link_hw.cfg",
-        ("HBM[31]", "HBM[32]"),
-        r"the board has no memory HBM\[32\]",
-    ),
-    "a memory port that is not there": (
-        "links",
-        "link_hw.cfg",
-        ("gmem1:", "gmem7:"),
-        "there is no memory port p4sgd_worker_1.m_axi_gmem7",
-    ),
-    "a kernel that is not there": (
-        "links",
-        "link_hw.cfg",
-        ("nk=p4sgd_cmac:", "nk=p4sgd_mac:"),
-        "there is no kernel p4sgd_mac",
-    ),
-    "a stream the wrong way": (
-        "links",
-        "link_hw.cfg",
-        ("p4sgd_worker_1.axis_tx:", "p4sgd_worker_1.axis_rx:"),
-        "no stream leaves a kernel at p4sgd_worker_1.axis_rx",
-    ),
-    "a stream to nowhere": (
-        "links",
-        "link_hw_emu.cfg",
-        (":p4sgd_aggregator_1.axis_rx1", ":p4sgd_aggregator_1.axis_rx7"),
-        "axis_rx1 has no lines stream_connect=",
-    ),
-    "transceivers that are not connected": (
-        "links",
-        "link_hw.cfg",
-        ("connect=p4sgd_cmac_1/gt_serial:io_gt_qsfp0_00\n", ""),
-        "port p4sgd_cmac_1/gt_serial has no lines connect=",
-    ),
-    "a port of the shell that is not there": (
-        "links",
-        "link_hw.cfg",
-        ("io_gt_qsfp0_00", "io_gt_qsfp_00"),
-        "the shell has no io_gt_qsfp_00",
-    ),
-    "a die that is not there": ("links", "link_hw.cfg", ("SLR2", "SLR3"), "the FPGA has no SLR3"),
-    "an option that is not there": (
-        "links",
-        "link_hw.cfg",
-        ("slr=", "die="),
-        r"v\+\+ has no option die in section \[connectivity\]",
-    ),
-    "a clock of another cage": (
-        "links",
-        "link_hw.cfg",
-        ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00"),
-        r"link_hw.cfg:\d+: p4sgd_cmac_1/gt_refclk is connected to io_clk_qsfp1_refclka_00, and should be to io_clk",
-    ),
-    "transceivers at a clock": (
-        "links",
-        "link_hw.cfg",
-        ("gt_serial:io_gt_qsfp0_00", "gt_serial:io_clk_qsfp1_refclka_00"),
-        "p4sgd_cmac_1/gt_serial is connected to io_clk_qsfp1_refclka_00, and should be to io_gt_qsfp0_00",
-    ),
-    "no shell": ("links", "link_hw.cfg", ("platform=", "# platform="), "there are no lines platform=, not one"),
-    "a frequency that is none": (
-        "links",
-        "link_hw.cfg",
-        ("kernel_frequency=250", "kernel_frequency=fast"),
-        r"link_hw.cfg:\d+: kernel_frequency is fast, and should be 250",
-    ),
-    "another shell": ("links", "link_hw.cfg", ("u280_gen3x16", "u250_gen3x16"), "platform is xilinx_u250"),
+    ("vitis", "kernels", "p4sgd_cmac.xml"): [
+        ('interrupt="false"', 'interrupt="true"', "interrupt is true; by the registers it is false"),
+    ],
+    ("vitis", "kernels", "p4sgd_worker.v"): [
+        (
+            "m_axi_gmem0_arlen",
+            "m_axi_gmem0_arlength",
+            r"the Verilog has no m_axi_gmem0_arlen\n.*port m_axi_gmem0_arlength is of no bus",
+        ),
+        (
+            "output [511:0] axis_tx_tdata",
+            "output [255:0] axis_tx_tdata",
+            "axis_tx_tdata has 256 bits in the Verilog, not 512",
+        ),
+        ("input axis_rx_tvalid", "output axis_rx_tvalid", "axis_rx_tvalid is an output .* read_only"),
+    ],
+    ("vitis", "kernels", "p4sgd_worker.xml"): [
+        ('"axis_rx"', '"axis_in"', r"the Verilog has no ports axis_in_\*"),
+        ('dataWidth="256"', 'dataWidth="512"', "m_axi_gmem1_rdata has 256 bits"),
+        ('offset="0x200"', 'offset="0x208"', "argument gmem0: its offset is 0x208; LINES0_0_ADDRESS_LOW is at 0x200"),
+        ('id="1"', 'id="2"', "its number is 2, and should be 1"),
+        ('id="2" port="axis_tx"', 'id="2" port="m_axi_gmem0"', "is not of its kind"),
+        ("ap_ctrl_hs", "ap_ctrl_none", "hwControlProtocol is ap_ctrl_none; by the registers it is ap_ctrl_hs"),
+        ("kernel:p4sgd_worker:", "kernel:worker:", "the kernel is called"),
+    ],
+    ("vitis", "kernels", "package_p4sgd_cmac.tcl"): [
+        ("GRX_P gt_rxp", "GRX_P gt_rx", "the Verilog has no port gt_rx\n.*port gt_rxp is of no bus"),
+    ],
+    ("vitis", "kernels", "package_p4sgd_worker.tcl"): [
+        ("kernel 1.0", "kernel 2.0", "version is 2.0, but 1.0"),
+    ],
+    ("vitis", "links", "link_hw.cfg"): [
+        ("sp=p4sgd_worker_1.m_axi_gmem1:HBM[31]\n", "", "memory p4sgd_worker_1.m_axi_gmem1 has no lines sp="),
+        ("HBM[31]", "HBM[30]", r"HBM\[30\] is .*gmem0's already"),
+        ("HBM[31]", "HBM[32]", r"the board has no memory HBM\[32\]"),
+        ("gmem1:", "gmem7:", "there is no memory port p4sgd_worker_1.m_axi_gmem7"),
+        ("nk=p4sgd_cmac:", "nk=p4sgd_mac:", "there is no kernel p4sgd_mac"),
+        ("p4sgd_worker_1.axis_tx:", "p4sgd_worker_1.axis_rx:", "no stream leaves a kernel at p4sgd_worker_1.axis_rx"),
+        ("connect=p4sgd_cmac_1/gt_serial:io_gt_qsfp0_00\n", "", "port p4sgd_cmac_1/gt_serial has no lines connect="),
+        ("io_gt_qsfp0_00", "io_gt_qsfp_00", "the shell has no io_gt_qsfp_00"),
+        ("SLR2", "SLR3", "the FPGA has no SLR3"),
+        ("slr=", "die=", r"v\+\+ has no option die in section \[connectivity\]"),
+        ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00", "p4sgd_cmac_1/gt_refclk .* should be to io_clk"),
+        (
+            "gt_serial:io_gt_qsfp0_00",
+            "gt_serial:io_clk_qsfp1_refclka_00",
+            "p4sgd_cmac_1/gt_serial .* should be to io_gt_qsfp0_00",
+        ),
+        ("platform=", "# platform=", "there are no lines platform=, not one"),
+        ("kernel_frequency=250", "kernel_frequency=fast", "kernel_frequency is fast, and should be 250"),
+        ("u280_gen3x16", "u250_gen3x16", "platform is xilinx_u250"),
+    ],
+    ("vitis", "links", "link_hw_emu.cfg"): [
+        (":p4sgd_aggregator_1.axis_rx1", ":p4sgd_aggregator_1.axis_rx7", "axis_rx1 has no lines stream_connect="),
+    ],
+    ("vitis", "makefile", "Makefile"): [
+        (
+            "p4sgd_worker p4sgd_cmac",
+            "p4sgd_worker",
+            "Makefile: KERNELS_hw is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker",
+        ),
+        ("PLACE_hw := place.tcl\n", "", "PLACE_hw is empty, and should be place.tcl"),
+    ],
+    ("vitis", "scripts", "p4sgd_cmac.xdc"): [
+        ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
+        ("consume_r_gry_reg[*]", "consume_r_gry[*]", r"has no .*/consume_r_gry\[\*\]"),
+        ("consume_r_gry_reg[*]", "consume_r_gry_reg", "has no .*/consume_r_gry_reg"),
+        ("gt_txusrclk2", "gt_txclk", "the Verilog has no component/mac/gt_txclk"),
+        ("get_ports ap_clk", "get_ports ap_clock", "the Verilog has no ap_clock"),
+    ],
+    ("vitis", "scripts", "p4sgd_cmac_ip.tcl"): [
+        ("-module_name p4sgd_cmac_usplus", "-module_name", "has no value"),
+        (
+            "p4sgd_cmac_usplus",
+            "p4sgd_mac",
+            r"nothing makes p4sgd_cmac_usplus.*p4sgd_cmac_ip.tcl:\d+: the Verilog has no instance of p4sgd_mac",
+        ),
+        ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT", "cmac_usplus has no parameter CMAC_CORE_SELEKT"),
+    ],
+    ("vitis", "scripts", "p4sgd_worker.xdc"): [
+        ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no component/worker/engine\*/table_reg\[\*\]"),
+    ],
+    ("vitis", "scripts", "package_kernel.tcl"): [
+        ("update_compile_order", "update_compile_ordre", "there is no command update_compile_ordre"),
+        ("-import_files", "-import_all", "ipx::package_project has no option -import_all"),
+        ("ipx::add_port_map $signal", "ipx::add_port_map", "2 to 2 arguments, not 1"),
+        ("$name.v]", "$name.sv]", r"add_files names p4sgd_\w+.sv"),
+        ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1", "SUPPORTS_NARROW_BURST is 1, and should be 0"),
+        ("    set_property sdx_kernel true [ipx::current_core]\n", "", "sdx_kernel.* is not set, and should be true"),
+        ("sdx_kernel_type rtl", "sdx_kernel_type hls", "sdx_kernel_type.* is hls, and should be rtl"),
+        (
+            "-busif $name -clock ap_clk",
+            "-busif $name -clock ap_clock",
+            "the clock of bus axis_tx is ap_clock, and should be ap_clk",
+        ),
+    ],
+    ("vitis", "scripts", "package_p4sgd_cmac.tcl"): [
+        ("p4sgd::constraints p4sgd_cmac.xdc\n", "", "is read by no script"),
+        (
+            "GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp",
+            "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp",
+            "GRX_P of master gt_serial is gt_txp, an output",
+        ),
+        (
+            "GRX_P gt_rxp GRX_N gt_rxn",
+            "GRX_P gt_rxn GRX_N gt_rxp",
+            "GRX_P of master gt_serial is gt_rxn, an input .* whose name ends so",
+        ),
+        ("gt_serial master", "gt_serial slave", "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output"),
+        ("slave diff_clock", "slave clock_pair", "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0"),
+    ],
+    ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
+        ("p4sgd::bus axis_tx", "p4sgd::bus axis_out", "the Verilog of p4sgd_worker has no bus axis_out"),
+        ("p4sgd::bus axis_rx\n", "", "bus axis_rx is given no clock"),
+        ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; p4sgd_worker.xml has it at 0x200"),
+        ("p4sgd_worker_kernel", "p4sgd_kernel", "the top module is p4sgd_kernel, which its Verilog has not"),
+        (
+            "p4sgd::clock 250000000\n",
+            "",
+            "ap_clk is declared as nothing.*ap_rst_n does not go with.*FREQ_HZ .* not set",
+        ),
+        ("clock 250000000", "clock 250", "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000"),
+    ],
+    ("vitis", "scripts", "place.tcl"): [
+        ("worker/engine0 ", "worker/engine99 ", "the Verilog has no /component/worker/engine99"),
+        ("component/worker/engine0", "worker/engine0", "the Verilog has no /worker/engine0"),
+        ("p4sgd_worker_1/inst", "worker_1/inst", "no instance of p4sgd_worker is called worker_1"),
+        ("p4sgd_worker_1/inst", "p4sgd_worker_1/inst_0", r"no instance .* by NAME =~ \*/p4sgd_worker_1/inst_0"),
+    ],
+    ("vivado", "block design", "block_design.tcl"): [
+        (
+            "    connect_bd_net [get_bd_ports hbm_cattrip] [get_bd_pins too_hot/Res]\n",
+            "",
+            "hbm_cattrip is driven 0 times",
+        ),
+        (
+            "    wire xdma/axi_aclk $name/ap_clk\n",
+            "",
+            "p4sgd_cmac_1/ap_clk is driven 0 times\n.*p4sgd_worker_1/ap_clk is driven 0 times",
+        ),
+        ("    wire xdma/axi_aresetn $name/ap_rst_n\n", "", "p4sgd_worker_1/ap_rst_n is driven 0 times"),
+        ("    wire global_clock/BUFG_O $mac/clk_gt_freerun\n", "", "p4sgd_cmac_1/clk_gt_freerun is driven 0 times"),
+        ("    wire board_clock/IBUF_OUT global_clock/BUFG_I\n", "", "global_clock/BUFG_I is driven 0 times"),
+        (" hbm/AXI_[format %02d $channel]_ACLK", "", r"hbm/AXI_\d\d_ACLK is driven 0 times"),
+        (
+            "        lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n",
+            "",
+            "stack 1 is AXI_16_ACLK, but it has no port 16",
+        ),
+        ("LIST$stack $clock($stack)", "LIST$stack $clock(0)", "stack 1 is AXI_00_ACLK, but it has no port 0"),
+        (
+            "wire xdma/axi_aresetn $name/ap_rst_n",
+            "wire global_clock/BUFG_O $name/ap_clk",
+            "p4sgd_worker_1/ap_clk is driven 2 times",
+        ),
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/axi_clk $name/ap_clk", "there is no xdma/axi_clk"),
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/axi_aclk $name/ap_clock", "there is no p4sgd_worker_1/ap_clock"),
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/sys_clk $name/ap_clk", "a net is driven by nothing"),
+        ("bus_between xdma/M_AXI_LITE", "bus_between xdma/M_AXI_LIGHT", "xdma has no bus M_AXI_LIGHT"),
+        ("ip:proc_sys_reset", "ip:sys_reset", "memory_reset is of no known IP"),
+    ],
+    ("vivado", "block design", "board.xdc"): [
+        ("set_property PACKAGE_PIN D32 [get_ports hbm_cattrip]\n", "", "port hbm_cattrip has no pin"),
+        ("pcie_perst_n", "pcie_reset_n", "the design has no port pcie_reset_n"),
+        ("PACKAGE_PIN D32", "PACKAGE_PIN 32", "32 is no pin"),
+    ],
+    ("vivado", "block design", "project.tcl"): [
+        (
+            "p4sgd::bus_between p4sgd_cmac_1/axis_rx p4sgd_worker_1/axis_rx\n",
+            "",
+            r"p4sgd_cmac_1/axis_rx is connected 0 times\n.*p4sgd_worker_1/axis_rx is connected 0 times",
+        ),
+        (
+            "p4sgd::connect_memory p4sgd_worker_1/m_axi_gmem1 31 {31}\n",
+            "",
+            "p4sgd_worker_1/m_axi_gmem1 is connected 0 times",
+        ),
+        ("gmem1 31 {31}", "gmem1 31 {30}", "HBM_MEM30 is both"),
+        ("gmem1 31 {31}", "gmem1 1 {31}", "hbm/SAXI_01 is connected 2"),
+        ("0x1000", "0x0", "is at 0x0, where xdma/M_AXI_LITE has"),
+        ("0x1000", "0x800", "is at 0x800, where xdma/M_AXI_LITE has"),
+        ("_1/axis_rx p4sgd", "_1/axis_in p4sgd", "cmac_1 has no bus axis_in"),
+        (":p4sgd_cmac:", ":p4sgd_mac:", "there is no p4sgd_cmac"),
+    ],
+    ("vivado", "makefile", "Makefile"): [
+        (
+            "p4sgd_worker p4sgd_cmac",
+            "p4sgd_worker",
+            "Makefile: KERNELS is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker",
+        ),
+    ],
+    ("vivado", "scripts", "block_design.tcl"): [
+        ("pcie_blk_locn", "pcie_block_locn", "xdma has no parameter pcie_block_locn"),
+    ],
+    ("vivado", "scripts", "engine.tcl"): [
+        ("p4sgd_worker_engine", "p4sgd_engine", "top module is p4sgd_engine"),
+        (" engine_clock.xdc", " worker_clock.xdc", "is read by no script"),
+    ],
+    ("vivado", "scripts", "engine_clock.xdc"): [
+        ("get_ports clk", "get_ports ap_clk", "the Verilog has no ap_clk"),
+    ],
+    ("vivado", "scripts", "floorplan.tcl"): [
+        ("engine0", "engine99", "the Verilog has no component/worker/engine99"),
+    ],
+    ("vivado", "scripts", "out_of_context.tcl"): [
+        ("-mode out_of_context", "-mood out_of_context", "(out_of_context|engine).tcl.* has no option -mood"),
+    ],
 }
+"""Faults by kind of folder, check and file: a text, what takes its place, and what is found then."""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_finds(vitis_folder, tmp_path, fault):
-    name, file, (before, after), message = FAULTS[fault]
-    folder = plant(vitis_folder, tmp_path, file, before, after)
+@pytest.mark.parametrize(
+    ("kind", "name", "file", "before", "after", "message"),
+    [pytest.param(*key, *fault, id=f"{key[2]}: {fault[1]}") for key, faults in FAULTS.items() for fault in faults],
+)
+def test_finds(request, tmp_path, kind, name, file, before, after, message):
+    folder = plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, file, before, after)
     try:
         found = problems(name, folder)
     except NoTclError as error:

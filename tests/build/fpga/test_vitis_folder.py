@@ -132,15 +132,6 @@ def test_more_banks_than_channels_are_refused():
         map_memories(WorkerConfig(engines=32, ports=2), BOARDS["u280"].hbm)
 
 
-def test_engines_that_leave_no_memory_to_the_labels_are_refused_in_a_line(tmp_path):
-    """A U280 has DDR4 for them, a U55C has not."""
-    done = p4sgd("build", "vitis", "--config", "u280_wide", "--board", "u55c", "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert done.stderr.strip().count("\n") == 0
-    assert "take all 32 channels of memory, and an Alveo U55C has no other memory for the labels" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)
 def test_cages_are_quads_of_the_network_die(board):
     """16 transceivers of a column are on a die, from X0Y0 (UG578); DS963, DS965 and DS978 have the cages."""
@@ -193,25 +184,22 @@ def test_folders_of_other_boards(tmp_path, board, platform, part, lanes, names):
     assert re.search(rf"^p4sgd::open_kernel .* {part}$", (out / "package_p4sgd_worker.tcl").read_text(), re.MULTILINE)
 
 
-def test_a_configuration_for_no_board_needs_one(tmp_path):
-    done = p4sgd("build", "vitis", "--config", "tiny", "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert "configuration tiny is for no board: name one with --board u280|u50|u55c" in done.stderr
-    assert not (tmp_path / "out").exists()
+REFUSALS = {
+    "--config tiny": "configuration tiny is for no board: name one with --board u280|u50|u55c",
+    "": "Missing option '--config'",
+    "--aggregator": "for which board? name it with --board u280|u50|u55c",
+    "--aggregator --config u280": "--config is for workers",
+    "--config u280_wide --board u55c": "take all 32 channels of memory, and an Alveo U55C has no other memory for the",
+    "--config tiny --board u280 --cable glass": "choose one of copper, optics",
+}
+"""Options, and what is wrong with them."""
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "Missing option '--config'"),
-        (["--aggregator"], "for which board? name it with --board u280|u50|u55c"),
-        (["--aggregator", "--config", "u280"], "--config is for workers"),
-    ],
-)
-def test_a_worker_has_a_configuration_and_an_aggregator_a_board(tmp_path, words, says):
-    done = p4sgd("build", "vitis", *words, "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert says in done.stderr
+@pytest.mark.parametrize("words", REFUSALS)
+def test_what_does_not_fit_together_is_refused(tmp_path, words):
+    done = CliRunner().invoke(main, ["build", "vitis", *words.split(), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert REFUSALS[words] in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -356,8 +344,8 @@ def test_receivers_are_set_for_a_cable_only_if_it_is_named():
         assert len(added) == len(scripts[cable]) - len(scripts[None]) == 2
 
 
-@pytest.mark.parametrize(("command", "config"), [("vitis", "tiny"), ("vivado", "u280")])
-def test_the_cable_reaches_the_folder(command, config, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("command", "options"), [("vitis", {"debug": True}), ("vivado", {"megahertz": 300})])
+def test_options_reach_the_folder(command, options, tmp_path, monkeypatch):
     asked = {}
 
     def build(name, out, **options):
@@ -365,12 +353,13 @@ def test_the_cable_reaches_the_folder(command, config, tmp_path, monkeypatch):
         raise ValueError("as far as here")
 
     monkeypatch.setattr(f"p4sgd.build.fpga.{command}.build", build)
-    words = ["build", command, "--config", config, "--board", "u280", "--out", str(tmp_path / "out")]
-    assert "as far as here" in CliRunner().invoke(main, [*words, "--cable", "copper"]).stderr
-    assert asked["cable"] == "copper"
+    words = ["build", command, "--config", "u280", "--board", "u280", "--out", str(tmp_path / "out")]
+    more = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+    assert "as far as here" in CliRunner().invoke(main, [*words, "--cable", "copper", "--build-id", "7", *more]).stderr
+    assert asked == {"board": "u280", "cable": "copper", "build_id": 7, **options}
     CliRunner().invoke(main, words)
-    assert asked["cable"] is None
-    assert "choose one of copper, optics" in CliRunner().invoke(main, [*words, "--cable", "glass"]).stderr
+    default = {"debug": False} if command == "vitis" else {"megahertz": 250}
+    assert asked == {"board": "u280", "cable": None, "build_id": 0, **default}
 
 
 def test_aggregators_of_unknown_boards_are_refused(tmp_path):

@@ -38,31 +38,52 @@ def test_replaces_its_own_output_and_drops_what_is_gone(tmp_path):
     assert (out / "both.v").read_text() == "3"
 
 
-def test_fills_an_empty_folder(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    write_folder(out, COMMAND, {"a": "b"}, {})
-    assert _contents(out).keys() == {"a", "manifest.json"}
-    assert read_manifest(out)["files"].keys() == {"a"}
+def test_fills_an_empty_folder_and_follows_a_link(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    write_folder(link, COMMAND, {"a": "b"}, {})
+    assert link.is_symlink()
+    assert _contents(real).keys() == {"a", "manifest.json"}
+    assert read_manifest(real)["files"].keys() == {"a"}
 
 
-@pytest.mark.parametrize("generated_before", [True, False])
-def test_leaves_foreign_folders_alone(tmp_path, generated_before):
-    out = tmp_path / "out"
-    out.mkdir()
-    if generated_before:
-        write_folder(out, COMMAND, {"a": "b"}, {})
+def foreign(out):
     (out / "thesis.tex").write_text("years of work")
-    before = _contents(out)
-    with pytest.raises(ForeignFolderError, match="name a new folder"):
+
+
+def changed(out):
+    write_folder(out, COMMAND, {"a": "b"}, {})
+    (out / "a").write_text("mended by hand")
+
+
+def both(out):
+    write_folder(out, COMMAND, {"a": "b"}, {})
+    foreign(out)
+
+
+def a_file(out):
+    out.rmdir()
+    out.write_text("x")
+
+
+@pytest.mark.parametrize("make", [foreign, changed, both, a_file])
+def test_leaves_alone_what_was_not_generated(tmp_path, make):
+    out = tmp_path / "out"
+    out.mkdir()
+    make(out)
+    before = _contents(out) if out.is_dir() else out.read_text()
+    with pytest.raises(ForeignFolderError, match="name a"):
         write_folder(out, COMMAND, {"a": "c"}, {})
-    assert _contents(out) == before
+    assert (_contents(out) if out.is_dir() else out.read_text()) == before
 
 
-def test_refuses_a_file(tmp_path):
-    (tmp_path / "out").write_text("x")
-    with pytest.raises(ForeignFolderError, match="is a file"):
-        write_folder(tmp_path / "out", COMMAND, {"a": "b"}, {})
+def test_a_file_that_was_deleted_is_made_again(tmp_path):
+    out = tmp_path / "out"
+    write_folder(out, COMMAND, {"a.v": "generated", "b.v": "generated"}, {})
+    (out / "a.v").unlink()
+    write_folder(out, COMMAND, {"a.v": "new"}, {})
+    assert (out / "a.v").read_text() == "new"
 
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
@@ -116,24 +137,3 @@ def test_ctrl_c_while_folders_are_moved(tmp_path, monkeypatch, at):
         write_folder(out, COMMAND, {"a": "new"}, {})
     assert _contents(out) == before
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_leaves_files_alone_that_were_changed(tmp_path):
-    out = tmp_path / "out"
-    write_folder(out, COMMAND, {"a.v": "generated", "b.v": "generated"}, {})
-    (out / "a.v").write_text("generated, and mended by hand")
-    before = _contents(out)
-    with pytest.raises(ForeignFolderError, match=r"holds a\.v, which was changed since: name a new folder"):
-        write_folder(out, COMMAND, {"a.v": "new"}, {})
-    assert _contents(out) == before
-    (out / "a.v").unlink()
-    write_folder(out, COMMAND, {"a.v": "new"}, {})
-
-
-def test_follows_a_link(tmp_path):
-    real, link = tmp_path / "real", tmp_path / "link"
-    real.mkdir()
-    link.symlink_to(real)
-    write_folder(link, COMMAND, {"a": "b"}, {})
-    assert link.is_symlink()
-    assert (real / "a").read_text() == "b"
