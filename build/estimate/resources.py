@@ -85,13 +85,7 @@ class Part(NamedTuple):
 
 
 def total(netlist: Netlist, boxes: Mapping[str, Resources]) -> Resources:
-    """Resources of a whole design, given those of each black box by type.
-
-    Raises
-    ------
-    ValueError
-        If the netlist has a cell of unknown size.
-    """
+    """Resources of a whole design, given those of black boxes by type; ValueError if it has a cell of unknown size."""
     return _sizes(netlist, boxes)[netlist.top]
 
 
@@ -135,22 +129,14 @@ def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resour
 
 @dataclass(frozen=True)
 class Unit:
-    """Estimate of a design.
+    """Estimate of a design."""
 
-    Attributes
-    ----------
-    name
-        ``engine`` or ``worker``.
-    parts, total
-        Resources by part, and in total. The engines are a part of the worker.
-    timing, loads
-        The longest paths; the nets with the most loads, and the registers that resets reach. Those of the worker do not
-        include what is within engines.
-    """
-
-    name: str
+    name: str  # ``engine`` or ``worker``
+    # Resources by part, and in total. The engines are a part of the worker.
     parts: list[Part]
     total: Resources
+    # The longest paths; the nets with the most loads, and the registers that resets reach. Those of the worker do not
+    # include what is within engines.
     timing: Timing
     loads: Loads
 
@@ -175,16 +161,9 @@ class Unit:
 
 
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:
-    """Synthesise an engine and, if ``unit`` is ``worker``, the rest of the worker.
+    """Synthesise an engine and, if ``unit`` is ``worker``, the rest of the worker; raises as `synthesize`.
 
-    Returns
-    -------
-    The estimates, the engine's first, and the Verilog, by top module.
-
-    Raises
-    ------
-    MissingYosysError, SynthesisError
-        As in :func:`p4sgd.build.estimate.synthesis.synthesize`.
+    Returns the estimates, the engine's first, and the Verilog, by top module.
     """
     check_yosys()  # before the work
     if unit == "engine":

@@ -183,23 +183,11 @@ def _without_zeros(verilog: str) -> str:
 
 
 def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", flat: bool = False) -> Netlist:
-    """Map a design to the cells of an UltraScale+ FPGA.
+    """Map a design to the cells of an UltraScale+ FPGA, in a folder to be created for yosys' input and output.
 
-    Parameters
-    ----------
-    verilog, top
-        The design, and its top module.
-    folder
-        Folder to create for yosys' input and output.
-    black_boxes
-        Verilog of modules to be left as black boxes.
-    flat
-        Whether to flatten the hierarchy first, so that logic is optimised across modules, as vendors' tools do.
-
-    Raises
-    ------
-    MissingYosysError, SynthesisError
-        If there is no yosys that works, or it fails.
+    Modules in ``black_boxes``, Verilog too, are left as such. If ``flat``, the hierarchy is flattened first, so that
+    logic is optimised across modules, as vendors' tools do. `MissingYosysError` if there is no yosys that works,
+    `SynthesisError` if it fails.
     """
     check_yosys()
     folder.mkdir()

@@ -98,26 +98,16 @@ _CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
 
 
 class Path(NamedTuple):
-    """A path from register to register.
+    """A path from register to register."""
 
-    Attributes
-    ----------
-    start, end
-        Hierarchical names of the registers; the end has the name of its pin too, unless that is a flip-flop's data.
-    delay
-        Delay in nanoseconds, from clock to clock.
-    luts, multipliers
-        Number of LUTs, and of DSP slices.
-    chains
-        Length in bits of each carry chain, in the order of the path.
-    """
-
+    # Hierarchical names of the registers; the end has the name of its pin too, unless that is a flip-flop's data.
     start: str
     end: str
-    delay: float
+    delay: float  # delay in nanoseconds, from clock to clock
+    # Number of LUTs, and of DSP slices.
     luts: int
     multipliers: int
-    chains: tuple[int, ...]
+    chains: tuple[int, ...]  # length in bits of each carry chain, in the order of the path
 
     @property
     def keeps_rule(self) -> bool:
@@ -132,17 +122,10 @@ class Path(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """The longest paths.
+    """The longest paths."""
 
-    Attributes
-    ----------
-    paths
-        The longest paths, and the longest of those that break the rule, worst first.
-    ends, breaking
-        Number of register inputs, and of those whose longest path breaks the rule.
-    """
-
-    paths: list[Path]
+    paths: list[Path]  # the longest paths, and the longest of those that break the rule, worst first
+    # Number of register inputs, and of those whose longest path breaks the rule.
     ends: int
     breaking: int
 
@@ -161,18 +144,11 @@ class Net(NamedTuple):
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads of the nets of a design.
+    """Loads of the nets of a design."""
 
-    Attributes
-    ----------
-    nets
-        The nets with the most loads, but for clocks, most first.
-    resettable
-        Number of registers whose next state depends on a reset, at any pin. A memory, a DSP slice and a black box count
-        as one.
-    """
-
-    nets: list[Net]
+    nets: list[Net]  # the nets with the most loads, but for clocks, most first
+    # Number of registers whose next state depends on a reset, at any pin. A memory, a DSP slice and a black box count
+    # as one.
     resettable: int
 
 
@@ -238,12 +214,8 @@ class _State(NamedTuple):
 
 
 class TimingGraph:
-    """Timing arcs between the nets of a design, and nets that start or end at registers.
-
-    Parameters
-    ----------
-    netlist
-        The design. ValueError if it has a hierarchy.
+    """Timing arcs between the nets of a design, and nets that start or end at registers; ValueError if it has a
+    hierarchy.
     """
 
     def __init__(self, netlist: Netlist) -> None:
@@ -268,18 +240,10 @@ class TimingGraph:
                     self._ends.append(way._replace(name=f"{known or cell.name}{pin}", register=number))
 
     def timing(self, count: int = 10) -> Timing:
-        """The longest paths.
+        """The longest paths; ValueError if there is a combinational loop.
 
-        Parameters
-        ----------
-        count
-            Maximum number of paths, and of paths that break the rule. Registers whose names differ only in numbers are
-            reported once, with the longest path.
-
-        Raises
-        ------
-        ValueError
-            If there is a combinational loop.
+        ``count`` is the maximum number of paths, and of paths that break the rule. Registers whose names differ only in
+        numbers are reported once, with the longest path.
         """
         latest = self._propagate()
         reached = [

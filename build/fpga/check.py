@@ -233,25 +233,12 @@ _FIELD, _RECORD = "\x1f", "\x1e"
 def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10) -> Iterator[list[str]]:
     """Run a script of a folder in a safe Tcl interpreter with stand-ins for the vendor's commands.
 
-    Parameters
-    ----------
-    folder, script
-        The folder, whose files the script can read, and nothing else; the script's name.
-    commands
-        The vendor's commands with their options, a Tcl list as ``sandbox.tcl`` describes it. Any other command is then
-        an error. If empty, every command that Tcl itself does not have is taken for one of the vendor's.
-    seconds
-        Time after which the script is stopped with an error.
+    The script can read the files of the folder and nothing else, and is stopped after some seconds. ``commands`` are
+    the vendor's commands with their options, a Tcl list as ``sandbox.tcl`` describes it; any other command is then an
+    error. If empty, every command that Tcl itself does not have is taken for one of the vendor's.
 
-    Yields
-    ------
-    ``["call", file, line, command, *arguments]`` for every command listed in ``commands`` that was called, and
-    ``["error", file, line, message]`` for what stopped the script. Line 0 stands for an unknown line.
-
-    Raises
-    ------
-    NoTclError
-        If there is no Tcl interpreter.
+    Yields ``["call", file, line, command, *arguments]`` for every listed command that was called, and ``["error", file,
+    line, message]`` for what stopped the script; line 0 is unknown. `NoTclError` if there is no Tcl interpreter.
     """
     arguments = (str(folder), script, commands, str(seconds))
     interpreter = _python_tcl()

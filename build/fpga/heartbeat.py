@@ -25,19 +25,10 @@ PROGRAM = "program.tcl"
 
 
 class Heartbeat(wiring.Component):
-    """Sends the number of seconds since reset over a serial line, once a second.
+    """Sends the number of seconds since reset over a serial line, once a second: ``p4sgd heartbeat 0000002a``, carriage
+    return, new line.
 
-    Parameters
-    ----------
-    clock_hz
-        Frequency of the domain ``sync``.
-    baud
-        Bits per second on the line.
-
-    Members
-    -------
-    line : Out(1)
-        8 bits, no parity, one stop bit: ``p4sgd heartbeat 0000002a``, carriage return, new line.
+    ``clock_hz`` is the frequency of the domain ``sync``. ``line`` has 8 bits, no parity, one stop bit.
     """
 
     line: Out(1)

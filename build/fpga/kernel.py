@@ -106,36 +106,21 @@ def find_buses(ports: Iterable[Port]) -> list[Bus]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel.
+    """A kernel."""
 
-    Attributes
-    ----------
-    name
-        Its name, from which those of its files are made.
-    verilog
-        Its modules, and the ports of the top.
-    control
-        Its control register, that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel.
-    documents, prefix
-        Its register map, and the prefix of the names of the map's files.
-    pointers
-        Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
-    settings
-        Cells of registers, by their path, in which settings have some cycles to arrive; empty if there are none.
-    scalars
-        Other registers that are arguments; a kernel without memory needs some.
-    ip
-        Module of the vendor's MAC that it instantiates, if it does; it then has transceivers and two more clocks.
-    """
-
-    name: str
-    verilog: KernelVerilog
+    name: str  # its name, from which those of its files are made
+    verilog: KernelVerilog  # its modules, and the ports of the top
+    # Its control register, that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel.
     control: Register
+    # Its register map, and the prefix of the names of the map's files.
     documents: RegisterDocuments
     prefix: str = ""
+    # Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
     pointers: Mapping[str, Register] = field(default_factory=dict)
+    # Cells of registers, by their path, in which settings have some cycles to arrive; empty if there are none.
     settings: str = ""
-    scalars: tuple[Register, ...] = ()
+    scalars: tuple[Register, ...] = ()  # other registers that are arguments; a kernel without memory needs some
+    # Module of the vendor's MAC that it instantiates, if it does; it then has transceivers and two more clocks.
     ip: str | None = None
 
     @property

@@ -25,60 +25,32 @@ _EMULATED_WORKERS = 2
 
 @dataclass(frozen=True)
 class Design:
-    """Instances of kernels, and their connections.
-
-    Attributes
-    ----------
-    kernels
-        The kernels.
-    summary
-        Description in words.
-    counts
-        Number of instances of each kernel that has more than one, by its name.
-    memories
-        Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
-    streams
-        Streams, as pairs of source and sink.
-    wires
-        Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
-    dies
-        Die of each instance that is placed on a single one.
-    debug
-        Whether v++ adds debug cores at ports of kernels.
-    """
+    """Instances of kernels, and their connections."""
 
     kernels: tuple[Kernel, ...]
-    summary: str = ""
+    summary: str = ""  # description in words
+    # Number of instances of each kernel that has more than one, by its name.
     counts: Mapping[str, int] = field(default_factory=dict)
+    # Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
     memories: Mapping[str, str] = field(default_factory=dict)
-    streams: tuple[tuple[str, str], ...] = ()
+    streams: tuple[tuple[str, str], ...] = ()  # streams, as pairs of source and sink
+    # Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     wires: tuple[tuple[str, str], ...] = ()
-    dies: Mapping[str, int] = field(default_factory=dict)
-    debug: bool = False
+    dies: Mapping[str, int] = field(default_factory=dict)  # die of each instance that is placed on a single one
+    debug: bool = False  # whether v++ adds debug cores at ports of kernels
 
 
 @dataclass(frozen=True)
 class Xclbin:
-    """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator.
+    """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator."""
 
-    Attributes
-    ----------
-    name
-        Its name, that of its main kernel.
-    board
-        The board.
-    designs
-        Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
-    aggregator
-        Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
-    worker, memory
-        Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
-    """
-
-    name: str
+    name: str  # its name, that of its main kernel
     board: Board
+    # Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
     designs: Mapping[str, Design]
+    # Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
     aggregator: AggregatorConfig | None = None
+    # Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
     worker: WorkerConfig | None = None
     memory: HbmMap | None = None
 
@@ -142,25 +114,13 @@ def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
 
 
 def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debug: bool = False) -> Xclbin:
-    """A worker behind the MAC of QSFP28 port 0.
+    """A worker behind the MAC of QSFP28 port 0; for ``debug`` its kernels have debug cores.
 
     A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
     of its own: workers, a stand-in for the MAC of each, and an aggregator with a port for each of these. Memories of
     the workers are in the same channels, where XRT gives each its own buffers.
 
-    Parameters
-    ----------
-    config, board
-        Size of the worker, and the board.
-    build_id
-        Number that the BUILD_ID registers give.
-    debug
-        Whether kernels have debug cores.
-
-    Raises
-    ------
-    ValueError
-        If the worker has more memory ports than the board, or the board has no memory for the labels.
+    ValueError if the worker has more memory ports than the board, or the board has no memory for the labels.
     """
     memory = _memory(config, board)
     worker, mac = kernels.worker(config, board, build_id, debug=debug), kernels.cmac(0, build_id, debug=debug)

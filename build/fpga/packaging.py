@@ -106,19 +106,10 @@ def kernel_files(
     cable: str | None = None,
     for_vitis: bool = True,
 ) -> dict[str, str]:
-    """All files of a kernel, by name.
+    """All files of a kernel for a board, by name.
 
-    Parameters
-    ----------
-    kernel, board
-        The kernel, and where it will be.
-    cage, free_megahertz, cable
-        The cage of its MAC, if it has one, the frequency of the free-running clock that the MAC gets, and what is
-        plugged in, as in `ip_script`.
-    command
-        Command that makes the files.
-    for_vitis
-        Whether the kernel is for v++, which also needs its XML, or for IP Integrator.
+    If it has a MAC, ``cage``, ``free_megahertz`` and ``cable`` are those of `ip_script`. A kernel for v++ also needs
+    its XML, one for IP Integrator does not.
     """
     found = {f"{kernel.name}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
     if for_vitis:
@@ -186,18 +177,8 @@ def describe(
 ) -> dict[str, object]:
     """Manifest of a folder for AMD's tools, which `p4sgd.build.fpga.check` reads.
 
-    Parameters
-    ----------
-    kind
-        The tool: ``vitis`` or ``vivado``.
-    board, config
-        Names of the board, and of the worker's configuration if there is a worker.
-    sizes
-        Sizes of worker and aggregator.
-    kernels
-        The kernels.
-    scripts
-        Scripts that others source, besides those that make IP.
+    ``kind`` is the tool, ``vitis`` or ``vivado``; ``config`` is the name of the worker's configuration, if there is a
+    worker; ``scripts`` are those that others source, besides those that make IP.
     """
     return {
         "kind": kind,

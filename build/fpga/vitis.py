@@ -246,31 +246,13 @@ def build(
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
-    Parameters
-    ----------
-    name
-        Name of the worker's configuration in `PRESETS`; None for an aggregator.
-    folder
-        The folder.
-    board
-        One of `BOARDS`.
-    build_id
-        Value of the BUILD_ID registers.
-    cable
-        What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
-    self_test
-        Whether to build the self-test for the worker's configuration instead of the worker.
-    debug
-        Whether there are debug cores, in kernels and at their ports.
+    ``name`` is that of the worker's configuration in `PRESETS`, or None for an aggregator; ``board`` is one of
+    `BOARDS`, ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults. For ``self_test`` it is
+    the self-test for the configuration instead of the worker, for ``debug`` there are debug cores in kernels and at
+    their ports.
 
-    Returns
-    -------
-    The files, and the xclbin that they build.
-
-    Raises
-    ------
-    ValueError
-        If the worker has more memory ports than the board or a self-test, or the board has no memory for the labels.
+    Returns the files, and the xclbin that they build. ValueError if the worker has more memory ports than the board or
+    a self-test, or the board has no memory for the labels.
     """
     config = None if name is None else PRESETS[name]()
     check_folder(folder)  # before the work

@@ -37,23 +37,14 @@ def clock_constraints(port: str, megahertz: int, command: str) -> str:
 
 @dataclass(frozen=True)
 class BoardPins:
-    """Where the ports of the block design are on a board that has no shell.
+    """Where the ports of the block design are on a board that has no shell."""
 
-    Attributes
-    ----------
-    platform
-        Amaranth platform with the resources ``pcie`` and ``hbm_cattrip``, and those of ``clocks``.
-    configuration
-        XDC constraints of every design for the board.
-    clocks
-        Resource of each differential clock of the block design, by the name of the clock.
-    host_quad, host_block
-        Transceiver quad of lane 0 of PCI Express, and the PCI Express block beside it.
-    """
-
+    # Amaranth platform with the resources ``pcie`` and ``hbm_cattrip``, and those of ``clocks``.
     platform: type[XilinxPlatform]
-    configuration: str
+    configuration: str  # XDC constraints of every design for the board
+    # Resource of each differential clock of the block design, by the name of the clock.
     clocks: Mapping[str, tuple[str, int]]
+    # Transceiver quad of lane 0 of PCI Express, and the PCI Express block beside it.
     host_quad: str
     host_block: str
 
@@ -124,25 +115,10 @@ def vivado_files(
 ) -> tuple[dict[str, str], tuple[Kernel, ...]]:
     """All files by name, and their kernels; the same arguments give the same bytes.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    board_name
-        One of `PINS`; of the shell only the releases of the tools matter. KeyError if it is none.
-    command
-        Command that makes the files, for their first lines.
-    megahertz
-        Clock for the modules that are implemented on their own; the bitstream has 250 MHz.
-    build_id
-        Value of the BUILD_ID registers.
-    cable
-        What is plugged in, one of `p4sgd.build.fpga.cmac.CABLES`; None for the IP's defaults.
-
-    Raises
-    ------
-    ValueError
-        If the worker leaves no channel of memory to the host.
+    ``board_name`` is one of `PINS` (else KeyError; of its shell only the releases of the tools matter), ``megahertz``
+    the clock for modules that are implemented on their own, as the bitstream has 250 MHz, and ``cable`` one of
+    `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults. ValueError if the worker leaves no channel of memory
+    to the host.
     """
     pins, board = PINS[board_name], BOARDS[board_name]
     channels = map_memories(config, board.hbm).channels  # before the work

@@ -36,30 +36,14 @@ def read_manifest(folder: Path) -> dict[str, object] | None:
 
 
 def write_folder(folder: Path, command: str, files: Mapping[str, str], description: Mapping[str, object]) -> list[Path]:
-    """Write text files and a manifest into a folder that appears complete or does not change.
+    """Write text files by name and a manifest into a folder that appears complete or does not change.
 
-    The files are written beside the folder first and moved into place together. A folder that is empty, or that an
-    earlier call wrote, is replaced. Call `check_folder` first if the files take long to make.
+    The files are written beside the folder first and moved into place together; parents are created. A folder that is
+    empty, or that an earlier call wrote, is replaced. Call `check_folder` first if the files take long to make. The
+    manifest has the command that makes the files, and the ``description``, plain data.
 
-    Parameters
-    ----------
-    folder
-        The folder; its parents are created.
-    command
-        Command that makes the files.
-    files
-        Text by file name.
-    description
-        Further entries of the manifest, plain data.
-
-    Returns
-    -------
-    The paths written, the manifest last.
-
-    Raises
-    ------
-    ForeignFolderError, OSError
-        If the folder exists and holds anything that was not generated; if it cannot be written.
+    Returns the paths written, the manifest last. `ForeignFolderError` if the folder exists and holds anything that was
+    not generated, OSError if it cannot be written.
     """
     # A symbolic link stays one: its target is replaced, and the scratch folder is on the file system of the target.
     folder = folder.resolve()
@@ -88,13 +72,8 @@ def write_folder(folder: Path, command: str, files: Mapping[str, str], descripti
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse to write to a path with contents that were not generated: a file, or another folder than an earlier
-    output, unchanged.
-
-    Raises
-    ------
-    ForeignFolderError, OSError
-        If it is one; if a file in it cannot be read.
+    """Raise `ForeignFolderError` if a path has contents that were not generated: a file, or another folder than an
+    earlier output, unchanged. OSError if a file in it cannot be read.
     """
     if not folder.exists():
         return

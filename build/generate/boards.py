@@ -17,87 +17,53 @@ class Hbm:
 
 @dataclass(frozen=True)
 class Cage:
-    """A QSFP28 cage, the MAC that reaches it, and their names in the shell.
+    """A QSFP28 cage, the MAC that reaches it, and their names in the shell."""
 
-    Attributes
-    ----------
-    mac
-        Site of the MAC (PG203).
-    lanes
-        Sites of its four transceivers. The first quad of the column is 124, and a quad has four of them (UG578).
-    reference_megahertz
-        Reference clock of the transceivers.
-    transceivers, reference_clock
-        Names of the shell's interfaces.
-    """
-
-    mac: str
+    mac: str  # site of the MAC (PG203)
+    # Sites of its four transceivers. The first quad of the column is 124, and a quad has four of them (UG578).
     lanes: str
-    reference_megahertz: str
+    reference_megahertz: str  # reference clock of the transceivers
+    # Names of the shell's interfaces.
     transceivers: str
     reference_clock: str
 
 
 @dataclass(frozen=True)
 class Shell:
-    """A Vitis platform.
+    """A Vitis platform."""
 
-    Attributes
-    ----------
-    platform
-        Name of the platform.
-    releases
-        Releases of the tools that support the platform and were looked at, oldest first.
-    other_memory
-        Memory for the labels if the banks take all ports of HBM; empty if there is none.
-    free_clock, free_megahertz
-        Pin of the platform's free-running clock, and its frequency.
-    """
-
-    platform: str
+    platform: str  # name of the platform
+    # Releases of the tools that support the platform and were looked at, oldest first.
     releases: tuple[str, ...] = ("2022.1", "2022.2", "2023.1")
-    other_memory: str = ""
+    other_memory: str = ""  # memory for the labels if the banks take all ports of HBM; empty if there is none
+    # Pin of the platform's free-running clock, and its frequency.
     free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
     free_megahertz: int = 100
 
 
 @dataclass(frozen=True)
 class Board:
-    """A board and all resources of its FPGA, including those that the vendor's shell takes.
+    """A board and all resources of its FPGA, including those that the vendor's shell takes."""
 
-    Attributes
-    ----------
-    name, part
-        Names of the board and of its FPGA.
-    lut, ff, bram, uram, dsp
-        Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
-    dies
-        Number of dies (SLRs), all of the same size; die 0 is the lowest.
-    memory_die, network_die
-        The die beside the high-bandwidth memory, and the die with the transceivers of the cages.
-    hbm, cages, shell
-        High-bandwidth memory, whose channels v++ calls ``HBM[i]``; QSFP28 cages; the shell for which Vitis links.
-    watts
-        Most power that the FPGA should take.
-    source
-        Documents that the numbers are taken from.
-    """
-
+    # Names of the board and of its FPGA.
     name: str
     part: str
+    # Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
     lut: int
     ff: int
     bram: int
     uram: int
     dsp: int
-    dies: int
+    dies: int  # number of dies (SLRs), all of the same size; die 0 is the lowest
+    # The die beside the high-bandwidth memory, and the die with the transceivers of the cages.
     memory_die: int
     network_die: int
+    # High-bandwidth memory, whose channels v++ calls ``HBM[i]``; QSFP28 cages; the shell for which Vitis links.
     hbm: Hbm
     cages: tuple[Cage, ...]
     shell: Shell
-    watts: int
-    source: str
+    watts: int  # most power that the FPGA should take
+    source: str  # documents that the numbers are taken from
 
     @property
     def carry(self) -> int:
@@ -200,19 +166,12 @@ BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u5
 
 @dataclass(frozen=True)
 class HbmMap:
-    """Assignment of a worker's memories to pseudo channels.
+    """Assignment of a worker's memories to pseudo channels."""
 
-    Attributes
-    ----------
-    channels
-        Channels of each memory, in the order of `WorkerConfig.memories`. If the banks take the ports of all channels,
-        the labels have none and belong in the board's other memory.
-    bank_bytes
-        Bytes of an engine's bank; the labels may lie at the end of the last.
-    """
-
+    # Channels of each memory, in the order of `WorkerConfig.memories`. If the banks take the ports of all channels, the
+    # labels have none and belong in the board's other memory.
     channels: tuple[range, ...]
-    bank_bytes: int
+    bank_bytes: int  # bytes of an engine's bank; the labels may lie at the end of the last
 
     @property
     def image_bytes(self) -> int:

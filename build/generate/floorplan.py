@@ -112,18 +112,9 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) 
 
 
 def floorplan(cells: Sequence[Sequence[str]], board: Board, command: str, *, what: str = "the worker") -> str:
-    """Tcl script with a pblock for every die.
+    """Tcl script with a pblock for every die, given the cells of each, the lowest first.
 
-    Parameters
-    ----------
-    cells
-        Cells for each die, the lowest first.
-    board
-        The FPGA.
-    command
-        Command that makes the file.
-    what
-        The design of the cells: ``the worker``, or ``the worker's kernel``.
+    ``what`` is the design of the cells: ``the worker``, or ``the worker's kernel``.
     """
     facts = {"dies": board.dies, "board": board.name, "memory": board.memory_die, "network": board.network_die}
     lines = [

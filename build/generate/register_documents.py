@@ -14,27 +14,15 @@ __all__ = ["RegisterDocuments", "aggregator_documents", "cmac_documents", "selft
 
 @dataclass(frozen=True)
 class RegisterDocuments:
-    """Documents of one register map.
+    """Documents of one register map."""
 
-    Attributes
-    ----------
-    owner
-        Owner of the registers, with an article.
-    prefix
-        Prefix of the names in the C header.
-    magic, abi_version
-        First word of the identification block, and version of the map.
-    registers
-        The registers, with the values that they have after reset.
-    config, config_hash
-        Sizes of the hardware, and their hash if the hardware has a register for it.
-    """
-
-    owner: str
-    prefix: str
+    owner: str  # owner of the registers, with an article
+    prefix: str  # prefix of the names in the C header
+    # First word of the identification block, and version of the map.
     magic: int
     abi_version: int
-    registers: list[Register]
+    registers: list[Register]  # the registers, with the values that they have after reset
+    # Sizes of the hardware, and their hash if the hardware has a register for it.
     config: dict[str, int] = field(default_factory=dict)
     config_hash: int | None = None
 

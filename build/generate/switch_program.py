@@ -141,24 +141,14 @@ _SOURCES = Path(p4sgd.hw.__path__[0]) / "switch"
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of switch.
+    """A kind of switch."""
 
-    Attributes
-    ----------
-    program
-        Its P4 program.
-    compile
-        Commands that compile the program, to be run in its folder one after another; ``{folder}`` is its path.
-    outputs
-        Text files that the compiler writes. Empty if only the vendor's tools can finish the compilation.
-    most_slots
-        Maximum of the slots of all jobs together; None if there is no limit.
-    """
-
-    program: str
+    program: str  # its P4 program
+    # Commands that compile the program, to be run in its folder one after another; ``{folder}`` is its path.
     compile: tuple[tuple[str, ...], ...]
+    # Text files that the compiler writes. Empty if only the vendor's tools can finish the compilation.
     outputs: tuple[str, ...] = ()
-    most_slots: int | None = None
+    most_slots: int | None = None  # maximum of the slots of all jobs together; None if there is no limit
 
     def commands(self, folder: Path) -> list[list[str]]:
         """Commands that compile the program in a folder, to be run in it."""
@@ -221,13 +211,8 @@ def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Pat
     """Write the folder with the program of a switch, one of `TARGETS`, as `write_folder` does.
 
     Of the configuration only slots and jobs matter. Returns the files, and whether the compiled program is among them.
-
-    Raises
-    ------
-    CompilerError
-        If there is a compiler and it fails.
-    TooManySlotsError
-        If the target has no room for so many slots.
+    `CompilerError` if there is a compiler and it fails, `TooManySlotsError` if the target has no room for so many
+    slots.
     """
     check_folder(folder)  # before the work
     switch = TARGETS[target]

@@ -33,24 +33,9 @@ def generated_files(
 ) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    command
-        Command that makes the files, for their first lines.
-    ports
-        Ethernet ports of the aggregator; any number of workers may be connected to one through a switch.
-    build_id
-        Value of the BUILD_ID registers of worker and aggregator.
-    board
-        FPGA of the worker. With it there is a floor plan, and the aggregator has its full size; without, the aggregator
-        has as many slots as the worker.
-
-    Raises
-    ------
-    ValueError
-        If ``ports`` or ``build_id`` is outside its range.
+    ``ports`` are those of the aggregator; any number of workers may be connected to one through a switch. For a
+    ``board`` there is a floor plan, and the aggregator has its full size; without, it has as many slots as the worker.
+    ValueError if ``ports`` or ``build_id``, the value of the BUILD_ID registers, is outside its range.
     """
     sizes: dict[str, Any] = {} if board else {"slots": config.slots, "jobs": 2}
     aggregator = AggregatorConfig(**sizes, ports=ports)

@@ -54,10 +54,7 @@ class _Image:
 class SelfTest:
     """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
-    Attributes
-    ----------
-    weights : list of int64 arrays
-        Weights of each worker after the runs so far, by the golden model.
+    ``weights`` are those of each worker after the runs so far, int64, by the golden model.
     """
 
     def __init__(self, device: Device, session: Session) -> None:

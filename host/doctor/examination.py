@@ -31,18 +31,12 @@ _ROUND_TRIPS = 2
 
 
 def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
-    """Find out what is wrong with the network of a cluster.
+    """Find out what is wrong with the network of a cluster, which the caller closes.
 
     The workers are identified, join a job as for training, and probe the aggregator. Then they train together. Their
-    memories are overwritten, and their last job ends.
-
-    Parameters
-    ----------
-    device
-        A cluster with a network; the caller closes it. The counters of its aggregator are used as evidence if they
-        include `NEEDED_COUNTERS`.
-    network
-        How the workers find the aggregator, by default the device's settings. Resends are chosen here instead.
+    memories are overwritten, and their last job ends. The counters of the aggregator are evidence if they include
+    `NEEDED_COUNTERS`. ``network`` tells how the workers find the aggregator, by default as the device does; resends are
+    chosen here.
     """
     names = names_of(device, len(device.workers))
     known = _examine_present(device, network or device.network_settings or NetworkSettings(), names)

@@ -93,22 +93,10 @@ class _Probes:
 def examine_link(
     worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, network: NetworkSettings
 ) -> tuple[Finding, Echo | None]:
-    """Probe the path of a worker to the aggregator and back.
+    """Probe the path of a worker to the aggregator and back; returns an answer of the aggregator too, if there was one.
 
-    Probes go to the aggregator with address PEER_MAC and, if it does not answer, to any aggregator.
-
-    Parameters
-    ----------
-    worker, client, config
-        Index, registers and configuration of the worker.
-    aggregator
-        Controller of the aggregator, if its counters can tell losses on the way up from those on the way down.
-    network
-        How long to wait for an answer, and what addresses are.
-
-    Returns
-    -------
-    The finding, and an answer of the aggregator if there was one.
+    Probes go to the aggregator with address PEER_MAC and, if it does not answer, to any aggregator. A controller of the
+    aggregator is given if its counters can tell losses on the way up from those on the way down.
     """
     probes = _ask(client, config, aggregator, network.echo_s, broadcast=False)
     evidence, problem = probes.evidence, None

@@ -44,28 +44,14 @@ _LINK_CONFIGURATION = "the sp= lines of link_hw.cfg"
 
 
 def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback: bool = True) -> list[Finding]:
-    """Run the self-test of a board, and judge what it finds. The content of its memory is lost.
+    """Run the self-test of a board, and judge what it finds. The content of its memory is lost; raises as a
+    `BoardSelfTest`.
 
-    Parameters
-    ----------
-    board
-        The board; the caller closes it.
-    size
-        Bytes of each port's memory, a multiple of 4096.
-    frames
-        Frames that each cage sends.
-    loopback
-        Whether the transceivers receive what they send. Else a cable joins the two cages, or a plug each to itself.
+    ``size`` are the bytes of each port's memory, a multiple of 4096, and ``frames`` those that each cage sends. In
+    ``loopback`` the transceivers receive what they send; else a cable joins the two cages, or a plug each to itself.
 
-    Returns
-    -------
-    Findings ``clock``, ``memory <port>`` and ``cage <number>``: one for each problem, or one that has passed. Of an
-    emulated board, whose time is another, there is no ``clock``, and rates are those of the nominal one.
-
-    Raises
-    ------
-    P4sgdError
-        As a `BoardSelfTest`.
+    Returns findings ``clock``, ``memory <port>`` and ``cage <number>``: one for each problem, or one that has passed.
+    Of an emulated board, whose time is another, there is no ``clock``, and rates are those of the nominal one.
     """
     findings, megahertz = list[Finding](), _NOMINAL_MEGAHERTZ
     if board.is_emulated:

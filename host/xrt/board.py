@@ -38,21 +38,13 @@ _EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")
 
 @dataclass(frozen=True)
 class BoardAddress:
-    """A board of this machine or of Vitis' emulator, and the bitstream that it runs.
+    """A board of this machine or of Vitis' emulator, and the bitstream that it runs."""
 
-    Attributes
-    ----------
-    device
-        XRT's name of the board: its PCI address ``DDDD:BB:DD.F`` (domain, bus, device and function), or the number of
-        an emulated board.
-    xclbin
-        The file that v++ has linked.
-    unit
-        Number of the compute unit of a kernel. Only an emulated board has several workers, each a unit of its own.
-    """
-
+    # XRT's name of the board: its PCI address ``DDDD:BB:DD.F`` (domain, bus, device and function), or the number of an
+    # emulated board.
     device: str
-    xclbin: Path
+    xclbin: Path  # the file that v++ has linked
+    # Number of the compute unit of a kernel. Only an emulated board has several workers, each a unit of its own.
     unit: int = 1
 
     def __str__(self) -> str:
@@ -158,19 +150,7 @@ _NONE = "none: check that they have power, and that XRT's driver xocl is loaded"
 
 
 class OpenBoard:
-    """A board that is opened and loaded with an xclbin, shared by this program's kernels on it.
-
-    Attributes
-    ----------
-    xclbin : Path
-        The xclbin that the board runs.
-    handle : int
-        XRT's handle of the device.
-    uuid : bytes
-        UUID of the xclbin.
-    users : int
-        Number of this program's open kernels.
-    """
+    """A board that is opened and loaded with an xclbin, shared by this program's kernels on it: its ``users``."""
 
     def __init__(self, library: XrtLibrary, address: BoardAddress, name: str) -> None:
         self._library = library
@@ -240,13 +220,8 @@ def open_board(name: str, address: BoardAddress) -> OpenBoard:
 
     Loading the same xclbin twice does no harm to a board. But Vitis' emulator would start again and lose its kernels.
 
-    Raises
-    ------
-    UserError
-        If XRT, the board or the xclbin is missing, if the xclbin is for another shell, or if the board runs another
-        xclbin, for this program or another one.
-    P4sgdError
-        If XRT fails otherwise.
+    UserError if XRT, the board or the xclbin is missing, if the xclbin is for another shell, or if the board runs
+    another xclbin, for this program or another one. P4sgdError if XRT fails otherwise.
     """
     library = open_library()
     key = library, address.device

@@ -27,17 +27,8 @@ CHUNK_BYTES = 4 << 20
 class BankMemory:
     """A bank: a buffer in the memory that one port of a kernel is connected to. It grows by moving to a larger buffer.
 
-    Parameters
-    ----------
-    library, device
-        XRT, and the handle of the device.
-    group
-        XRT's number of the memory (the group of the kernel's argument).
-
-    Attributes
-    ----------
-    size, address : int
-        Bytes of the buffer, and its address on the board; 0 before there is one.
+    ``group`` is XRT's number of the memory (of the kernel's argument). ``size`` and ``address`` on the board are 0
+    before there is a buffer.
     """
 
     def __init__(self, library: XrtLibrary, device: int, group: int) -> None:
@@ -117,24 +108,12 @@ class MissingKernelError(UserError):
 class BoardKernel:
     """A kernel on a board, opened for this program alone, which access to its registers requires.
 
-    The xclbin is loaded unless the board runs it already. Its compute units must be named by v++.
+    The xclbin is loaded unless the board runs it already. Its compute units must be named by v++. ``name`` is that of
+    the user, for messages.
 
-    Parameters
-    ----------
-    name
-        Name of the user, for messages.
-    address
-        The board, its xclbin, and the compute unit.
-    kernel
-        Name of the kernel.
-
-    Raises
-    ------
-    UserError
-        If XRT, the board, the xclbin or the kernel (`MissingKernelError`) is missing, if the xclbin is for another
-        shell, or if the board is in use.
-    P4sgdError
-        If XRT fails otherwise or the board is gone, also in later calls.
+    UserError if XRT, the board, the xclbin or the kernel (`MissingKernelError`) is missing, if the xclbin is for
+    another shell, or if the board is in use. P4sgdError if XRT fails otherwise or the board is gone, also in later
+    calls.
     """
 
     def __init__(self, name: str, address: BoardAddress, kernel: str) -> None:

@@ -73,12 +73,8 @@ _LOGGED = re.compile(r"(?:EMERGENCY|ALERT|CRITICAL|ERROR): *(.*)")
 
 
 class XrtError(P4sgdError):
-    """A call of XRT failed. The message is XRT's, and does not name the board.
-
-    Attributes
-    ----------
-    number : int
-        Error number of :mod:`errno`; 0 if XRT gives none.
+    """A call of XRT failed. The message is XRT's, and does not name the board; ``number`` is of :mod:`errno`, 0 if
+    unknown.
     """
 
     def __init__(self, text: str, number: int) -> None:
@@ -101,13 +97,7 @@ class XrtLibrary:
             self.call("xrtIniStringSet", b"Runtime.runtime_log", os.fsencode(self._log.name))
 
     def call(self, name: str, *arguments: object) -> int:
-        """Call one of `PROTOTYPES`; returns its result, for example a handle.
-
-        Raises
-        ------
-        XrtError
-            If it fails.
-        """
+        """Call one of `PROTOTYPES`; returns its result, for example a handle. `XrtError` if it fails."""
         ctypes.set_errno(0)
         result: int = self._functions[name](*arguments)
         if result == _FAILURES[PROTOTYPES[name][0]]:

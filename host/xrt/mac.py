@@ -36,19 +36,9 @@ _SNAPSHOT_READS = 100
 class BoardMac:
     """A MAC. Its link comes up without software, unless its receivers do not adapt at the first try.
 
-    Parameters
-    ----------
-    name
-        Name of the MAC's user, for messages.
-    address
-        The board and its xclbin.
-    cage
-        Number of the QSFP28 cage; None for what stands in for a worker's MAC on a board that Vitis emulates.
-
-    Raises
-    ------
-    UserError, P4sgdError
-        As `BoardKernel`, also in later calls; or if the registers are not those of a MAC of this version.
+    ``name`` is that of the MAC's user, for messages; without a cage it is what stands in for a worker's MAC on a board
+    that Vitis emulates. UserError and P4sgdError as of `BoardKernel`, also in later calls, or if the registers are not
+    those of a MAC of this version.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
@@ -123,15 +113,8 @@ def await_links(macs: Sequence[BoardMac], ends: Sequence[BoardMac] = ()) -> None
     """Wait until links are up, for up to 15 s for all together; for longer, and no more than that, in Vitis' emulator.
 
     While lanes of a link are not aligned, its receivers are reset every `_TRY_S` seconds. If that does not help, the
-    other setting of forward error correction is tried for a moment, to find out whether the other end has it.
-
-    Parameters
-    ----------
-    macs
-        The MACs.
-    ends
-        MACs at the other ends of some of them. The other setting is not tried there: if both ends changed it, they
-        would still agree.
+    other setting of forward error correction is tried for a moment, to find out whether the other end has it; but not
+    at MACs that are the other ``ends`` of some: if both ends changed it, they would still agree.
     """
     if emulated := [mac for mac in [*macs, *ends] if mac.is_emulated]:
         _await(emulated, lambda mac: mac.is_up, EMULATED_WAIT_S)

@@ -16,19 +16,8 @@ class FrameBuffer(wiring.Component):
     """Buffer that passes on whole frames without gaps, or drops them.
 
     A frame waits until its last beat has come. Its first beat is on ``o`` two cycles later, if the frames before it
-    have left. Throughput is a beat a cycle.
-
-    Parameters
-    ----------
-    depth
-        Beats that fit, a power of two. A longer frame is dropped.
-    waits
-        If True, the source waits while there is no room. If False, a frame that finds no room is dropped.
-
-    Raises
-    ------
-    ValueError
-        If ``depth`` is not a power of two, at least 2.
+    have left. Throughput is a beat a cycle. ``depth`` beats fit, a power of two of at least 2, or ValueError; a longer
+    frame is dropped. While there is no room the source waits, or else a frame that finds none is dropped.
     """
 
     i: In(stream.Signature(FrameBeat))  # always ready if ``waits`` is False
@@ -109,14 +98,7 @@ class FrameSplit(Component):
     """Sends every beat to all ports of its bitmap at once.
 
     Throughput is a beat a cycle. A port that does not take its beats holds up later beats for it, and all beats behind
-    those.
-
-    Parameters
-    ----------
-    ports
-        Number of ports.
-    depth
-        Beats of the FIFO before each port. The FIFO cuts the combinational paths between ports.
+    those. A FIFO of ``depth`` beats before each port cuts the combinational paths between ports.
     """
 
     def __init__(self, ports: int, *, depth: int = 16) -> None:
@@ -153,16 +135,8 @@ class FrameSplit(Component):
 class FrameMerge(Component):
     """Merges the frames of several ports round-robin, with the number of their port.
 
-    Throughput is a beat a cycle. A FIFO behind each port cuts the combinational paths between ports.
-
-    Parameters
-    ----------
-    ports
-        Number of ports.
-    port_bits
-        Width of a port's number, at least 1: Verilog has no signals without bits.
-    depth
-        Beats of each FIFO.
+    Throughput is a beat a cycle. A FIFO of ``depth`` beats behind each port cuts the combinational paths between ports.
+    ``port_bits``, of a port's number, are at least 1: Verilog has no signals without bits.
     """
 
     def __init__(self, ports: int, port_bits: int, *, depth: int = 16) -> None:

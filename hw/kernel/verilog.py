@@ -68,37 +68,20 @@ class VendorPorts(wiring.Component):
 
     A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, and
     ``<prefix>_t<field>`` if it is a single stream, where ``valid`` and ``ready`` are fields too. In an array of buses a
-    number follows the prefix. For example, ``VendorPorts(worker, {"control": "s_axi_control", "memory": "m_axi_gmem",
-    "tx": "axis_tx"})`` has::
-
-        control.aw.payload.addr     s_axi_control_awaddr
-        memory[0].ar.valid          m_axi_gmem0_arvalid
-        tx.payload.data             axis_tx_tdata
-
+    number follows the prefix: ``memory[0].ar.valid`` is ``m_axi_gmem0_arvalid`` if the prefix is ``m_axi_gmem``.
     Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
-    are those of the ``sync`` domain.
+    are those of the ``sync`` domain, and the component becomes the submodule ``component``.
 
-    Parameters
-    ----------
-    component
-        What to wrap. It becomes the submodule ``component``.
-    prefixes
-        Prefix of the ports of each bus, by the name of the component's member. A bus is an `Axi4Signature`, an
-        `Axi4LiteSignature`, a stream whose payload is a struct, such as `FrameBeat`, or an array of one of them.
-    id_bits
-        Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that require them; 0 leaves
-        them out. Outgoing IDs are 0. Incoming IDs are ignored, which is right if the other side uses a single ID.
-    attributes
-        Whether requests of AXI4 buses have ``lock``, ``cache``, ``prot`` and ``qos``: normal memory, not cached,
-        modifiable and bufferable; unprivileged secure data accesses without priority. Without them an interconnect must
-        assume that it may not modify a request. Incoming attributes are ignored.
+    ``prefixes`` are those of buses, by the name of the component's member: an `Axi4Signature`, an `Axi4LiteSignature`,
+    a stream whose payload is a struct, such as `FrameBeat`, or an array of one of them. ``id_bits`` is the width of the
+    IDs of AXI4 buses, for interconnects that require them, or 0; outgoing IDs are 0, and incoming ones are ignored,
+    which is right if the other side uses a single one. With ``attributes`` requests of AXI4 buses have ``lock``,
+    ``cache``, ``prot`` and ``qos``: normal memory, not cached, modifiable and bufferable; unprivileged secure data
+    accesses without priority. Without them an interconnect must assume that it may not modify a request. Incoming
+    attributes are ignored.
 
-    Raises
-    ------
-    ValueError
-        If the component has no member of a given name, or if two ports would have the same name.
-    TypeError
-        If a member with a prefix is not a bus.
+    ValueError if the component has no member of a given name, or if two ports would have the same name; TypeError if a
+    member with a prefix is not a bus.
     """
 
     def __init__(
@@ -198,23 +181,12 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelVerilog:
-    """Verilog of a kernel.
+    """Verilog of a kernel."""
 
-    Attributes
-    ----------
-    top
-        Name of the top module.
-    text
-        All modules.
-    ports
-        Ports of the top module, in order.
-    debug_cores
-        Debug cores of which there are instances. Like other IP they are not part of the text.
-    """
-
-    top: str
-    text: str
-    ports: tuple[Port, ...]
+    top: str  # name of the top module
+    text: str  # all modules
+    ports: tuple[Port, ...]  # ports of the top module, in order
+    # Debug cores of which there are instances. Like other IP they are not part of the text.
     debug_cores: tuple[DebugCore, ...] = ()
 
 
@@ -268,15 +240,8 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
 def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP, debug: bool = False) -> KernelVerilog:
     """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
-    Parameters
-    ----------
-    build_id
-        As of a `CmacKernel`.
-    top, mac
-        Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is
-        placed separately.
-    debug
-        Whether there are debug cores.
+    A design with several MACs needs a name for the top module and the IP of each, because every IP is placed
+    separately. For ``debug`` there are debug cores.
     """
     written = _written(CmacKernel(build_id=build_id, mac=mac), top, debug=debug)
     # The constraints name synchronizers and what they sample by their paths, so all modules on these paths are kept.
