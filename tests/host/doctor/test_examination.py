@@ -111,52 +111,6 @@ def test_the_settings_are_those_of_training(device):
     assert evidence(examine(device), 0, "settings")["job"] == 8, "each examination is another job"
 
 
-@pytest.mark.parametrize(
-    ("register", "word", "says"),
-    [
-        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: .* 0xffffffff"),
-        (registers.ABI, 2, "has version 2 .*register map"),
-        (registers.CONFIG_HASH, 1, "has another configuration .*0x00000001"),
-        (registers.CTRL, 0, "is busy "),
-    ],
-    ids=["magic", "version", "configuration", "busy"],
-)
-def test_a_worker_with_another_identity(device, register, word, says):
-    device.workers[1].words[register.offset] = word
-    examination = examine(device)
-    assert_only(examination, (1, "worker", "failed", says))
-    assert not examination.complete
-
-
-def test_an_aggregator_of_another_version():
-    examination = examine(NetworkedDevice(TINY, 2, version=2))
-    says = r"the aggregator .*version 2 .*, the worker version 1\b"
-    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
-
-
-def test_an_aggregator_of_fewer_slots():
-    examination = examine(NetworkedDevice(TINY, 2, slots=TINY.slots // 2))
-    says = r"the worker has 4 slots, the aggregator .*\b2\b"
-    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
-
-
-def test_a_job_of_fewer_workers(device):
-    device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
-    assert_only(
-        examine(device),
-        (0, "settings", "failed", "the job has 2 workers, but 1 at the aggregator"),
-        (1, "settings", "failed", "the job has 2 workers, but 1 at the aggregator"),
-        (1, "settings", "failed", "the aggregator's job of 1 workers has no shard 1"),
-    )
-
-
-def test_a_job_that_was_never_begun(device):
-    device.begin = lambda job: None
-    examination = examine(device, NetworkSettings(job=9))
-    says = "the aggregator serves no job 9"
-    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
-
-
 def once_joined(device, *writes):
     """Write registers of worker 1 when the job has begun."""
     begin = device.begin
@@ -169,69 +123,114 @@ def once_joined(device, *writes):
     device.begin = begin_and_write
 
 
-def test_two_workers_of_the_same_shard(device):
-    once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
+def words(register, word):
+    return lambda device: device.workers[1].words.update({register.offset: word})
+
+
+def joined(*writes):
+    return lambda device: once_joined(device, *writes)
+
+
+def patched(**attributes):
+    return lambda device: vars(device).update(attributes)
+
+
+def spoilt(data):
+    data[5] ^= 1
+    return data
+
+
+def rain(timeout_s):
+    raise P4sgdError("it rains")
+
+
+def of_one(device):
+    device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
+
+
+SHARD = (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2))
+ADDRESS = (registers.LOCAL_MAC[0], 0x34534700)
+SAME_SHARD = (1, "settings", "failed", "it is shard 0, and so is worker 0")
+SAME_ADDRESS = (1, "settings", "failed", "its address is 02:50:34:53:47:00, and so is that of worker 0")
+
+
+def both(check, result, problem):
+    return [(worker, check, result, problem) for worker in range(2)]
+
+
+CASES = {
+    "magic": (words(registers.MAGIC_WORD, 0xFFFFFFFF), [(1, "worker", "failed", "is no P4SGD worker: .* 0xffffffff")]),
+    "map": (words(registers.ABI, 2), [(1, "worker", "failed", "has version 2 .*register map")]),
+    "sizes": (words(registers.CONFIG_HASH, 1), [(1, "worker", "failed", "has another configuration .*0x00000001")]),
+    "busy": (words(registers.CTRL, 0), [(1, "worker", "failed", "is busy ")]),
+    "fewer workers": (
+        of_one,
+        [
+            *both("settings", "failed", "the job has 2 workers, but 1 at the aggregator"),
+            (1, "settings", "failed", "the aggregator's job of 1 workers has no shard 1"),
+        ],
+    ),
+    "no job": (patched(begin=lambda job: None), both("settings", "failed", "the aggregator serves no job 1")),
+    "same shard": (joined(SHARD), [SAME_SHARD]),
+    "same address": (joined(ADDRESS), [SAME_ADDRESS]),
+    "both the same": (joined(SHARD, ADDRESS), [SAME_SHARD, SAME_ADDRESS]),
+    "group": (
+        joined((registers.LOCAL_MAC[1], 0x0350)),
+        [(1, "settings", "failed", "its address 03:50:34:53:47:01 is that of a group")],
+    ),
+    "silence": (
+        patched(up=lambda worker, frame: None, aggregator=None),
+        both("link", "failed", "no aggregator answers its probes"),
+    ),
+    # One of two packets in each run: the other was answered by multicast.
+    "resends": (patched(resent=[0, 1]), [(1, "allreduce", "warning", ".* 48 of 144 packets again")]),
+    "no multicast": (patched(resent=[1, 2]), [(1, "allreduce", "failed", ".*no multicast")]),
+    "weights": (
+        lambda device: vars(device.workers[1]).update(spoil=spoilt),
+        [(1, "weights", "failed", "1 of its 8 weights ")],
+    ),
+    "rain": (patched(wait=rain), [(None, "allreduce", "failed", "it rains")]),
+}
+"""What is wrong, and what is found."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_wrong_is_found(device, case):
+    setup, expected = CASES[case]
+    setup(device)
     examination = examine(device)
-    assert_only(examination, (1, "settings", "failed", "it is shard 0, and so is worker 0"))
-    assert not examination.complete
-    assert evidence(examination, 1, "settings") == {"shard": 0, "address": "02:50:34:53:47:01"}
+    assert_only(examination, *expected)
+    assert examination.complete == (expected[0][1] in ("allreduce", "weights"))
+    if case == "same shard":
+        assert evidence(examination, 1, "settings") == {"shard": 0, "address": "02:50:34:53:47:01"}
+    if case == "silence":
+        assert evidence(examination, 1, "link") == {"probes": 2 * PROBES, "echoes": 0}
+    if case == "no multicast":
+        assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 
 
-def test_two_workers_of_the_same_address(device):
-    once_joined(device, (registers.LOCAL_MAC[0], 0x34534700))
-    says = "its address is 02:50:34:53:47:00, and so is that of worker 0"
-    assert_only(examine(device), (1, "settings", "failed", says))
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"version": 2}, r"the aggregator .*version 2 .*, the worker version 1\b"),
+        ({"slots": TINY.slots // 2}, r"the worker has 4 slots, the aggregator .*\b2\b"),
+    ],
+    ids=["version", "slots"],
+)
+def test_an_aggregator_that_does_not_fit(other, says):
+    assert_only(examine(NetworkedDevice(TINY, 2, **other)), *both("settings", "failed", says))
 
 
-def test_a_worker_with_shard_and_address_of_another(device):
-    once_joined(
-        device,
-        (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)),
-        (registers.LOCAL_MAC[0], 0x34534700),
-    )
-    assert_only(
-        examine(device),
-        (1, "settings", "failed", "it is shard 0, and so is worker 0"),
-        (1, "settings", "failed", "its address is 02:50:34:53:47:00, and so is that of worker 0"),
-    )
-
-
-def test_a_worker_with_the_address_of_a_group(device):
-    once_joined(device, (registers.LOCAL_MAC[1], 0x0350))
-    says = "its address 03:50:34:53:47:01 is that of a group"
-    assert_only(examine(device), (1, "settings", "failed", says))
-
-
-def test_a_healthy_cluster_without_a_controller(device):
-    device.aggregator = None
+@pytest.mark.parametrize("counters", [None, {"DROPPED_JOB": 0}], ids=["no controller", "no frames counted"])
+def test_a_healthy_cluster_whose_aggregator_tells_nothing(device, counters):
+    if counters is None:
+        device.aggregator = None
+    else:
+        device.aggregator.counters = lambda: counters
     examination = examine(device)
     assert_only(examination)
     assert examination.complete
     assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
-
-
-def test_a_healthy_cluster_with_an_aggregator_that_counts_no_frames(device):
-    device.aggregator.counters = lambda: {"DROPPED_JOB": 0}
-    examination = examine(device)
-    assert_only(examination)
-    assert examination.complete
-    assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
-
-
-def test_no_answers_without_a_controller(device):
-    device.up = lambda worker, frame: None
-    device.aggregator = None
-    examination = examine(device)
-    says = "no aggregator answers its probes"
-    assert_only(examination, (0, "link", "failed", says), (1, "link", "failed", says))
-    assert evidence(examination, 1, "link") == {"probes": 2 * PROBES, "echoes": 0}
-
-
-def test_what_the_aggregator_drops(device):
-    device.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
-    examination = examine(device)
-    assert_only(examination, (1, "link", "failed", f"the aggregator drops .*{re.escape(DropReason.RESERVED.help)}"))
-    assert evidence(examination, 1, "link")["aggregator_dropped_reserved"] == 2 * PROBES
 
 
 def every(n):
@@ -240,19 +239,38 @@ def every(n):
     return lambda worker, frame: None if worker == 1 and next(count) % n == 0 else frame
 
 
-def test_the_share_that_is_lost_on_either_way(device):
-    device.up, device.down = every(4), every(8)
-    examination = examine(device)
-    says = "34% .* lost: 8 of 32 .*way up, 3 of 24 .*way down"
-    assert_only(examination, (1, "link", "warning", says))
-    assert examination.complete
+def all_but(n):
+    """A link that loses all but each n-th frame of worker 1."""
+    count = itertools.count(1)
+    return lambda worker, frame: frame if worker == 0 or (n and next(count) % n == 0) else None
 
 
-@pytest.fixture
-def busy(device):
-    """The device with another job at the aggregator, which receives some twenty frames with every probe."""
-    own = device.probe
-    model = device.network.model
+def reserved(worker, frame):
+    return frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
+
+
+LINKS = {
+    "dropped": ({"up": lambda: reserved}, "failed", f"the aggregator drops .*{re.escape(DropReason.RESERVED.help)}"),
+    "lossy": (
+        {"up": lambda: every(4), "down": lambda: every(8)},
+        "warning",
+        "34% .* lost: 8 of 32 .*way up, 3 of 24 .*way down",
+    ),
+    "lossy up": ({"up": lambda: every(4)}, "warning", "25% .* lost: 8 of 32 .*way up, 0 of 24 .*way down"),
+    "nearly dead": ({"down": lambda: all_but(16)}, "failed", "94% .* lost: 0 of 32 "),
+    "dead up": ({"up": lambda: all_but(0)}, "failed", "nothing .*aggregator: the way up "),
+    "dead down": ({"down": lambda: all_but(0)}, "failed", "the aggregator answers, .*: the way down "),
+}
+"""Links of worker 1, and what is found."""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another job"])
+@pytest.mark.parametrize("link", LINKS)
+def test_a_bad_link(device, link, beside):
+    """Of another job the aggregator receives some twenty frames with every probe."""
+    ways, result, says = LINKS[link]
+    vars(device).update({way: make() for way, make in ways.items()})
+    own, model = device.probe, device.network.model
 
     def probe(index, question):
         device.network.counts["FRAMES"] += 20
@@ -260,89 +278,28 @@ def busy(device):
         model.drops[DropReason.ETHERTYPE] += question["number"] % 8 == 0
         own(index, question)
 
-    device.probe = probe
-    return device
-
-
-def test_a_dead_way_up_beside_another_job(busy):
-    busy.up = lambda worker, frame: frame if worker == 0 else None
-    examination = examine(busy)
-    assert_only(examination, (1, "link", "failed", "nothing .*aggregator: the way up "))
-    assert evidence(examination, 1, "link")["aggregator_frames"] == 20 * 2 * PROBES
-
-
-def test_a_dead_way_down_beside_another_job(busy):
-    busy.down = lambda worker, echo: echo if worker == 0 else None
-    assert_only(examine(busy), (1, "link", "failed", "the aggregator answers, .*: the way down "))
-
-
-def test_losses_beside_another_job(busy):
-    busy.up = every(4)
-    says = "25% .* lost: 8 of 32 .*way up, 0 of 24 .*way down"
-    assert_only(examine(busy), (1, "link", "warning", says))
-
-
-def test_what_the_aggregator_drops_beside_another_job(busy):
-    busy.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
-    says = f"the aggregator drops .*{re.escape(DropReason.RESERVED.help)}"
-    assert_only(examine(busy), (1, "link", "failed", says))
-
-
-def test_a_link_that_loses_nearly_all(device):
-    count = itertools.count(1)
-    device.down = lambda worker, echo: echo if worker == 0 or next(count) % 16 == 0 else None
-    assert_only(examine(device), (1, "link", "failed", "94% .* lost: 0 of 32 "))
-
-
-def test_packets_that_are_sent_again(device):
-    device.resent = [0, 1]  # one of two packets in each run: the other was answered by multicast
-    assert_only(examine(device), (1, "allreduce", "warning", ".* 48 of 144 packets again"))
-
-
-def test_a_worker_that_receives_no_multicast(device):
-    device.resent = [1, 2]
+    if beside:
+        device.probe = probe
     examination = examine(device)
-    assert_only(examination, (1, "allreduce", "failed", ".*no multicast"))
-    assert evidence(examination, 0, "allreduce")["sent_again"] == 48
+    assert_only(examination, (1, "link", result, says))
+    assert examination.complete == (result == "warning")
+    if link == "dropped":
+        assert evidence(examination, 1, "link")["aggregator_dropped_reserved"] == 2 * PROBES
+    if link == "dead up":
+        assert evidence(examination, 1, "link")["aggregator_frames"] == 20 * 2 * PROBES * beside
 
 
 def test_workers_that_do_not_wait_for_answers(device):
     examination = examine(device, NetworkSettings(resend_cycles=40))
-    says = r"it sends packets again after 0.16 µs, .*\b0.2 µs"
-    assert_only(examination, (0, "settings", "warning", says), (1, "settings", "warning", says))
+    assert_only(examination, *both("settings", "warning", r"it sends packets again after 0.16 µs, .*\b0.2 µs"))
     assert {each.remedy for each in examination.findings if each.result is Result.WARNING} == {
         "let it wait 1 µs or more: resend_us of the cluster file"
     }
     assert examination.complete
     assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
-
-
-def test_early_resends_do_not_hide_a_worker_outside_the_group(device):
     device.resent = [1, 2]
-    examination = examine(device, NetworkSettings(resend_cycles=40))
-    assert [problem[:3] for problem in problems(examination)] == [
-        (0, "settings", "warning"),
-        (1, "settings", "warning"),
-        (1, "allreduce", "failed"),
-    ]
-
-
-def test_wrong_weights(device):
-    def flip(data):
-        data[5] ^= 1
-        return data
-
-    device.workers[1].spoil = flip
-    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights "))
-
-
-def test_a_run_that_fails(device):
-    def fail(timeout_s):
-        raise P4sgdError("it rains")
-
-    device.wait = fail
-    examination = examine(device)
-    assert_only(examination, (None, "allreduce", "failed", "it rains"))
+    found = [problem[:3] for problem in problems(examine(device, NetworkSettings(resend_cycles=40)))]
+    assert found == [(0, "settings", "warning"), (1, "settings", "warning"), (1, "allreduce", "failed")]
 
 
 @pytest.mark.parametrize(
