@@ -198,8 +198,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     over and may choose only another loss of the same kind, fewer bits than are stored, other workers, or another
     --skip-zeros; for the last two it makes new images.
 
-    While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
-    same command continues where it stopped.
+    While the samples are sorted, the disk needs room for a second copy of them. An interrupted preparation leaves no
+    folder and starts anew.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):

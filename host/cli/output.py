@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
-    from p4sgd.host.streaming.state import OnProgress, Step
+    from p4sgd.host.streaming import OnProgress, Step
 
 __all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "cell", "finite", "make_table", "shorten", "show_steps"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from p4sgd.host.run.folds import Fold
     from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
-    from p4sgd.host.streaming.state import OnProgress, Step
+    from p4sgd.host.streaming import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
     from p4sgd.host.training.dealing.columns import Split
     from p4sgd.sim.cluster.trace import Trace

@@ -1,4 +1,4 @@
-"""Features that a model makes of a table.
+"""Features of samples, and how a model makes them of the columns of a table with texts and gaps.
 
 The training rows decide which features there are (`EncodingFit`), and a `TableEncoding` makes these of the rows of any
 table with the same columns. The model file has it.
@@ -7,7 +7,7 @@ table with the same columns. The model file has it.
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import GAP, Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import listed
 
-__all__ = ["FILLINGS", "EncodingFit", "TableEncoding", "encode", "space_from_json", "space_to_json"]
+__all__ = ["FILLINGS", "EncodingFit", "FeatureSpace", "TableEncoding", "space_from_json", "space_to_json"]
 
 FILLINGS = ("error", "mean", "indicator")
-"""What is done about missing values."""
+"""Ways to deal with missing values."""
 
 _DISTINCT = 0.5
 """A column of more different texts than this part of the samples tells samples apart and does not describe them."""
@@ -43,14 +43,9 @@ _SHOWN = 5
 
 
 class EncodingFit:
-    """Collects of the training rows what an encoding depends on. The result does not depend on how they are divided.
+    """Counts and sums over the training rows of a table, from which an encoding follows, however rows are divided.
 
-    Parameters
-    ----------
-    table
-        What the columns hold.
-    missing
-        One of `FILLINGS`.
+    ``missing`` is one of `FILLINGS`.
     """
 
     def __init__(self, table: Table, missing: str) -> None:
@@ -92,8 +87,10 @@ class EncodingFit:
                 kept = tuple(text for text, rows in zip(column.values, count[:-1].tolist(), strict=True) if rows)
                 columns.append(Column(column.name, kept, gaps=gaps))
             else:
-                mean = None if self._missing == "error" else _mean(total, int(count[0]))
-                columns.append(Column(column.name, None, column.truth, mean, gaps))
+                known = int(count[0])
+                mean = total / (known << _UNIT) if known else 0.0  # Python rounds it correctly
+                filled = None if self._missing == "error" else mean
+                columns.append(Column(column.name, None, column.truth, filled, gaps))
         return TableEncoding(tuple(columns), self._missing)
 
 
@@ -109,11 +106,6 @@ def _exact_sum(values: npt.NDArray[np.float64]) -> int:
         sums = np.bincount(exponents - lowest, weights=part)
         total += sum(int(each) << (place + shift) for place, each in enumerate(sums.tolist()) if each)
     return total << (lowest - 53 + _UNIT)
-
-
-def _mean(total: int, count: int) -> float:
-    """The mean of so many numbers from `_exact_sum`, correctly rounded; 0 of none."""
-    return total / (count << _UNIT) if count else 0.0
 
 
 @dataclass(frozen=True)
@@ -152,14 +144,12 @@ class TableEncoding:
     @classmethod
     def widest(cls, table: Table, missing: str) -> Self:
         """An encoding with at least the features that any training rows call for; ``missing`` is one of `FILLINGS`."""
-        mean, told = None if missing == "error" else 0.0, missing == "indicator"
-        return cls(
-            tuple(
-                dataclasses.replace(column, mean=mean if column.values is None else None, gaps=told and column.gaps)
-                for column in table.columns
-            ),
-            missing,
+        mean, indicated = None if missing == "error" else 0.0, missing == "indicator"
+        columns = (
+            dataclasses.replace(column, mean=mean if column.values is None else None, gaps=indicated and column.gaps)
+            for column in table.columns
         )
+        return cls(tuple(columns), missing)
 
     @cached_property
     def table(self) -> Table:
@@ -194,12 +184,12 @@ class TableEncoding:
         return is_sparse(self.stored, self.count)
 
     @property
-    def space(self) -> FeatureSpace:
+    def space(self) -> "FeatureSpace":
         """The features."""
         return FeatureSpace(self.count, self.names, encoding=self)
 
     def apply(self, rows: Features, table: Table | None = None) -> Features:
-        """Features of some rows.
+        """Features of some rows of a table.
 
         Parameters
         ----------
@@ -240,12 +230,6 @@ class TableEncoding:
         ends = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
         return scipy.sparse.csr_array((values[used], places[used], ends), shape=(rows.shape[0], self.count))
 
-    def features_of(self, data: Dataset) -> Dataset:
-        """A data set with features in place of its columns, which `Dataset.table` describes."""
-        return dataclasses.replace(
-            data, features=self.apply(data.features, data.table), feature_names=self.names, encoding=self, table=None
-        )
-
     def _lookup(self, place: int, table: Table) -> npt.NDArray[np.int32]:
         """The feature of each text of a column, then of a gap, then of an unknown text, at place −1; −1 for none."""
         column, known = self.columns[place], self.columns[place].places
@@ -254,7 +238,7 @@ class TableEncoding:
         return lookup - (len(column.kinds) == 2)
 
     def remarks(self, samples: int) -> tuple[str, ...]:
-        """What the user should know, of so many training samples."""
+        """Remarks for the user, of so many training samples."""
         many = [
             self.table.label(place)
             for place, column in enumerate(self.columns)
@@ -273,13 +257,7 @@ class TableEncoding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Undo `to_json`.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If something is missing, of the wrong type, or contradicts itself.
-        """
+        """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
         return cls(Table.from_json(data["columns"]).columns, str(data["missing"]))
 
 
@@ -288,27 +266,52 @@ def _dense(rows: Features) -> npt.NDArray[np.float64]:
     return rows.astype(np.float64, copy=False)
 
 
-def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Dataset:
-    """A data set with the features that its training samples call for.
+@dataclass(frozen=True)
+class FeatureSpace:
+    """The features of samples, to read other samples with the same features.
 
     Parameters
     ----------
-    data
-        Rows of a table, in the order of the file; other data are returned as they are.
-    trained
-        Whether each sample is trained on, (samples,).
-    missing
-        One of `FILLINGS`.
+    count
+        Number of features.
+    names
+        Their names, if the source has any.
+    zero_based
+        Whether indices in a LIBSVM source begin at 0; ``None`` if that is not known.
+    hash_bits
+        If names or indices are hashed: ``count`` is 2^hash_bits, and the reader of the format says which column a
+        feature belongs to.
+    encoding
+        If the source is a table with texts or gaps: how features are made of its columns.
+    label_column
+        Number of the label column that was chosen, from 1 or backwards from −1, if the columns have no names to find it
+        by; ``None`` if it is the last one, or is not known.
     """
-    table, rows = data.table, data.features
-    if table is None or (table.plain and missing == "error"):
-        return dataclasses.replace(data, table=None)
-    fit = EncodingFit(table, missing)
-    own = trained[data.places(slice(None))]
-    fit.add(rows if own.all() else rows[own])
-    encoding = fit.finish(data.communicator)
-    remarks = (*data.remarks, *encoding.remarks(int(trained.sum())))
-    return dataclasses.replace(encoding.features_of(data), remarks=remarks)
+
+    count: int
+    names: tuple[str, ...] = ()
+    zero_based: bool | None = None
+    hash_bits: int | None = None
+    encoding: TableEncoding | None = None
+    label_column: int | None = field(default=None, compare=False)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Headers of the columns that the features are made of, if the source has any."""
+        return self.names if self.encoding is None else self.encoding.table.names
+
+    @property
+    def column_count(self) -> int:
+        """Number of these columns."""
+        return self.count if self.encoding is None else len(self.encoding.columns)
+
+    def name(self, column: int) -> str:
+        """Name of a feature in the source, or its number there; ``column`` is from 0."""
+        if self.names:
+            return self.names[column]
+        if self.hash_bits is not None:
+            return f"column {column}"
+        return f"feature {column if self.zero_based else column + 1}"
 
 
 def space_to_json(space: FeatureSpace) -> dict[str, Any]:
@@ -318,13 +321,7 @@ def space_to_json(space: FeatureSpace) -> dict[str, Any]:
 
 
 def space_from_json(data: Mapping[str, Any]) -> FeatureSpace:
-    """Undo `space_to_json`.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If something is missing or of the wrong type.
-    """
+    """Undo `space_to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
     encoding = data.get("encoding")
     known = None if encoding is None else TableEncoding.from_json(encoding)
     return FeatureSpace(**{**data, "names": tuple(data["names"]), "encoding": known})

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from p4sgd.host.data.dataset import Labelled
+from p4sgd.host.data.dataset import Labelled, LabelledSamples
 from p4sgd.host.data.raw_labels import EXACT, number
 from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.errors import UserError, listed
@@ -18,7 +18,6 @@ __all__ = [
     "LabelCoding",
     "TargetCoding",
     "coding_from_json",
-    "column_of",
     "find_label",
     "fit_coding",
     "name_of_label",
@@ -316,24 +315,6 @@ class LabelCoding:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """One of several columns of labels: `Labelled`."""
-
-    name: str
-    labels: FloatArray
-    sample_weights: FloatArray | None = None
-    label_names: tuple[str, ...] = ()
-    target_names: tuple[str, ...] = ()
-    labelled: bool = True
-
-
-def column_of(data: Labelled, place: int) -> Labelled:
-    """The samples with one of several columns of labels."""
-    name = f"{data.name}, {data.target_names[place]}"
-    return _Column(name, np.ascontiguousarray(data.labels[:, place]), data.sample_weights, labelled=data.labelled)
-
-
 @dataclass(frozen=True)
 class TargetCoding:
     """How several columns of labels become the y of a loss: each by a `LabelCoding` of its own, for a row of its own.
@@ -381,7 +362,7 @@ class TargetCoding:
         """
         rows = []
         for place in range(len(data.target_names)):
-            column = column_of(data, place)
+            column = LabelledSamples.column(data, place)
             coding = LabelCoding.fit(task, column, positive)
             if len(coding.rows) > 1:
                 raise UserError(f"{column.name}: has {len(coding.rows)} classes, one of several targets needs two")
@@ -407,7 +388,7 @@ class TargetCoding:
         columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
         return np.column_stack(columns)
 
-    def columns(self, data: Labelled) -> list[Labelled]:
+    def columns(self, data: Labelled) -> list[LabelledSamples]:
         """The samples with the labels of each row: by name if a data set has these names, else in order.
 
         Raises
@@ -424,7 +405,7 @@ class TargetCoding:
         order = list(range(len(self.rows)))
         if set(data.target_names) == set(self.row_names):
             order = [data.target_names.index(name) for name in self.row_names]
-        return [column_of(data, place) for place in order]
+        return [LabelledSamples.column(data, place) for place in order]
 
     def predictions(self, z: FloatArray) -> FloatArray:
         """Predictions of every target from activations: float64 (samples, targets)."""

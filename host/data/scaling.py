@@ -1,27 +1,27 @@
 """Scaling of features to [0, 1] or [−1, 1], chosen from statistics of the columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Features, find_not_finite
+from p4sgd.host.data.matrix import Features, to_dense
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
     Extremes,
+    FloatArray,
     HeatArray,
     Statistics,
     column_blocks,
+    find_extremes,
     heat_type,
     is_sparse,
     negligible,
     order_statistics,
     reciprocal,
     scaled,
-    to_dense,
 )
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
@@ -34,7 +34,6 @@ __all__ = [
     "bias_integer",
     "centring_error",
     "deviation",
-    "needs_sums",
 ]
 
 
@@ -43,21 +42,6 @@ KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
 
 CENTRED = ("standard", "robust")
 """Kinds that subtract a centre, so that zeros do not stay zeros."""
-
-
-def needs_sums(statistics: Statistics, kind: str) -> bool:
-    """Whether a kind of scaling needs sums and order statistics.
-
-    Raises
-    ------
-    UserError
-        If there is no such kind, or if these data cannot have it.
-    """
-    if kind not in KINDS:
-        raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
-    if kind in CENTRED and not statistics.centrable:
-        raise centring_error(kind, int(statistics.nonzero.sum()) / (statistics.samples * statistics.low.size))
-    return kind in CENTRED or (kind == "auto" and not statistics.keeps_zeros)
 
 
 def deviation(stored: int, signed: bool) -> float:
@@ -69,13 +53,6 @@ def bias_integer(stored: int, signed: bool) -> int:
     """The integer of the bias, a feature that is the same in all samples: the end of the range.
 
     If signed it is negative, so that it is −1 in however few planes it is read.
-
-    Parameters
-    ----------
-    stored
-        Planes (S), 1 to 8.
-    signed
-        Two's complement.
     """
     return -steps(stored, True) if signed else steps(stored, False)
 
@@ -153,8 +130,8 @@ class Scaling:
     """
 
     kind: str
-    offset: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
+    offset: FloatArray
+    scale: FloatArray
     signed: bool
     reason: str = ""
     crowded: tuple[int, ...] = ()
@@ -168,8 +145,6 @@ class Scaling:
         communicator: Communicator = SINGLE_PROCESS,
         *,
         planes: int = 8,
-        sample: "Features | None" = None,
-        whitened: bool = False,
     ) -> Self:
         """Choose offset and scale for the columns of a training set, which may be distributed over ranks.
 
@@ -213,36 +188,54 @@ class Scaling:
             The ranks.
         planes
             Planes (S) that features will be stored with, 1 to 8.
-        sample
-            Those of the samples that quantiles are taken from; all by default. In a distributed training set, which
-            samples these are must not depend on the ranks.
-        whitened
-            Whether the features are whitened next. For that ``auto`` has to centre them, if they may be.
 
         Raises
         ------
         UserError
             If a value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
         """
-        statistics = _statistics(features, communicator, whitened=whitened)
-        if needs_sums(statistics, kind):
-            statistics.add(features)
+        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
+        extremes = find_extremes((features,), features.shape[1], samples)
+        return cls.fit_blocks(extremes, lambda: (features,), features, kind, communicator, planes=planes)
+
+    @classmethod
+    def fit_blocks(
+        cls,
+        extremes: Extremes,
+        blocks: Callable[[], Iterable[Features]],
+        sample: Features,
+        kind: str,
+        communicator: Communicator = SINGLE_PROCESS,
+        *,
+        planes: int,
+        whitened: bool = False,
+    ) -> Self:
+        """Same as `fit`, of samples in blocks.
+
+        Parameters
+        ----------
+        extremes
+            Ranges of this rank's samples.
+        blocks
+            Reads these samples, once for kinds that centre.
+        sample
+            Those that quantiles are taken from. Which they are must not depend on blocks or ranks.
+        whitened
+            Whether the features are whitened next. For that ``auto`` has to centre them, if they may be.
+        """
+        if kind not in KINDS:
+            raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
+        statistics = Statistics.of_extremes(extremes, communicator, whitened=whitened)
+        nonzero, values = int(statistics.nonzero.sum()), statistics.samples * statistics.low.size
+        if kind in CENTRED and not statistics.centrable:
+            raise centring_error(kind, nonzero / values)
+        if kind in CENTRED or (kind == "auto" and not statistics.keeps_zeros):
+            for block in blocks():
+                statistics.add(block)
             assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
         if kind in CENTRED or not statistics.keeps_zeros:
-            statistics.order = order_statistics(features if sample is None else sample, communicator)
-        return cls.choose(statistics, kind, planes)
-
-    @classmethod
-    def choose(cls, statistics: Statistics, kind: str, planes: int) -> Self:
-        """Same as `fit`, from the statistics of the training set.
-
-        Raises
-        ------
-        UserError
-            If there is no such kind, or if sparse data cannot have it.
-        """
-        needs_sums(statistics, kind)  # checks it
+            statistics.order = order_statistics(sample, communicator)
         reason = ""
         if kind == "auto":
             kind, reason = _choose_kind(statistics, planes)
@@ -251,22 +244,15 @@ class Scaling:
         if statistics.order is not None and kind != "robust":
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
-        sparse = is_sparse(int(statistics.nonzero.sum()), statistics.samples * statistics.low.size)
         heat = None
-        if sparse and kind in ("maxabs", "none"):
+        if is_sparse(nonzero, values) and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
         return cls(kind, offset, scale, signed, reason, crowded, heat)
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
-        """The same scaling for other samples, with their heat.
-
-        Raises
-        ------
-        UserError
-            If a value is NaN or infinite.
-        """
+        """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
         samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
-        extremes = _finite_range(features, samples)
+        extremes = find_extremes((features,), features.shape[1], samples)
         return self if self.heat is None else replace(self, heat=extremes.heat(communicator))
 
     def without_heat(self) -> Self:
@@ -276,39 +262,33 @@ class Scaling:
         return replace(self, heat=np.broadcast_to(np.int32(0), self.scale.shape))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
-        """What the user should know about the choice.
-
-        Parameters
-        ----------
-        names
-            Names of the columns, if they have any.
-        """
-        told = []
+        """Remarks for the user about the choice; ``names`` are those of the columns, if they have any."""
+        remarks = []
         if not self.scale.any():
-            told.append("all features are constant: only the intercept is fitted")
+            remarks.append("all features are constant: only the intercept is fitted")
         if self.kind == "robust" and self.reason:
-            told.append(
+            remarks.append(
                 f"scaling robust: {self.reason}; predictions do not clamp, so the samples with such values may "
                 f"dominate the metrics of the model"
             )
         if self.crowded:
             columns = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in self.crowded]
             count, total = len(columns), self.scale.size
-            told.append(
+            remarks.append(
                 f"with the scaling {self.kind} half of the values of {count} of {total} features lie within 1/64 of "
                 f"the range, so that training hardly sees them differ: feature{'s' * (count > 1)} "
                 f"{listed(columns, _NAMED)}: choose the scaling robust"
             )
-        return tuple(told)
+        return tuple(remarks)
 
-    def apply(self, rows: Features) -> npt.NDArray[np.float64]:
+    def apply(self, rows: Features) -> FloatArray:
         """Scale a block of samples, (rows, features), to a dense float64 array of the same shape.
 
         Data other than the training set may exceed the range; quantisation clamps them.
         """
         return scaled(to_dense(rows), self.offset, self.scale)
 
-    def apply_stored(self, rows: Any) -> npt.NDArray[np.float64]:
+    def apply_stored(self, rows: Any) -> FloatArray:
         """Scale only the stored values of a `csr_array`, in the order of its ``data``: float64 (stored values,).
 
         All others are zeros and become `zero`.
@@ -316,51 +296,14 @@ class Scaling:
         return scaled(rows.data, self.offset[rows.indices], self.scale[rows.indices])
 
     @property
-    def zero(self) -> npt.NDArray[np.float64]:
+    def zero(self) -> FloatArray:
         """The scaled value of a raw 0 in each column: float64 (features,), a view of one number if they are all 0."""
         if not self.offset.any():
             return np.broadcast_to(0.0, self.offset.shape)
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
-def _statistics(features: Features, communicator: Communicator, *, whitened: bool) -> Statistics:
-    """Statistics of a training set of which only the ranges are known so far."""
-    stored = features.size if isinstance(features, np.ndarray) else features.nnz
-    samples, stored = map(int, communicator.all_sum(np.array((features.shape[0], stored), np.int64)))
-    extremes = _finite_range(features, samples)
-    # One after the other, because there may be millions of columns.
-    low, high = communicator.all_min(extremes.low), extremes.high
-    np.negative(high, out=high)
-    high = communicator.all_min(high)
-    np.negative(high, out=high)
-    nonzero = extremes.heat(communicator)
-    centrable = not is_sparse(stored, samples * low.size)
-    return Statistics.of_range(low, high, nonzero, samples, centrable=centrable, whitened=whitened)
-
-
-def _finite_range(features: Features, samples: int) -> Extremes:
-    """Smallest and largest values of features in this process; ``samples`` are those of all ranks.
-
-    Raises
-    ------
-    UserError
-        If a value is NaN or infinite.
-    """
-    extremes = Extremes(features.shape[1], samples)
-    extremes.add(features)
-    low, high = extremes.range()
-    if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
-        place = find_not_finite(features)
-        assert place is not None
-        row, column = place
-        raise UserError(
-            f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
-            f"features must be finite numbers; fill it in or leave the sample out"
-        )
-    return extremes
-
-
-_Map = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]
+_Map = tuple[FloatArray, FloatArray, bool]
 """Offset, scale, and whether the range is signed."""
 
 
@@ -404,9 +347,7 @@ def _robust(statistics: Statistics, planes: int) -> _Map:
     return _centred(statistics, centre, np.where(width > 0, width, deviation), planes)
 
 
-def _centred(
-    statistics: Statistics, half_centre: npt.NDArray[np.float64], width: npt.NDArray[np.float64], planes: int
-) -> _Map:
+def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray, planes: int) -> _Map:
     """Map half the centre to 0 and `REACH` widths, given in units of the spans, to ±1.
 
     If most values of a column are the same, all others may be many widths away, and clamping would change all of them.
@@ -423,7 +364,7 @@ def _centred(
         half_centre = np.where(alike, least / 4 + most / 4, half_centre)
         reach = np.where(alike, 0.0, reach)
 
-    def distance(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def distance(low: FloatArray, high: FloatArray) -> FloatArray:
         farther = np.maximum(high / 2 - half_centre, half_centre - low / 2)
         return farther * (2 * reciprocal(half, statistics.constant))
 

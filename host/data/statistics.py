@@ -1,27 +1,30 @@
 """Statistics of the columns of a training set, from which its scaling is chosen.
 
-They can be collected block by block and rank by rank: smallest and largest values, exact sums, and order statistics of
-a sample. So every division of the samples gives the same bits.
+They are collected block by block and rank by rank: smallest and largest values, exact sums, and order statistics of a
+sample. So every division of the samples gives the same bits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.matrix import Features, find_not_finite, stored_values, to_dense
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
+from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
     "COMPILED_VALUES",
     "SMALLEST_SPAN",
     "Extremes",
+    "FloatArray",
     "HeatArray",
     "Statistics",
     "column_blocks",
+    "find_extremes",
     "heat_type",
     "is_sparse",
     "negligible",
@@ -29,79 +32,12 @@ __all__ = [
     "quantile_rows",
     "reciprocal",
     "scaled",
-    "to_dense",
 ]
 
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 HeatArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Numbers of samples by column; millions of columns, so of 32 bits where these hold them."""
-
-
-def heat_type(samples: int) -> np.dtype[Any]:
-    """The type of a `HeatArray` of so many samples."""
-    return np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
-
-
-class Extremes:
-    """Ranges of the columns of a data set.
-
-    Parameters
-    ----------
-    features
-        Number of columns.
-    samples
-        Number of samples, if it is known; for a training set of several ranks those of all.
-
-    Attributes
-    ----------
-    low, high
-        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored. A sparse matrix
-        need not store zeros.
-    nonzero
-        int (features,): number of values that are not 0.
-    samples
-        Number of samples seen.
-    """
-
-    def __init__(self, features: int, samples: int | None = None) -> None:
-        self.low: npt.NDArray[np.float64] = np.full(features, np.inf)
-        self.high: npt.NDArray[np.float64] = np.full(features, -np.inf)
-        self.nonzero: HeatArray = np.zeros(features, np.dtype(np.int64) if samples is None else heat_type(samples))
-        self.samples = 0
-
-    def add(self, features: Features) -> None:
-        """Take some samples into account."""
-        if features.shape[0] == 0:
-            return
-        self.samples += features.shape[0]
-        if isinstance(features, np.ndarray):
-            np.minimum(self.low, features.min(axis=0), out=self.low)
-            np.maximum(self.high, features.max(axis=0), out=self.high)
-            step = max(1, _BLOCK_VALUES // features.shape[1])
-            for first in range(0, features.shape[0], step):
-                self.nonzero += np.count_nonzero(features[first : first + step], axis=0)
-            return
-        from p4sgd.host.data.kernels import add_extremes
-
-        add_extremes(features, self.low, self.high, self.nonzero)
-
-    def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one.
-
-        They are ``low`` and ``high``, no copies, because there may be millions of columns. More samples may follow.
-        """
-        holes = self.nonzero < self.samples
-        np.minimum(self.low, 0.0, out=self.low, where=holes)
-        np.maximum(self.high, 0.0, out=self.high, where=holes)
-        return self.low, self.high
-
-    def heat(self, ranks: Communicator = SINGLE_PROCESS) -> HeatArray:
-        """Values of all ranks that are not 0: int (features,), of a single process no copy."""
-        if ranks.size == 1:
-            return self.nonzero
-        counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
-        return counts if self.nonzero.dtype == np.int64 else counts.astype(np.int32)
-
 
 _SPARSE = 0.05
 """Data of which less than this fraction of the values are not 0 count as sparse, in whatever format they are."""
@@ -140,6 +76,85 @@ _NORMAL_WIDTHS = (1.3489795003921634, 2.5631031310892007, 3.2897072539029435, 4.
 """Distance of these quantiles in a normal distribution of deviation 1."""
 
 
+def heat_type(samples: int) -> np.dtype[Any]:
+    """The type of a `HeatArray` of so many samples."""
+    return np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
+
+
+class Extremes:
+    """Ranges of the columns of some samples, out of ``samples`` in all ranks.
+
+    Attributes
+    ----------
+    low, high
+        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored. A sparse matrix
+        need not store zeros.
+    nonzero
+        int (features,): number of values that are not 0.
+    samples, stored
+        Number of samples and of stored values seen.
+    """
+
+    def __init__(self, features: int, samples: int) -> None:
+        self.low: FloatArray = np.full(features, np.inf)
+        self.high: FloatArray = np.full(features, -np.inf)
+        self.nonzero: HeatArray = np.zeros(features, heat_type(samples))
+        self.samples = 0
+        self.stored = 0
+
+    def add(self, features: Features) -> None:
+        """Take some samples into account."""
+        if features.shape[0] == 0:
+            return
+        self.samples += features.shape[0]
+        self.stored += stored_values(features)
+        if isinstance(features, np.ndarray):
+            np.minimum(self.low, features.min(axis=0), out=self.low)
+            np.maximum(self.high, features.max(axis=0), out=self.high)
+            step = max(1, _BLOCK_VALUES // features.shape[1])
+            for first in range(0, features.shape[0], step):
+                self.nonzero += np.count_nonzero(features[first : first + step], axis=0)
+            return
+        from p4sgd.host.data.kernels import add_extremes
+
+        add_extremes(features, self.low, self.high, self.nonzero)
+
+    def range(self) -> tuple[FloatArray, FloatArray]:
+        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one.
+
+        They are ``low`` and ``high``, no copies, because there may be millions of columns. More samples may follow.
+        """
+        holes = self.nonzero < self.samples
+        np.minimum(self.low, 0.0, out=self.low, where=holes)
+        np.maximum(self.high, 0.0, out=self.high, where=holes)
+        return self.low, self.high
+
+    def heat(self, ranks: Communicator = SINGLE_PROCESS) -> HeatArray:
+        """Values of all ranks that are not 0: int (features,), of a single process no copy."""
+        if ranks.size == 1:
+            return self.nonzero
+        counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
+        return counts if self.nonzero.dtype == np.int64 else counts.astype(np.int32)
+
+
+def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Extremes:
+    """Ranges of samples in this process, out of ``samples`` in all ranks; `UserError` if a value is not finite."""
+    extremes = Extremes(features, samples)
+    for block in blocks:
+        before = extremes.samples
+        extremes.add(block)
+        low, high = extremes.range()
+        if extremes.samples and not (np.isfinite(low).all() and np.isfinite(high).all()):
+            place = find_not_finite(block)
+            assert place is not None
+            row, column = place
+            raise UserError(
+                f"sample {before + row + 1}, feature {column + 1} is {block[row, column]}: "
+                f"features must be finite numbers; fill it in or leave the sample out"
+            )
+    return extremes
+
+
 @dataclass(eq=False)
 class Statistics:
     """Facts about the columns of a training set from which its scaling is chosen.
@@ -163,29 +178,28 @@ class Statistics:
         float64 (2 + 2 · 4, features): result of `order_statistics`; ``None`` if it is not known.
     """
 
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
+    low: FloatArray
+    high: FloatArray
     nonzero: HeatArray
     samples: int
     centrable: bool
     whitened: bool
     sums: IntArray | None = None
-    order: npt.NDArray[np.float64] | None = None
+    order: FloatArray | None = None
 
     @classmethod
-    def of_range(
-        cls,
-        low: npt.NDArray[np.float64],
-        high: npt.NDArray[np.float64],
-        nonzero: HeatArray,
-        samples: int,
-        *,
-        centrable: bool,
-        whitened: bool,
-    ) -> Self:
-        """Statistics of which only the ranges are known so far. They keep the arrays, whose −0 become 0."""
+    def of_extremes(cls, extremes: Extremes, ranks: Communicator = SINGLE_PROCESS, *, whitened: bool) -> "Statistics":
+        """Statistics of which only the ranges are known so far. They keep the arrays of the extremes."""
+        samples, stored = map(int, ranks.all_sum(np.array((extremes.samples, extremes.stored), np.int64)))
+        low, high = extremes.range()
+        # One after the other, because there may be millions of columns.
+        low = ranks.all_min(low)
+        np.negative(high, out=high)
+        high = ranks.all_min(high)
+        np.negative(high, out=high)
         low += 0.0  # a minimum may return −0 for 0
-        return cls(low, high, nonzero, samples, centrable, whitened)
+        centrable = not is_sparse(stored, samples * low.size)
+        return cls(low, high, extremes.heat(ranks), samples, centrable, whitened)
 
     @property
     def keeps_zeros(self) -> bool:
@@ -216,13 +230,13 @@ class Statistics:
             u &= (1 << _UNIT) - 1
             self.sums[2] += u.sum(axis=0)
 
-    def magnitude(self, columns: slice = slice(None)) -> npt.NDArray[np.float64]:
+    def magnitude(self, columns: slice = slice(None)) -> FloatArray:
         """float64 (features,): largest magnitude, of some columns or of all."""
         negative = -self.low[columns]
         return np.maximum(negative, self.high[columns], out=negative)
 
     @property
-    def half_span(self) -> npt.NDArray[np.float64]:
+    def half_span(self) -> FloatArray:
         """float64 (features,): half the distance of largest and smallest value, which itself may overflow."""
         return self.high / 2 - self.low / 2
 
@@ -231,7 +245,7 @@ class Statistics:
         """Whether a column counts as constant, (features,)."""
         return negligible(self.half_span, self.magnitude())
 
-    def moments(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def moments(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
         """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,).
 
         Means and deviations are right to 2^-32 of the span. A column has two values if, to this resolution, all its
@@ -249,7 +263,7 @@ class Statistics:
         two_valued &= ((self.order == self.low) | (self.order == self.high)).all(axis=0)
         return mean, deviation, two_valued
 
-    def quantile_width(self) -> npt.NDArray[np.float64]:
+    def quantile_width(self) -> FloatArray:
         """Width of the columns by quantiles, in units of their spans: float64 (features,), 0 if all coincide.
 
         It is the widest of some quantile ranges, each divided by that of a normal distribution of deviation 1. A single
@@ -282,15 +296,8 @@ def quantile_rows(samples: int, features: int) -> int:
     return max(1, min(samples, _QUANTILE_VALUES // features))
 
 
-def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCESS) -> npt.NDArray[np.float64]:
-    """Order statistics of the columns of a sample, which may be distributed over ranks.
-
-    Parameters
-    ----------
-    sample
-        (samples, features): some samples of this rank. There must be some on one of the ranks.
-    communicator
-        The ranks.
+def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCESS) -> FloatArray:
+    """Order statistics of the columns of a sample, (samples, features), that may be distributed over ranks.
 
     Returns
     -------
@@ -312,26 +319,19 @@ def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCE
     return np.concatenate(communicator.all_gather(found)).T + 0.0  # −0 becomes 0
 
 
-def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:
-    """Samples as an array, which is not copied."""
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def negligible(half: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def negligible(half: FloatArray, magnitude: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether spans, given by their halves, count as 0 beside the magnitude of the values."""
     return half <= np.maximum(SMALLEST_SPAN, _SMALLEST_PART * magnitude) / 2
 
 
-def reciprocal(half: npt.NDArray[np.float64], unused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def reciprocal(half: FloatArray, unused: npt.NDArray[np.bool_]) -> FloatArray:
     """1 / span, from half the span; 0 for columns that are not used."""
     return np.where(unused, 0.0, 0.5 / np.where(unused, 1.0, half))
 
 
-def scaled(
-    x: npt.NDArray[np.floating[Any]], offset: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def scaled(x: npt.NDArray[np.floating[Any]], offset: FloatArray, scale: FloatArray) -> FloatArray:
     """(x − offset) · scale, with half the difference and twice the scale so that the difference cannot overflow."""
-    result: npt.NDArray[np.float64] = np.multiply(x, 0.5, dtype=np.float64)
+    result: FloatArray = np.multiply(x, 0.5, dtype=np.float64)
     result -= offset * 0.5
     with np.errstate(over="ignore"):  # only far outside the range of the training data
         result *= scale * 2

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Dataset, Features
+from p4sgd.host.data.dataset import Dataset, Features, TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
@@ -42,7 +42,7 @@ _BLOCK_VALUES = 1 << 17
 
 
 def prepare_images(
-    data: Dataset,
+    data: TrainingRows,
     labels: IntArray,
     scaling: Scaling | Whitening,
     shards: Sequence[Shard],
@@ -52,6 +52,7 @@ def prepare_images(
     directory: Path | None = None,
     sample_ranks: SampleRanks | None = None,
     importances: IntArray | None = None,
+    parts: Callable[[], Iterable[Dataset]] | None = None,
 ) -> list[Image]:
     """Scale, quantise and pack a data set.
 
@@ -81,6 +82,8 @@ def prepare_images(
         each.
     importances
         `IMPORTANCE` integers, (samples,); ``None`` if all samples weigh the same.
+    parts
+        Reads the samples, as ``data.parts`` by default does.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def prepare_images(
         or if a file cannot be written. No incomplete file is left behind.
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
-        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
+        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.name}")
     counts = None
     if any(shard.lists_values for shard in shards):
         counts = scaling.heat if isinstance(scaling, Scaling) else None
@@ -101,8 +104,9 @@ def prepare_images(
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
     own = planned[data.communicator.rank :: data.communicator.size]
     if sample_ranks is not None:
+        assert isinstance(data, Dataset)
         own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
-    blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples, batch // BANKS, sample_ranks)
+    blocks = _PackedParts(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
     fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
     remedy = f"keep the images in files with --images DIR or by p4sgd data prepare{fewer}"
     return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
@@ -179,10 +183,11 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
     return padded
 
 
-def count_values(data: Dataset) -> HeatArray:
+def count_values(data: TrainingRows) -> HeatArray:
     """How many values of each column are not 0, in all ranks: int (features,)."""
     extremes = Extremes(data.feature_count, data.samples)
-    extremes.add(data.features)
+    for part in data.parts():
+        extremes.add(part.features)
     return extremes.heat(data.communicator)
 
 
@@ -223,8 +228,28 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
 
 
 @dataclass(frozen=True, eq=False)
+class _PackedParts:
+    """`PackedBlocks` of the parts of a data set, which have whole micro-batches, one after another."""
+
+    parts: Callable[[], Iterable[Dataset]]
+    samples: int
+    images: Sequence[Image]
+    scaling: Scaling | Whitening
+    micro_batches: int
+    sample_ranks: SampleRanks | None
+
+    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
+        first, padded = 0, self.images[0].layout.samples
+        for part in self.parts():
+            last = first + part.samples == self.samples
+            samples = padded - first if last else part.samples
+            yield from PackedBlocks(part, self.images, self.scaling, samples, self.micro_batches, self.sample_ranks)
+            first += samples
+
+
+@dataclass(frozen=True, eq=False)
 class PackedBlocks:
-    """Scaled, quantised and packed samples of a data set, block by block.
+    """Scaled, quantised and packed samples of a part of a data set, block by block.
 
     Iterating gives `p4sgd.host.image.store.LineBlocks` for the workers of this process. The micro-batches of all blocks
     have ``padded_samples`` samples.

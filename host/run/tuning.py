@@ -257,8 +257,8 @@ class _PreparedOnce:
     def validation_weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the held-out samples in the last run."""
         prepared = self._prepared
-        if prepared is None or prepared.weigh_row is None or prepared.validation is None:
-            return None if prepared is None else prepared.validation_weights
+        if prepared is None or prepared.targets.weigh_row is None or prepared.validation is None:
+            return None if prepared is None else prepared.targets.validation_weights
         return relative(prepared.validation.sample_weights, prepared.validation.name)
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:

@@ -21,6 +21,7 @@ from p4sgd.host.image.repartition import first_values, repartition_images, same_
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
+from p4sgd.host.streaming import OnProgress
 from p4sgd.host.streaming.manifest import (
     HEAT,
     LABELS,
@@ -36,12 +37,11 @@ from p4sgd.host.streaming.manifest import (
     check_files,
     load_manifest,
 )
-from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.class_weights import spell_class_weight
 from p4sgd.host.training.dealing.columns import Dealt, deal_columns
 from p4sgd.host.training.hardware_features import hardware_means, hardware_values
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.prepared import Placement, Prepared
+from p4sgd.host.training.prepared import Heat, Placement, Prepared, Targets
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
@@ -210,32 +210,23 @@ class PreparedFolder:
             own = [own_samples(image, options.batch // BANKS, placement.sample_ranks)]
         scaling, heat = self._scaling, self._heat
         fitted = scaling.without_heat() if isinstance(scaling, Scaling) else scaling
-        slope, offset, mixing = hardware_values(scaling, options)
+        weights = self._weights(WEIGHTS), self._weights(VALIDATION_WEIGHTS)
         return Prepared(
             name=self.name,
-            samples=manifest.samples,
             space=self.space,
             train=None,
-            train_labels=self._array(LABELS),
             validation=self._validation() if manifest.validation_samples else None,
-            coding=manifest.labels,
+            targets=Targets(manifest.labels, self._array(LABELS), *weights),
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
+            scaling=fitted,
+            map=hardware_values(scaling, options),
             images=own,
             dealt=dealt,
-            slope=slope,
-            offset=offset,
-            scaling=manifest.scaling,
             mean_square=manifest.mean_square,
-            nonzeros=None if heat is None else int(heat.sum()),
-            count_heat=None if heat is None else lambda: self._array(HEAT),
             means=partial(hardware_means, self._sums, manifest.samples, fitted, options),
-            reason=manifest.reason,
-            mixing=mixing,
             remarks=manifest.remarks,
             communicator=self.communicator,
-            fitted=fitted,
-            train_weights=self._weights(WEIGHTS),
-            validation_weights=self._weights(VALIDATION_WEIGHTS),
+            heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(HEAT)),
         )
 
     def check(self, options: TrainingOptions) -> None:
@@ -318,9 +309,9 @@ class PreparedFolder:
         manifest = self.manifest
         offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
-            return Scaling(manifest.scaling, offset, scale, manifest.signed, heat=self._heat)
+            return Scaling(manifest.scaling, offset, scale, manifest.signed, manifest.reason, heat=self._heat)
         matrix, exponent, centre = map(self._array, WHITENING)
-        grid = Scaling(manifest.scaling, offset, scale, signed=True)
+        grid = Scaling(manifest.scaling, offset, scale, signed=True, reason=manifest.reason)
         return Whitening(grid, centre, matrix, exponent, manifest.signed)
 
     def _validation(self) -> Dataset:

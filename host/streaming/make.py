@@ -1,48 +1,86 @@
-"""Preparation of a data set in a folder, resumed if it was interrupted.
+"""Preparation of a data set in a folder, in bounded memory: read it twice, sort it into buckets, pack the buckets.
 
-All work is done in a folder beside the final one and is renamed when it is complete. Each step saves a state from which
-the next attempt continues; see `p4sgd.host.streaming.steps` and `p4sgd.host.streaming.state`.
+All work is done in a folder beside the final one, which is renamed when it is complete. An interrupted preparation
+leaves nothing, or a folder that the next one empties.
 """
 
 import contextlib
+import dataclasses
+import errno
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data import Scaling
+from p4sgd.host.data.dataset import LabelledSamples
+from p4sgd.host.data.encoding import EncodingFit
+from p4sgd.host.data.formats.source import TableSource
+from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.matrix import stored_values
+from p4sgd.host.data.order import Order
 from p4sgd.host.data.read import Source
+from p4sgd.host.data.statistics import Extremes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
-from p4sgd.host.streaming.buckets import sync_folder
-from p4sgd.host.streaming.manifest import MANIFEST, Manifest, load_manifest
-from p4sgd.host.streaming.pack import COUNTED
-from p4sgd.host.streaming.state import (
-    STATE,
-    Attempt,
-    OnProgress,
-    State,
-    Step,
-    check_same,
-    describe_request,
-    has_changed,
-    load_state,
+from p4sgd.host.image import Shard
+from p4sgd.host.image.file import ImageWriter, image_file
+from p4sgd.host.image.packing import plan_images
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.precondition import Whitening
+from p4sgd.host.streaming import OPTIONS, OnProgress, Step
+from p4sgd.host.streaming.buckets import Buckets, SortedRows, write_held_out
+from p4sgd.host.streaming.manifest import (
+    HEAT,
+    LABELS,
+    MANIFEST,
+    SUMS,
+    VALIDATION,
+    VALIDATION_LABELS,
+    VALIDATION_SPARSE,
+    VALIDATION_WEIGHTS,
+    WEIGHTS,
+    WHITENING,
+    Manifest,
+    SourceFacts,
+    hash_files,
+    load_manifest,
 )
-from p4sgd.host.streaming.steps import ROWS, SOURCE_LABELS, SOURCE_WEIGHTS, Steps
+from p4sgd.host.streaming.plan import FirstPass, bucket_rows, check_density, first_pass
+from p4sgd.host.training.class_weights import own_weights, weigh
+from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.columns import skipping_problem
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import (
+    PackedRows,
+    code_labels,
+    fit_scaling,
+    missing_error,
+    pack_rows,
+    split_labels,
+    suits_sparse_workers,
+)
+from p4sgd.host.training.prepared import Placement, Targets
+from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["make_folder", "unfinished_folder"]
 
-
 _REQUEST = "job.json"
-"""What the folder is prepared from and how; see `describe_request`."""
+"""Data and options that a folder is prepared from."""
+
+_ROWS = "rows"
+"""Name of the folder of buckets."""
 
 
 def unfinished_folder(folder: Path) -> Path:
-    """Where a folder is prepared before it is renamed."""
+    """The folder in which another one is prepared, before it is renamed."""
     return folder.with_name(f"{folder.name}.unfinished")
 
 
@@ -53,11 +91,9 @@ def make_folder(
     folder: Path,
     *,
     memory: int = 1 << 30,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda step, done, total: None,
 ) -> Manifest:
     """Prepare a data set for training, in bounded memory.
-
-    Resumes an earlier attempt that was interrupted for any reason.
 
     Parameters
     ----------
@@ -82,128 +118,282 @@ def make_folder(
     ------
     UserError
         If data, options and configuration do not suit each other, if the file cannot be read or the folder cannot be
-        written, or if the folder was begun with other data or options.
+        written, or if the folder is there and was made of other data or options.
     P4sgdError
         If another process is preparing this folder.
     """
-    request = describe_request(source, options, config, memory)
-    if folder.exists():
-        return _finished(folder, request)
+    request = _describe(source, options, config)
     work = unfinished_folder(folder)
     try:
-        with _locked(work):
-            if folder.exists():  # another process was faster
-                work.rmdir()
-                return _finished(folder, request)
-            with _resumable(work):
-                state, told = _begin(work, request), on_progress or _no_progress
-                Steps(Attempt(source, options, config, work, memory, request, state, told)).run()
-                os.rename(work, folder)
-                sync_folder(folder.parent)
-            _delete_scratch(folder)
-            return load_manifest(folder)[0]
+        if not folder.exists():
+            with _work_folder(work, request):
+                if not folder.exists():  # no other process was faster
+                    _Preparation(source, options, config, work, memory, on_progress).run()
+                    _check_unchanged(source, request)
+                    os.rename(work, folder)
+                    _sync(folder.parent)
+        return _finished(folder, request)
     except OSError as error:
         raise write_error(work, error) from error
 
 
-def _no_progress(step: Step, done: int, total: int) -> None:
-    """No progress to show."""
+def _describe(source: Source, options: TrainingOptions, config: WorkerConfig | None) -> dict[str, Any]:
+    """Data and options as JSON data. A file is identified by path, size and modification time."""
+    reading = {name: value for name, value in vars(source.options).items() if name not in ("communicator", "like")}
+    chosen = {name: getattr(options, name) for name in OPTIONS}
+    workers = None if config is None else dataclasses.asdict(config)
+    request = {"file": _file(source), "reading": reading, "options": chosen, "config": workers}
+    described: dict[str, Any] = json.loads(json.dumps(request))
+    return described
+
+
+def _file(source: Source) -> list[str | int]:
+    if not source.path.exists():  # built in
+        return [source.name]
+    status = source.path.stat()
+    return [str(source.path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _check_unchanged(source: Source, request: dict[str, Any]) -> None:
+    if _file(source) != request["file"]:
+        raise UserError(f"{source.name}: has changed while it was read: start again when no program writes to it")
+
+
+def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
+    """The manifest of a folder, if it was made by the same request."""
+    remedy = "choose another name or delete it"
+    if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
+        raise UserError(f"{folder}: is there already: {remedy}")
+    if json.loads((folder / _REQUEST).read_bytes()) != request:
+        raise UserError(f"{folder}: is there already, made from other data or with other options: {remedy}")
+    return load_manifest(folder, remedy=remedy)[0]
 
 
 @contextlib.contextmanager
-def _locked(work: Path) -> Iterator[None]:
-    """Make a folder if there is none, and lock it against other processes."""
-    if (
-        work.exists()
-        and not (work / _REQUEST).exists()
-        and any(not each.name.startswith(".") for each in work.iterdir())
-    ):
+def _work_folder(work: Path, request: dict[str, Any]) -> Iterator[None]:
+    """Make an empty folder and lock it against other processes; whatever is left of it at the end is deleted."""
+    if work.exists() and not (work / _REQUEST).exists() and any(work.iterdir()):
         raise UserError(f"{work}: is there already and is no unfinished preparation: delete it or choose another name")
     work.mkdir(exist_ok=True)
     handle = os.open(work, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(handle)
         raise P4sgdError(f"{work}: another p4sgd is at work here: wait for it, or end it") from None
-    else:
+    try:
+        for path in work.iterdir():  # of an attempt that was killed
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (work / _REQUEST).write_text(json.dumps(request, indent=1))
         yield
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(handle)
+
+
+def _sync(folder: Path) -> None:
+    """Sync the entries of a folder to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def _resumable(work: Path) -> Iterator[None]:
-    """Tell the user after an interruption how to resume; delete the folder if nothing was done.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Preparation:
+    """The steps of `make_folder`, in the folder ``work``."""
 
-    A refusal of the data or of the options leaves nothing behind, either, unless an earlier attempt has begun.
-    """
-    begun = (work / STATE).exists()
-    try:
-        yield
-    except BaseException as error:
-        told = write_error(work, error) if isinstance(error, OSError) else error
-        interrupted = isinstance(error, OSError | MemoryError | KeyboardInterrupt)
-        interrupted = interrupted or isinstance(error.__cause__, OSError)
-        refused = isinstance(error, UserError) and not interrupted
-        if not (work / STATE).exists() or (refused and not begun):
-            shutil.rmtree(work, ignore_errors=True)
-        elif interrupted:
-            told.add_note(f"{work} has what was done so far: the same command continues from there")
-        if told is error:
-            raise
-        raise told from error
+    source: Source
+    options: TrainingOptions
+    config: WorkerConfig | None
+    work: Path
+    memory: int
+    on_progress: OnProgress
 
+    def run(self) -> None:
+        """Carry out all steps."""
+        source, options = self.source, self.options
+        if options.missing != "error" and not isinstance(source, TableSource):
+            raise missing_error(source.name, options)
+        sha256 = ""
+        if source.path.exists():
+            name = source.path.name
+            sha256 = hash_files(source.path.parent, [name], self.on_progress, Step.IDENTIFY)[name].sha256
+        found = first_pass(source, self.on_progress)
+        facts = SourceFacts(source.path.name, source.size, sha256, found.count)
+        coding, rest, held_out = split_labels(found.samples, options, Start())
+        if own_weights(coding, options.class_weight):
+            raise UserError(
+                f"{source.name}: classes are balanced for each of {len(coding.rows)} by itself, and prepared data have "
+                f"one weight a sample: train from the file, or choose one class with --positive LABEL"
+            )
+        assert isinstance(coding, LabelCoding)
+        parts = [LabelledSamples.of(found.samples, rest)]
+        if held_out.size:
+            parts.append(LabelledSamples.of(found.samples, held_out, f"held-out samples of {source.name}"))
+        weights, *others = weigh(parts, coding.rows[0], options.class_weight)
+        targets = Targets(coding, coding.labels_of(parts[0]), weights, others[0] if others else None)
+        widest = found.widest(options.missing)
+        config, shards = self._deal(widest)
+        problem = skipping_problem(shards, None, options, prepared=False)
+        if problem is not None and options.skip_zeros == "always":
+            raise problem
+        whitened = options.precondition != "none"
+        rows = bucket_rows(widest, self.memory, whitened=whitened, sparse_workers=config.sparse)
+        check_density(found, rest.size, options)
+        self._check_room(found, widest, targets, shards, held_out.size)
+        buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
+        extremes = self._sort(found, buckets, rest, held_out)
+        if extremes is None:
+            found, extremes = self._encode(found, buckets, rest.size, held_out.size)
+            config, shards = self._deal(found)
+        columns = found.space.count
+        train = SortedRows(buckets, source.name, rest.size, columns, on_read=self._shown(Step.SCALE, rest.size))
+        scaling, _ = fit_scaling(train, extremes, options)
+        train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
+        packed = pack_rows(train, scaling, targets, options, Placement(shards, self.work))
+        if held_out.size:
+            test = SortedRows(buckets, source.name, held_out.size, columns, -(-rest.size // rows))
+            blocks = (part.features for part in test.parts())
+            write_held_out(self.work, blocks, (held_out.size, columns), found.stored - extremes.stored)
+        shutil.rmtree(self.work / _ROWS)
+        self._finish(found, facts, targets, scaling, config, packed, parts[1].labels if held_out.size else None)
 
-def _begin(work: Path, request: dict[str, Any]) -> State:
-    """Record the request, or refuse a folder that was begun with another one; returns the state so far.
+    def _shown(self, step: Step, total: int) -> Any:
+        return lambda done: self.on_progress(step, done, total)
 
-    If the file has changed, nothing of the state is of use. Nor is more than the labels with another limit of the
-    memory, because buckets depend on it; who was out of memory or disk must be able to choose another one.
-    """
-    path = work / _REQUEST
-    state = load_state(work) if (work / STATE).exists() else State()
-    if state.first_pass is not None:
-        begun = json.loads(path.read_bytes())
-        if has_changed(begun, request):
-            _clear(work)
-            state = State()
-        else:
-            check_same(begun, request, str(work), only_data=state.extremes is None)
-            if begun["memory"] != request["memory"] and not (work / MANIFEST).exists():
-                state = State(state.first_pass)
-                state.save(work)
-                shutil.rmtree(work / ROWS, ignore_errors=True)
-    if state.extremes is None:
-        with new_file(path) as file:
-            file.write(json.dumps(request, indent=1).encode())
-    return state
+    def _deal(self, found: FirstPass) -> tuple[WorkerConfig, list[Shard]]:
+        """The configuration of the workers, and these with their units."""
+        config = self.config
+        if config is None:
+            suits = suits_sparse_workers(found.stored, found.count, found.space.count, self.options)
+            config = WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
+        return config, deal_units(found.space.count, self.options, [config] * self.options.workers)
 
+    def _check_room(
+        self, found: FirstPass, widest: FirstPass, targets: Targets, shards: Sequence[Shard], held_out: int
+    ) -> None:
+        """Refuse to begin if the disk is too small for the images and the buckets."""
+        options = self.options
+        needed = found.row_bytes(overhead=24) + widest.row_bytes(overhead=24) * held_out // found.count
+        if options.skip_zeros != "always":  # if zeros are skipped, nobody knows how much smaller images are
+            unknown, stored = np.zeros(widest.space.count), np.zeros(widest.space.count, np.int64)
+            stored[0] = widest.stored  # of which columns does not matter to the sum
+            scaling = Scaling(options.scaling, unknown, unknown, signed=True)
+            labels, weights = code_labels(targets, options, self.source.name)
+            images = plan_images(
+                labels,
+                scaling,
+                shards,
+                stored=options.stored,
+                batch=options.batch,
+                counts=stored,
+                importances=weights,
+            )
+            needed += sum(map(ImageWriter.file_bytes, images))
+        free = shutil.disk_usage(self.work).free
+        if needed > free:
+            raise UserError(
+                f"{self.work}: preparing the data takes {needed / 1e6:,.1f} MB on the disk, {free / 1e6:,.1f} MB are "
+                f"free: free some space or choose another folder"
+            ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-def _clear(work: Path) -> None:
-    """Delete all but the request: first what would be gone on from, if this is interrupted."""
-    for name in (MANIFEST, STATE):
-        (work / name).unlink(missing_ok=True)
-    for path in work.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != _REQUEST:
-            path.unlink()
+    def _sort(self, found: FirstPass, buckets: Buckets, rest: Order, held_out: Order) -> Extremes | None:
+        """Read all samples again, and append each to its bucket; held-out samples begin with one of their own.
 
+        Returns the ranges of the training samples, unless they are still columns of a table.
+        """
+        destinations = np.empty(found.count, np.intp)
+        destinations[rest] = np.arange(rest.size)
+        edge = -(-rest.size // buckets.rows) * buckets.rows
+        destinations[held_out] = edge + np.arange(held_out.size)
+        extremes = None if found.table is not None else Extremes(found.space.count, rest.size)
+        self.source.table = found.table
+        first = 0
+        for block in self.source.blocks(found.space):
+            where = destinations[first : first + block.samples]
+            first += block.samples
+            self.on_progress(Step.SORT, self.source.position, self.source.size)
+            if first > found.count:
+                break
+            buckets.add(block.features, where)
+            if extremes is not None:
+                extremes.add(block.features[where < edge])
+        if first != found.count:
+            raise UserError(f"{self.source.name}: has changed while it was read: start again")
+        return extremes
 
-def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
-    """The manifest of an existing folder, if that is what was requested."""
-    if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
-        raise UserError(f"{folder}: is there already: choose another name or delete it")
-    manifest, _ = load_manifest(folder, remedy="delete the folder or choose another name")
-    check_same(json.loads((folder / _REQUEST).read_bytes()), request, str(folder))
-    _delete_scratch(folder)
-    return manifest
+    def _encode(self, found: FirstPass, buckets: Buckets, train: int, held_out: int) -> tuple[FirstPass, Extremes]:
+        """Have the buckets give features in place of the columns of a table; findings about these, and their ranges.
 
+        It takes one more reading of the training samples, which say what features there are, and one of all samples.
+        """
+        table, columns, name = found.table, found.space.count, self.source.name
+        assert table is not None
+        fit = EncodingFit(table, self.options.missing)
+        for part in SortedRows(buckets, name, train, columns).parts():
+            fit.add(part.features)
+        encoding = fit.finish()
+        buckets.encode = lambda rows: encoding.apply(rows, table)
+        extremes, stored = Extremes(encoding.count, train), 0
+        shown = self._shown(Step.ENCODE, found.count)
+        for part in SortedRows(buckets, name, train, encoding.count, on_read=shown).parts():
+            extremes.add(part.features)
+        for part in SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows)).parts():
+            stored += stored_values(part.features)
+        found = dataclasses.replace(
+            found,
+            space=dataclasses.replace(encoding.space, label_column=found.space.label_column),
+            stored=stored + extremes.stored,
+            sparse=encoding.sparse,
+            remarks=(*found.remarks, *encoding.remarks(train)),
+        )
+        return found, extremes
 
-def _delete_scratch(folder: Path) -> None:
-    """Delete files that only the preparation needed."""
-    shutil.rmtree(folder / ROWS, ignore_errors=True)
-    counted = set(folder.glob(COUNTED.format("*")))
-    for path in folder.iterdir():
-        if path.name in (STATE, SOURCE_LABELS, SOURCE_WEIGHTS) or path in counted or path.name.startswith("."):
-            path.unlink()
+    def _finish(
+        self,
+        found: FirstPass,
+        facts: SourceFacts,
+        targets: Targets,
+        scaling: Scaling | Whitening,
+        config: WorkerConfig,
+        packed: PackedRows,
+        held_out: FloatArray | None,
+    ) -> None:
+        """Write the arrays and, last of all, the manifest with the checksums."""
+        options, work = self.options, self.work
+        arrays: dict[str, npt.NDArray[Any] | None] = {LABELS: targets.labels, SUMS: packed.sums}
+        if isinstance(scaling, Whitening):
+            arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
+        elif scaling.heat is not None:
+            arrays[HEAT] = scaling.heat.astype(np.int64)
+        arrays[VALIDATION_LABELS] = held_out
+        arrays |= {WEIGHTS: targets.weights, VALIDATION_WEIGHTS: targets.validation_weights}
+        names = []
+        for name, array in arrays.items():
+            if array is not None:
+                names.append(f"{name}.npy")
+                with new_file(work / names[-1]) as file:
+                    np.save(file, array)
+        names += [image_file(work, worker).name for worker in range(options.workers)]
+        if held_out is not None:
+            names += [f"{name}.npy" for name in (VALIDATION_SPARSE if found.sparse else (VALIDATION,))]
+        assert isinstance(targets.coding, LabelCoding)
+        Manifest(
+            source=facts,
+            options={name: getattr(options, name) for name in OPTIONS},
+            config=config,
+            samples=targets.labels.size,
+            validation_samples=0 if held_out is None else held_out.size,
+            space=found.space,
+            sparse=found.sparse,
+            scaling=scaling.kind,
+            reason=scaling.reason,
+            remarks=(*found.remarks, *scaling.remarks(found.space.names)),
+            signed=scaling.signed,
+            labels=targets.coding,
+            mean_square=packed.mean_square,
+            files=hash_files(work, names, self.on_progress),
+        ).save(work)
+        _sync(work)

@@ -17,8 +17,7 @@ from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
-from p4sgd.host.streaming import OPTIONS
-from p4sgd.host.streaming.state import OnProgress, Step
+from p4sgd.host.streaming import OPTIONS, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 

@@ -73,8 +73,8 @@ class EpochMetrics:
         self._loss = loss
         self._held_out = held_out
         self._refit = refit
-        (self._coding,) = prepared.coding.rows
-        self._weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+        (self._coding,) = prepared.targets.coding.rows
+        self._weights = {"train": prepared.targets.weights, "validation": prepared.targets.validation_weights}
         """What samples weigh by data, those of classes included except in other samples than those to train on."""
         if "test" in held_out:
             test, _ = held_out["test"]
@@ -84,9 +84,9 @@ class EpochMetrics:
         self.monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self.monitored = "validation_loss"
-        self._real_labels = self._coding.real(prepared.train_labels)
+        self._real_labels = self._coding.real(prepared.targets.labels)
         y, z = self._real_labels, np.zeros_like(self._real_labels)
-        weights = prepared.train_weights
+        weights = prepared.targets.weights
         z += fit_intercept(loss, z, y, weights) if refit else 0.0
         self.constant_loss = broadcast(self._ranks, average(loss.value(z, y), weights))
         self._prepared = prepared
@@ -117,7 +117,7 @@ class EpochMetrics:
         if self._held_out:
             return self._measure(weights.values, z)[1]
         z += self._fit(z)
-        metrics = self._metrics({"train": (z, self._prepared.train_labels)}, self._prepared.penalised(parts))
+        metrics = self._metrics({"train": (z, self._prepared.targets.labels)}, self._prepared.penalised(parts))
         return broadcast(self._ranks, metrics)
 
     def read_rounded(self, weights: Weights) -> None:
@@ -166,21 +166,20 @@ class EpochMetrics:
         outside the range may exceed that of all others."""
         prepared, train = self._prepared, self._prepared.train
         assert train is not None
-        assert prepared.fitted is not None
         form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
-        bias = float((real[known:] * prepared.offset[known:]).sum())
+        bias = float((real[known:] * prepared.map.offset[known:]).sum())
         real *= full_value(form.stored, form.signed)
-        own = clamped_activations(train.features, prepared.fitted, real[:known])
+        own = clamped_activations(train.features, prepared.scaling, real[:known])
         return train.gather(train.in_order(own)) + bias
 
     def _fit(self, z: FloatArray) -> float:
         """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
         the others."""
-        return fit_intercept(self._loss, z, self._real_labels, self._prepared.train_weights) if self._refit else 0.0
+        return fit_intercept(self._loss, z, self._real_labels, self._prepared.targets.weights) if self._refit else 0.0
 
     def _complete(self, model: Model, z: FloatArray) -> Measured:
         """Add activations of samples that are held out to those of the training samples, and measure all."""
-        activations = {"train": (z, self._prepared.train_labels)}
+        activations = {"train": (z, self._prepared.targets.labels)}
         for name, (data, held_out) in self._held_out.items():
             activations[name] = model.decision_function(data), held_out
         metrics = self._metrics(activations, [model.weights[: self._prepared.space.count]])

@@ -110,15 +110,15 @@ class RowTraining:
         self._state = state
         self._start = start
         self.remarks = Remarks(state.remarks, tell)
-        (self._coding,) = prepared.coding.rows
+        (self._coding,) = prepared.targets.coding.rows
         self._loss: Loss = options.loss_for(self._coding.scale, prepared.name)
-        for remark in (*prepared.remarks, rounding_remark(prepared.train_weights)):
+        for remark in (*prepared.remarks, rounding_remark(prepared.targets.weights)):
             self.remarks.add(remark)
         sample_ranks = workers.sample_ranks
         workers.begin(prepared, self._loss, state, self.remarks)
         if sample_ranks is not None and workers.session is None:
             # Dense data have no heat: every sample may have every feature.
-            heat = prepared.count_heat() if prepared.count_heat else np.full(prepared.space.count, prepared.samples)
+            heat = prepared.heat.count() if prepared.heat else np.full(prepared.space.count, prepared.samples)
             total, size = prepared.shards[0].total, sample_ranks.size
             sample_ranks.hot, remark = choose_hot(
                 heat, total, prepared.samples, options, size, network=sample_ranks.packets
@@ -232,13 +232,11 @@ class RowTraining:
     def _next_start(self, best: Best) -> Start | None:
         """What other samples may be trained from: the best weights, or those that the next epoch would start from."""
         prepared, state = self._prepared, self._state
-        if prepared.fitted is None:
-            return None
         weights = state.weights if best.epoch == state.epoch else best.weights
         assert weights is not None
         return Start(
             coding=self._coding,
-            scaling=prepared.fitted,
+            scaling=prepared.scaling,
             weights=weights.values,
             rate=self._schedule.first / self._schedule.divisor,
             history=tuple(state.history),
@@ -369,9 +367,9 @@ class RowTraining:
             self.remarks.add("l2 acts on the weights of whitened features, which are not those of the data")
         if form.signed and form.precision == 1:
             # With a single stored plane these kinds divide at the centre and are unsigned.
-            remedy = "store a single plane" if prepared.scaling in CENTRED else "use the scaling minmax"
+            remedy = "store a single plane" if prepared.scaling.kind in CENTRED else "use the scaling minmax"
             self.remarks.add(f"{_ONE_SIGNED_BIT}: {remedy}, or use a precision of at least 2")
-        elif form.precision < form.stored and prepared.scaling in CENTRED:
+        elif form.precision < form.stored and prepared.scaling.kind in CENTRED:
             apart = 2 * REACH[form.stored] / 2**form.precision
             if apart > 1:
                 self.remarks.add(
@@ -409,10 +407,10 @@ class RowTraining:
             "configuration": configs if any(each != configs[0] for each in configs) else configs[0],
             "units": [shard.units.size for shard in prepared.shards],
             "learning_rate": self._state.history[0].learning_rate,
-            "scaling": prepared.scaling,
-            "scaling_reason": prepared.reason,
+            "scaling": prepared.scaling.kind,
+            "scaling_reason": prepared.scaling.reason,
             "whitening_times": None if prepared.whitening_times is None else prepared.whitening_times.to_json(),
             "signed": prepared.features.signed,
-            "labels": prepared.coding.to_json(),
+            "labels": prepared.targets.coding.to_json(),
             "options": self._options.to_json(),
         }

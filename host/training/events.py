@@ -36,7 +36,7 @@ class Events:
         """A stage begins."""
 
     def progress(self, step: Any, done: int, total: int) -> None:
-        """Files of a prepared folder are being verified; see `p4sgd.host.streaming.state.OnProgress`."""
+        """Files of a prepared folder are being verified; see `p4sgd.host.streaming.OnProgress`."""
 
     def fold(self, number: int) -> None:
         """The run of a fold begins; folds count from 1."""

@@ -6,7 +6,7 @@ activations.
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
+    "HardwareMap",
     "clamped_activations",
     "feature_sums",
     "hardware_means",
@@ -45,10 +46,25 @@ _SUM_FRACTION = 31
 """Fraction bits of a value in `feature_sums`: the sums of 2^32 samples fit int64."""
 
 
-def hardware_values(
-    scaling: Scaling | Whitening, options: TrainingOptions
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64] | None]:
-    """``slope``, ``offset`` and ``mixing`` of `Prepared`."""
+class HardwareMap(NamedTuple):
+    """Linear map of raw features to what the hardware reads: slope · feature + offset, rounded.
+
+    Parameters
+    ----------
+    slope, offset
+        float64 (features,), and (features,) or (features + 1,) with the bias last.
+    mixing
+        float64 (features, BLOCK + 1): mixes these numbers, see `p4sgd.host.precondition.Whitening.mixing`; ``None``
+        without preconditioning.
+    """
+
+    slope: FloatArray
+    offset: FloatArray
+    mixing: FloatArray | None
+
+
+def hardware_values(scaling: Scaling | Whitening, options: TrainingOptions) -> HardwareMap:
+    """The map that a scaling and the options of a run make."""
     slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
     mixing = None
     if isinstance(scaling, Whitening):
@@ -64,7 +80,7 @@ def hardware_values(
             extended[:-1] = offset
         extended[-1] = _bias_value(options.stored, scaling.signed)
         offset = extended
-    return slope, offset, mixing
+    return HardwareMap(slope, offset, mixing)
 
 
 def _bias_value(stored: int, signed: bool) -> float:

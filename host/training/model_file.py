@@ -266,7 +266,7 @@ class ModelSet:
 
 def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
     """The data, with the features that a model has made of the columns of a table, if they are columns still."""
-    return data if encoding is None or data.table is None else encoding.features_of(data)
+    return data if encoding is None or data.table is None else data.encoded(encoding)
 
 
 def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

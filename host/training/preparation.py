@@ -1,29 +1,34 @@
-"""Preparation of a data set in memory: samples become the workers' memory images.
+"""Preparation of a training set: its samples become the workers' memory images.
 
-A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
+    labels ─▶ shuffle, split ─▶ statistics ─▶ scaling ─▶ columns of workers ─▶ images
+
+A data set in memory is one block of samples. `p4sgd.host.streaming` prepares one that is larger, in several.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.encoding import encode
+from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
+from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
-from p4sgd.host.data.order import shuffle, split
+from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
-from p4sgd.host.data.statistics import quantile_rows
+from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quantile_rows
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Shard, prepare_images
+from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.image.packing import count_values
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.precondition import StageTimes, Whitening, whiten
+from p4sgd.host.precondition import Moments, StageTimes, Whitening, whiten
 from p4sgd.host.training.class_weights import check_class_weight, hardware_labels, own_weights, weigh
-from p4sgd.host.training.dealing.columns import deal_columns, sample_values
+from p4sgd.host.training.dealing.columns import Dealt, deal_columns, sample_values
 from p4sgd.host.training.hardware_features import (
     feature_sums,
     hardware_means,
@@ -33,18 +38,22 @@ from p4sgd.host.training.hardware_features import (
     square_norms,
 )
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.prepared import Placement, Prepared, PreparedData
+from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData, Targets
 from p4sgd.host.training.start import Start
-from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = [
-    "check_centred",
+    "PackedRows",
     "check_memory",
+    "code_labels",
+    "encode",
     "encode_table",
-    "grid_planes",
+    "fit_scaling",
     "missing_error",
+    "pack_rows",
     "prepare",
+    "split_labels",
     "suits_sparse_workers",
     "whitening_error",
 ]
@@ -56,12 +65,9 @@ _CLEARLY_SPARSE = 0.04
 def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
     """A data set with features, made of the columns of a table if it has those.
 
-    What a model makes of texts and gaps depends on the samples that `prepare` will train on, not on those held out.
+    The features depend on the samples that `prepare` will train on, not on those held out.
 
-    Raises
-    ------
-    UserError
-        If options are for tables and this is none, or if no samples are left to train on.
+    Raises `UserError` if options are for tables and this is none, or if no samples are left to train on.
     """
     if data.table is None:
         if options.missing != "error" and data.encoding is None:
@@ -69,12 +75,20 @@ def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
         return data
     trained = np.ones(data.samples, np.bool_)
     if options.validation_fraction > 0:
-        stratified = get_loss(options.loss).task is Task.CLASSIFICATION and not data.target_names
-        _, held_out = split(
-            data.labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=data.name
-        )
-        trained[held_out] = False
+        trained[_split(data, options)[1]] = False
     return encode(data, trained, options.missing)
+
+
+def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Dataset:
+    """A data set with the features that the samples call for that are ``trained`` on, (samples,), of a table."""
+    table = data.table
+    if table is None or (table.plain and missing == "error"):
+        return dataclasses.replace(data, table=None)
+    fit, own = EncodingFit(table, missing), trained[data.places(slice(None))]
+    fit.add(data.features if own.all() else data.features[own])
+    encoding = fit.finish(data.communicator)
+    remarks = (*data.remarks, *encoding.remarks(int(trained.sum())))
+    return dataclasses.replace(data.encoded(encoding), remarks=remarks)
 
 
 def missing_error(name: str, options: TrainingOptions) -> UserError:
@@ -106,7 +120,7 @@ def prepare(
     test
         Whether models will be measured on other samples.
     start
-        What training starts from.
+        Model that training starts from.
 
     Raises
     ------
@@ -116,26 +130,157 @@ def prepare(
     if data.table is not None and any(column.values is not None for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
     start = start or Start()
-    data, validation, coding = _split(data, options, start)
+    coding, rest, held_out = split_labels(data, options, start)
+    coding = broadcast(data.communicator, coding)
+    validation = data.take(held_out, f"held-out samples of {data.name}") if held_out.size else None
+    data = data.reordered(rest) if validation is None else data.take(rest)
     parts = [data] if validation is None else [data, validation]
-    weights, held_out = _weights_of(parts, coding, options, 0)
-    whitening_times = None
+    targets = Targets(coding, coding.labels_of(data), *_weights_of(parts, coding, options, 0))
+    times = None
     if start.scaling is None:
-        scaling, whitening_times = _fit_scaling(data, options)
+        extremes = find_extremes((data.features,), data.feature_count, data.samples)
+        scaling, times = fit_scaling(data, extremes, options)
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
-    values = sample_values(data, scaling, options)
-    dealt = deal_columns(
-        placement.shards, scaling, options, samples=data.samples, values=values, network=placement.network
+    measured = not (options.bias and start.refit) or validation is not None or test
+    packed = pack_rows(data, scaling, targets, options, placement, sums=measured)
+    means = None
+    if packed.sums is not None:
+        means = partial(hardware_means, packed.sums.__getitem__, data.samples, scaling, options)
+
+    squares = packed.squares
+
+    def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
+        own, others = _weights_of(parts, coding, options, row)
+        return own, others, mean_square(squares, bias=options.bias, weights=own)
+
+    if own_weights(coding, options.class_weight):
+        targets = dataclasses.replace(targets, weigh_row=weigh_row)
+    heat = scaling.heat if isinstance(scaling, Scaling) else None
+    return Prepared(
+        name=data.name,
+        space=data.space,
+        train=data,
+        validation=validation,
+        targets=targets,
+        features=FeatureFormat(options.stored, options.precision, scaling.signed),
+        scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
+        map=hardware_values(scaling, options),
+        images=packed.images,
+        dealt=packed.dealt,
+        mean_square=packed.mean_square,
+        means=means,
+        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
+        communicator=data.communicator,
+        heat=None if heat is None else Heat(int(heat.sum()), partial(count_values, data)),
+        whitening_times=times,
     )
-    labels, first_row = coding.labels_of(data), coding.rows[0]
-    loss = options.loss_for(first_row.scale, data.name)
-    coded = hardware_labels(loss, first_row, coding.of_row(labels, 0), weights, data.name)
-    integers, importances = broadcast(data.communicator, coded)
-    first = slice(sampled(data.samples, data.feature_count))
-    squares = data.gather(square_norms(data.local_features(first), scaling), first)  # before images take memory
+
+
+# -- the steps, for samples in memory or not ---------------------------------------------------------------------------
+
+
+def split_labels(
+    data: Labelled, options: TrainingOptions, start: Start
+) -> tuple[LabelCoding | TargetCoding, Order, Order]:
+    """The meaning of the labels, and the indices of training and of held-out samples, both in random order."""
+    task = get_loss(options.loss).task
+    # Before the split, so that messages are about all samples.
+    coding = start.coding or fit_coding(task, data, options.positive, guess=start.guess)
+    check_class_weight(options.class_weight, data, coding)
+    if options.validation_fraction <= 0:
+        return coding, shuffle(len(data.labels), options.seed), np.empty(0, np.intp)
+    rest, held_out = _split(data, options)
+    if start.coding is None:
+        train = LabelledSamples.of(data, rest)
+        coding = fit_coding(task, train, options.positive, whole=coding, guess=start.guess)
+    return coding, rest, held_out
+
+
+def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
+    stratified = get_loss(options.loss).task is Task.CLASSIFICATION and not data.target_names
+    return split(data.labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=data.name)
+
+
+def _weights_of(
+    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Weights of training and held-out samples for a row."""
+    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
+    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
+    return weights, held_out[0] if held_out else None
+
+
+def fit_scaling(
+    rows: TrainingRows, extremes: Extremes, options: TrainingOptions
+) -> tuple[Scaling | Whitening, StageTimes | None]:
+    """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that.
+
+    Raises `UserError` if the data are sparse and would have to be centred.
+    """
+    whitened = options.precondition != "none"
+    scaling = Scaling.fit_blocks(
+        extremes,
+        lambda: (part.features for part in rows.parts()),
+        rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
+        options.scaling,
+        rows.communicator,
+        planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
+        whitened=whitened,
+    )
+    if not whitened:
+        return scaling, None
+    if scaling.kind not in CENTRED:
+        raise whitening_error(rows.name)
+    if isinstance(rows, Dataset) and rows.communicator.size > 1:
+        return whiten(rows, scaling, options.damping, options.stored)
+    moments = Moments.empty(rows.feature_count)
+    for part in rows.parts():
+        moments.add(part.features, scaling)
+    return Whitening.fit(moments, scaling, options.damping, options.stored), None
+
+
+class PackedRows(NamedTuple):
+    """Images of a training set, and what was measured meanwhile.
+
+    ``squares`` are the `square_norms` of the first samples, ``sums`` the `feature_sums` of all, if they were wanted.
+    """
+
+    images: list[Image]
+    dealt: Dealt
+    squares: FloatArray
+    mean_square: float
+    sums: IntArray | None
+
+
+def pack_rows(
+    rows: TrainingRows,
+    scaling: Scaling | Whitening,
+    targets: Targets,
+    options: TrainingOptions,
+    placement: Placement,
+    *,
+    sums: bool = True,
+) -> PackedRows:
+    """Deal the columns to the workers, and scale, quantise and pack the samples."""
+    values = sample_values(rows, scaling, options)
+    dealt = deal_columns(
+        placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
+    )
+    first = slice(sampled(rows.samples, rows.feature_count))
+    squares = rows.gather(square_norms(rows.local_features(first), scaling), first)  # before images take memory
+    integers, importances = broadcast(rows.communicator, code_labels(targets, options, rows.name))
+    total = np.zeros(rows.feature_count if sums else 0, np.int64)
+
+    def parts() -> Iterable[Dataset]:
+        total[:] = 0  # if zeros are skipped, samples are packed twice
+        for part in rows.parts():
+            if sums:
+                np.add(total, feature_sums(part.features, scaling), out=total)
+            yield part
+
     images = prepare_images(
-        data,
+        rows,
         integers,
         scaling,
         dealt.shards,
@@ -144,108 +289,16 @@ def prepare(
         directory=placement.directory,
         sample_ranks=placement.sample_ranks,
         importances=importances,
+        parts=parts,
     )
-    slope, offset, mixing = hardware_values(scaling, options)
-    means = None
-    if not (options.bias and start.refit) or validation is not None or test:
-        sums = data.communicator.all_sum(feature_sums(data.features, scaling))
-        means = partial(hardware_means, sums.__getitem__, data.samples, scaling, options)
-
-    def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
-        own, others = _weights_of(parts, coding, options, row)
-        return own, others, mean_square(squares, bias=options.bias, weights=own)
-
-    heat = scaling.heat if isinstance(scaling, Scaling) else None
-    return Prepared(
-        name=data.name,
-        samples=data.samples,
-        space=data.space,
-        train=data,
-        train_labels=labels,
-        validation=validation,
-        coding=coding,
-        features=FeatureFormat(options.stored, options.precision, scaling.signed),
-        images=images,
-        dealt=dealt,
-        slope=slope,
-        offset=offset,
-        scaling=scaling.kind,
-        mean_square=mean_square(squares, bias=options.bias, weights=weights),
-        means=means,
-        reason=scaling.reason,
-        mixing=mixing,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
-        communicator=data.communicator,
-        whitening_times=whitening_times,
-        nonzeros=None if heat is None else int(heat.sum()),
-        count_heat=None if heat is None else partial(count_values, data),
-        fitted=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
-        train_weights=weights,
-        validation_weights=held_out,
-        weigh_row=weigh_row if own_weights(coding, options.class_weight) else None,
-    )
+    square = mean_square(squares, bias=options.bias, weights=targets.weights)
+    return PackedRows(images, dealt, squares, square, rows.communicator.all_sum(total) if sums else None)
 
 
-def _split(
-    data: Dataset, options: TrainingOptions, start: Start
-) -> tuple[Dataset, Dataset | None, LabelCoding | TargetCoding]:
-    """Training samples in the order of training, those held out, and the meaning of the labels."""
-    task = get_loss(options.loss).task
-    # Before the split, so that messages are about all samples.
-    coding = start.coding or fit_coding(task, data, options.positive, guess=start.guess)
-    check_class_weight(options.class_weight, data, coding)
-    validation = None
-    if options.validation_fraction > 0:
-        stratified = task is Task.CLASSIFICATION and not data.target_names
-        data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
-        coding = start.coding or fit_coding(task, data, options.positive, whole=coding, guess=start.guess)
-    else:
-        data = data.reordered(shuffle(data.samples, options.seed))
-    return data, validation, broadcast(data.communicator, coding)
-
-
-def _weights_of(
-    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
-) -> tuple[FloatArray | None, FloatArray | None]:
-    """What training and held-out samples weigh for a row."""
-    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
-    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
-    return weights, held_out[0] if held_out else None
-
-
-def _fit_scaling(data: Dataset, options: TrainingOptions) -> tuple[Scaling | Whitening, StageTimes | None]:
-    """The scaling of a training set, with its preconditioning and the times of that."""
-    sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
-    whitened = options.precondition != "none"
-    scaling = Scaling.fit(
-        data.features,
-        options.scaling,
-        data.communicator,
-        planes=grid_planes(options),
-        sample=sample,
-        whitened=whitened,
-    )
-    if not whitened:
-        return scaling, None
-    check_centred(scaling, data.name)
-    return whiten(data, scaling, options.damping, options.stored)
-
-
-def grid_planes(options: TrainingOptions) -> int:
-    """Planes that features are scaled for: those that are stored, or the most, if the scaling is only to a grid."""
-    return options.stored if options.precondition == "none" else MAX_PRECISION
-
-
-def check_centred(scaling: Scaling, name: str) -> None:
-    """Check that features may be whitened after this scaling, which `auto` may have chosen.
-
-    Raises
-    ------
-    UserError
-        If the data are sparse.
-    """
-    if scaling.kind not in CENTRED:
-        raise whitening_error(name)
+def code_labels(targets: Targets, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
+    """`hardware_labels` of the first row of the model."""
+    coding, labels = targets.coding.rows[0], targets.coding.of_row(targets.labels, 0)
+    return hardware_labels(options.loss_for(coding.scale, name), coding, labels, targets.weights, name)
 
 
 def whitening_error(name: str) -> UserError:
@@ -256,15 +309,7 @@ def whitening_error(name: str) -> UserError:
 
 
 def suits_sparse_workers(stored: int, samples: int, features: int, options: TrainingOptions) -> bool:
-    """Whether data in a sparse format are so sparse that sparse workers suit, and their zeros will stay zeros.
-
-    Parameters
-    ----------
-    stored, samples, features
-        Number of stored values, of samples, and of features.
-    options
-        Options of the training run.
-    """
+    """Whether data in a sparse format have so few stored values that sparse workers suit, and zeros stay zeros."""
     if options.scaling in (*CENTRED, "minmax") or options.precondition != "none":
         return False
     return stored < _CLEARLY_SPARSE * samples * features
@@ -273,19 +318,13 @@ def suits_sparse_workers(stored: int, samples: int, features: int, options: Trai
 def check_memory(
     data: Dataset | PreparedData, options: TrainingOptions, shards: Sequence[Shard], available: int
 ) -> None:
-    """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done.
-
-    Raises
-    ------
-    UserError
-        If there are too many samples.
-    """
+    """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done."""
     held_out = 0
     if options.validation_fraction and isinstance(data, Dataset):
         held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    own_weights = data.sample_weights is not None if isinstance(data, Dataset) else data.weighted
-    weighted = options.class_weight is not None or own_weights or get_loss(options.loss).weighs
+    weighted = data.sample_weights is not None if isinstance(data, Dataset) else data.weighted
+    weighted = weighted or options.class_weight is not None or get_loss(options.loss).weighs
     needed = max(bank_bytes(shard.layout(samples, options.stored), weighted=weighted) for shard in shards)
     if needed > available:
         raise UserError(

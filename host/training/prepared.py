@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.scaling import CENTRED, deviation
-from p4sgd.host.data.statistics import HeatArray
+from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss
-from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
 from p4sgd.host.training.class_weights import hardware_labels
 from p4sgd.host.training.dealing.columns import Dealt
+from p4sgd.host.training.hardware_features import HardwareMap
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
@@ -28,12 +27,12 @@ from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
-__all__ = ["Placement", "Prepared", "PreparedData", "join"]
+__all__ = ["Heat", "Placement", "Prepared", "PreparedData", "Targets", "join"]
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where a training set goes.
+    """The workers that a training set is for.
 
     Parameters
     ----------
@@ -54,92 +53,103 @@ class Placement:
 
 
 @dataclass(frozen=True, eq=False)
+class Targets:
+    """Labels and weights of the samples.
+
+    Parameters
+    ----------
+    coding
+        Meaning of the labels.
+    labels
+        Labels of the training samples, as `LabelCoding.labels_of` gives them.
+    weights, validation_weights
+        Weights of training and held-out samples, those of a class included, relative to the largest: float64; ``None``
+        if all weigh the same.
+    weigh_row
+        If they weigh something else for each row of the model: both weights for a row, and `Prepared.mean_square` with
+        these.
+    """
+
+    coding: LabelCoding | TargetCoding
+    labels: FloatArray
+    weights: FloatArray | None = None
+    validation_weights: FloatArray | None = None
+    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """How many values of sparse data are not 0: in all, and a function that counts them by column.
+
+    Columns may be millions, and few runs need their heat again (`p4sgd.host.data.Scaling.heat`).
+    """
+
+    total: int
+    count: Callable[[], HeatArray]
+
+
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """A training set, ready for the workers.
 
     Parameters
     ----------
     name
-        Where the training samples come from.
-    samples
-        Number of training samples.
+        Source of the training samples, for messages.
     space
         Their features.
     train
         The samples at full precision, in the order of the images; ``None`` if they are not available.
-    train_labels
-        Their labels, as `LabelCoding.labels_of` gives them.
     validation
         The held-out samples, if any.
-    coding
-        Meaning of the labels.
+    targets
+        Labels and weights.
     features
         Format of the features.
+    scaling
+        Scaling and preconditioning of the features, without heat: other samples may be prepared alike.
+    map
+        Linear map of raw features to what the hardware reads.
     images
         The images of this process's workers, with the labels of the first row of the model.
     dealt
         The units of all workers, and how that was chosen.
-    slope, offset
-        float64 (features,), and (features,) or (features + 1,) with the bias last: the hardware reads slope · raw
-        feature + offset, rounded. With ``mixing`` these numbers are mixed first.
-    scaling
-        The scaling of the features: one of `p4sgd.host.data.scaling.KINDS`, as it was chosen.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
-        Returns the mean over the samples of what the hardware reads, without rounding, as ``offset``: float64;
+        Returns the mean over the samples of what the hardware reads, without rounding, as ``map.offset``: float64;
         ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
-    reason
-        Why the scaling was chosen; empty if the user chose it.
-    mixing
-        float64 (features, BLOCK + 1), see `p4sgd.host.precondition.Whitening.mixing`; ``None`` without preconditioning.
     remarks
-        What the user should know about the scaling and the preconditioning.
+        Remarks on scaling and preconditioning for the user.
     communicator
         The processes that train together.
+    heat
+        Number of values that are not 0, if the data are sparse.
     whitening_times
-        How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
-    nonzeros
-        Number of values that are not 0, if the data are sparse; else ``None``.
-    count_heat
-        If the data are sparse: counts the training samples that have each feature (`p4sgd.host.data.Scaling.heat`).
-        They may be millions, and few runs need them again.
-    fitted
-        Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
-    train_weights, validation_weights
-        What training and held-out samples weigh, those of a class included, relative to the largest: float64; ``None``
-        if all weigh the same.
-    weigh_row
-        If they weigh something else for each row of the model: what they weigh for a row, and ``mean_square`` with
-        these weights.
+        Times of the whitening by ranks that planned it; ``None`` if there was no plan.
     """
 
     name: str
-    samples: int
     space: FeatureSpace
     train: Dataset | None
-    train_labels: FloatArray
     validation: Dataset | None
-    coding: LabelCoding | TargetCoding
+    targets: Targets
     features: FeatureFormat
+    scaling: Scaling | Whitening
+    map: HardwareMap
     images: Sequence[Image]
     dealt: Dealt
-    slope: npt.NDArray[np.float64]
-    offset: npt.NDArray[np.float64]
-    scaling: str
     mean_square: float
     means: Callable[[], FloatArray] | None = None
-    reason: str = ""
-    mixing: npt.NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
+    heat: Heat | None = None
     whitening_times: StageTimes | None = None
-    nonzeros: int | None = None
-    count_heat: Callable[[], HeatArray] | None = None
-    fitted: Scaling | Whitening | None = None
-    train_weights: FloatArray | None = None
-    validation_weights: FloatArray | None = None
-    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
+
+    @property
+    def samples(self) -> int:
+        """Number of training samples."""
+        return len(self.targets.labels)
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -160,7 +170,7 @@ class Prepared:
     @property
     def width(self) -> int:
         """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
-        return self.space.count if self.nonzeros is None else max(1, -(-self.nonzeros // self.samples))
+        return self.space.count if self.heat is None else max(1, -(-self.heat.total // self.samples))
 
     @property
     def unit(self) -> int:
@@ -169,15 +179,14 @@ class Prepared:
 
     @property
     def penalty_unit(self) -> float:
-        """What a penalty acts on, for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
+        """Factor of a penalty for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
         with a deviation of 1 with those that centre, and of a scaled one otherwise.
         """
-        if self.scaling == "none" and self.slope[0]:
-            return float(self.slope[0])
+        if self.scaling.kind == "none" and self.map.slope[0]:
+            return float(self.map.slope[0])
         form = self.features
-        if self.scaling in CENTRED:
-            return full_value(form.stored, form.signed) * deviation(form.stored, form.signed)
-        return full_value(form.stored, form.signed)
+        whole = full_value(form.stored, form.signed)
+        return whole * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else whole
 
     def split(self, weights: WeightArray) -> list[EngineWeights]:
         """Deal the job's weights, int32 (features,), to its workers."""
@@ -202,23 +211,21 @@ class Prepared:
 
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
         """For one row of the model: with its labels alone, also in the images, for a run of these options."""
-        if len(self.coding.rows) == 1:
+        targets, square = self.targets, self.mean_square
+        if len(targets.coding.rows) == 1:
             return self
-        coding = self.coding.rows[row]
-        labels = self.coding.of_row(self.train_labels, row)
-        weights: dict[str, Any] = {"train_weights": self.train_weights}
-        if self.weigh_row is not None:
-            train, validation, square = self.weigh_row(row)
-            weights = {"train_weights": train, "validation_weights": validation, "mean_square": square}
+        coding, labels = targets.coding.rows[row], targets.coding.of_row(targets.labels, row)
+        weights, held_out = targets.weights, targets.validation_weights
+        if targets.weigh_row is not None:
+            weights, held_out, square = targets.weigh_row(row)
         loss, samples = options.loss_for(coding.scale, self.name), self.images[0].layout.samples
-        coded = hardware_labels(loss, coding, labels, weights["train_weights"], self.name)
-        integers, rounded = broadcast(self.communicator, coded)
+        integers, rounded = broadcast(self.communicator, hardware_labels(loss, coding, labels, weights, self.name))
         own: dict[str, Any] = {
             "labels": pad_samples(integers, samples),
             "importances": None if rounded is None else pad_samples(rounded, samples),
         }
         images = [replace(image, **own) for image in self.images]
-        return replace(self, coding=coding, train_labels=labels, images=images, weigh_row=None, **weights)
+        return replace(self, targets=Targets(coding, labels, weights, held_out), images=images, mean_square=square)
 
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
         """Strengths of the L2 and L1 penalties of the hardware's weights."""
@@ -227,36 +234,29 @@ class Prepared:
         return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
 
     def fold(self, weights: WeightArray, loss: Loss) -> Model:
-        """The model on raw features for weights of the hardware.
-
-        Parameters
-        ----------
-        weights
-            int32 (features,) or (features + 1,), `WEIGHT` integers.
-        loss
-            The loss.
-        """
+        """The model on raw features for `WEIGHT` integers of the hardware, int32 (features,) or (features + 1,)."""
+        slope, offset, mixing = self.map
         real = WEIGHT.to_real(weights)
         known, constant = self.space.count, 0.0
-        if self.mixing is not None:
-            real[:known], constant = fold_weights(self.mixing, real[:known])
+        if mixing is not None:
+            real[:known], constant = fold_weights(mixing, real[:known])
         # The bits of real @ offset would depend on threads. Most memory is taken here, so sparse data skip the product.
-        whole = real * self.offset if self.offset[:known].any() else real[known:] * self.offset[known:]
+        whole = real * offset if offset[:known].any() else real[known:] * offset[known:]
         return Model(
-            coefficients=np.multiply(real[:known], self.slope, out=real[:known]),
+            coefficients=np.multiply(real[:known], slope, out=real[:known]),
             intercept=float(whole.sum()) + constant,
             weights=weights,
-            slope=self.slope,
-            offset=self.offset,
-            mixing=self.mixing,
+            slope=slope,
+            offset=offset,
+            mixing=mixing,
             loss=loss.name,
             loss_parameters=loss.parameters,
-            labels=self.coding.rows[0],
+            labels=self.targets.coding.rows[0],
             features=self.features,
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
             hash_bits=self.space.hash_bits,
-            scaling=self.fitted,
+            scaling=self.scaling,
             encoding=self.space.encoding,
         )
 
@@ -297,10 +297,7 @@ class PreparedData(Protocol):
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples.
 
-        Raises
-        ------
-        UserError
-            If it was prepared for other options.
+        Raises `UserError` if it was prepared for other options.
         """
         ...
 

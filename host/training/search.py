@@ -229,8 +229,8 @@ class _Trials:
         rows = min(trained, prepared.samples)
         begin = min(rows, prepared.samples - rows)
         self._scored = slice(begin, begin + min(rows, _SCORED))
-        self._y = prepared.coding.rows[0].real(prepared.train_labels[self._scored])
-        weights = None if prepared.train_weights is None else prepared.train_weights[self._scored]
+        self._y = prepared.targets.coding.rows[0].real(prepared.targets.labels[self._scored])
+        weights = None if prepared.targets.weights is None else prepared.targets.weights[self._scored]
         self._weights = weights if weights is not None and weights.any() else None
         self._labels = prepared.images[0].labels[:trained].astype(np.int64)
         weighing = prepared.images[0].importances

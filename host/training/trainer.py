@@ -120,7 +120,7 @@ def train(
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in placement.shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
-    coding = prepared.coding
+    coding = prepared.targets.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
     states = [_begun(each) for each in starts] if resume is None else copy.deepcopy(resume.states)
     keep = None if checkpoint is None else partial(checkpoint.keep, run, states, ranks)
@@ -182,13 +182,13 @@ def _joined(
     results: Sequence[TrainingResult], prepared: Prepared, held_out: Mapping[str, tuple[Dataset, FloatArray]]
 ) -> ResultSet:
     """The result of all rows, measured as one model."""
-    coding = prepared.coding
-    labels = {"train": prepared.train_labels, **{name: labels for name, (_, labels) in held_out.items()}}
-    weights = {"train": prepared.train_weights, "validation": prepared.validation_weights}
+    coding = prepared.targets.coding
+    labels = {"train": prepared.targets.labels, **{name: labels for name, (_, labels) in held_out.items()}}
+    weights = {"train": prepared.targets.weights, "validation": prepared.targets.validation_weights}
     known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
     for name, each in known.items():
         # Where weights of classes are each row's own, those of the samples alone are left to all rows.
-        if each is not None and (name == "test" or prepared.weigh_row is not None):
+        if each is not None and (name == "test" or prepared.targets.weigh_row is not None):
             weights[name] = relative(each.sample_weights, each.name)
     activations = {
         name: (np.column_stack([result.activations[name][0] for result in results]), values)

@@ -225,11 +225,10 @@ class Workers:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self.prepared
         shards, remark = deal_to_device(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
-        fitted = prepared.fitted
-        assert fitted is not None
-        if prepared.count_heat is not None:
+        fitted = prepared.scaling
+        if prepared.heat is not None:
             assert isinstance(fitted, Scaling)
-            fitted = dataclasses.replace(fitted, heat=prepared.count_heat())
+            fitted = dataclasses.replace(fitted, heat=prepared.heat.count())
         dealt = deal_columns(
             shards,
             fitted,

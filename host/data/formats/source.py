@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import Columns, ReadOptions
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, find_not_finite, join_shares
+from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, join_shares
 from p4sgd.host.data.formats.text_file import check_compression
+from p4sgd.host.data.matrix import find_not_finite
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.data.survey import RowNumbers

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Scaling
+from p4sgd.host.data.dataset import TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError
@@ -410,7 +411,9 @@ def choose_hot(
     )
 
 
-def sample_values(data: Dataset, scaling: Scaling | Whitening, options: TrainingOptions) -> Callable[[int], Values]:
+def sample_values(
+    data: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions
+) -> Callable[[int], Values]:
     """What is not 0 in the first training samples, for `deal_columns`, from all samples in the order of training."""
 
     def values(count: int) -> Values:

@@ -6,8 +6,9 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4sgd.host.data import Dataset, dataset
-from p4sgd.host.data.dataset import find_not_finite
+from p4sgd.host.data import Dataset
+from p4sgd.host.data import matrix as matrices
+from p4sgd.host.data.matrix import find_not_finite
 from p4sgd.host.errors import UserError
 
 
@@ -136,7 +137,7 @@ def test_split_shuffles_and_another_seed_differs():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_the_first_value_that_is_not_finite(sparse, value, monkeypatch):
-    monkeypatch.setattr(dataset, "_BLOCK_VALUES", 200)
+    monkeypatch.setattr(matrices, "_BLOCK_VALUES", 200)
     dense = np.zeros((50, 60))
     dense[::4, 7] = 1
     form = scipy.sparse.csr_array if sparse else np.array

@@ -19,7 +19,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.encoding import EncodingFit, TableEncoding, encode, space_from_json, space_to_json
+from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.read import open_source
 from p4sgd.host.data.survey import Survey
@@ -27,7 +27,7 @@ from p4sgd.host.data.synth_table import make_table, write_table
 from p4sgd.host.data.table import Column, Table, UnknownTexts
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.preparation import encode_table, prepare
+from p4sgd.host.training.preparation import encode, encode_table, prepare
 from p4sgd.host.training.prepared import Placement
 
 HEADER = "size,colour,weight,label\n"

@@ -44,7 +44,8 @@ def make(samples, features, *, sparse, seed, kind=np.float64):
 def spread(data, ranks):
     """The share of a data set that a rank would have read."""
     own = share_of(ranks, data.samples)
-    return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks)
+    about = {"target_names": data.target_names}
+    return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks, **about)
 
 
 def device(ranks, configs=(CONFIG,), merge="auto"):
@@ -305,7 +306,7 @@ def test_rows_are_those_of_one_process(parallel, targets, tmp_path):
     def run(ranks):
         file, shared = CheckpointFile(tmp_path / "state"), sample_ranks(ranks) if parallel == "data" else None
         opened = device(ranks, [LISTING]) if shared is None else EmulatedDevice(LISTING, 1, sample_ranks=shared)
-        own = [dataclasses.replace(spread(each, ranks), **about) for each in (data, test)]
+        own = [spread(each, ranks) for each in (data, test)]
         chosen = dataclasses.replace(options, workers=1 if shared else ranks.size)
         return train(own[0], chosen, opened, test=own[1], checkpoint=file, sample_ranks=shared)
 

@@ -63,12 +63,12 @@ def test_weights_are_those_of_preconditioned_sgd(seed, rate, workers):
     mixing = np.zeros((known, known))
     for first in range(0, known, BLOCK):
         columns = slice(first, min(first + BLOCK, known))
-        mixing[columns, columns] = prepared.mixing[columns, : columns.stop - first]
+        mixing[columns, columns] = prepared.map.mixing[columns, : columns.stop - first]
     mixing[3, 3] = 1.0  # the constant column, which is read as 0
     unfolded = np.linalg.solve(mixing, read[:, :known].T).T.reshape(*batches.shape[:2], known)
     preconditioner = mixing.T @ mixing
     y = np.zeros(len(read))
-    y[: data.samples] = prepared.coding.real(prepared.train_labels)
+    y[: data.samples] = prepared.targets.coding.real(prepared.targets.labels)
     result = train(data, TrainingOptions(precondition="block", **options), open_device("emulator", CONFIG, workers))
     actual = result.history[0].learning_rate
     weights, bias = np.zeros(known), 0.0
@@ -81,7 +81,7 @@ def test_weights_are_those_of_preconditioned_sgd(seed, rate, workers):
         ends.append((weights.copy(), bias))
     weights, bias = ends[result.best_epoch - 1]
     trained = WEIGHT.to_real(result.model.weights.astype(np.int64))
-    folded, constant = fold_weights(prepared.mixing, trained[:known])
+    folded, constant = fold_weights(prepared.map.mixing, trained[:known])
     assert constant == 0
     scale = np.abs(weights).max() + 1
     assert np.abs(folded - weights).max() < 2e-3 * scale
@@ -107,7 +107,7 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
     assert np.sqrt((error**2).mean()) < 3 * step * np.sqrt((real**2).sum()), "errors of features are independent"
     save_model(model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert loaded.mixing.tobytes() == prepared.mixing.tobytes()
+    assert loaded.mixing.tobytes() == prepared.map.mixing.tobytes()
     assert np.array_equal(loaded.decision_function(data), model.decision_function(data))
 
 

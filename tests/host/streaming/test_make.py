@@ -1,10 +1,9 @@
-"""Folders of prepared data: the same bytes as in memory, in whatever buckets, and after whatever interruption."""
+"""Folders of prepared data: the same bytes as in memory, in whatever buckets, or nothing."""
 
 import dataclasses
 import json
 import mmap
 import os
-import random
 import shutil
 import signal
 import tracemalloc
@@ -16,31 +15,36 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.bench import default_seed
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
-from support.tensor_file import rewrite
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
+from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
 from p4sgd.host.data.synth import write_dataset
+from p4sgd.host.data.synth_table import make_table, write_table
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
-from p4sgd.host.streaming import plan
-from p4sgd.host.streaming import steps as making
-from p4sgd.host.streaming.folder import is_prepared, open_prepared
+from p4sgd.host.streaming import Step, make, plan
+from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
-from p4sgd.host.streaming.state import STATE, FirstPass, Step
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.shares import deal_units
-from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.preparation import encode_table, prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 SPARSE = dataclasses.replace(CONFIG, sparse=True)
+
+
+def use_tiny_budget(patch, rows=16):
+    """Blocks of a few samples, and buckets of ``rows``."""
+    use_small_blocks(patch)
+    patch.setattr(make, "bucket_rows", lambda found, memory, **more: rows)
+    patch.setattr(os, "fsync", lambda handle: None)  # which takes its time, and no test cuts the power
 
 
 @pytest.fixture
@@ -48,20 +52,60 @@ def tiny(monkeypatch):
     use_tiny_budget(monkeypatch)
 
 
-def use_tiny_budget(patch, rows=16):
-    """Blocks of a few samples, buckets of ``rows``, and a state after every block."""
-    use_small_blocks(patch)
-    patch.setattr(plan, "bucket_rows", lambda first_pass, memory, **more: rows)
-    patch.setattr(making, "_KEPT_BYTES", 0)
-    patch.setattr(os, "fsync", lambda handle: None)  # which takes its time, and no test cuts the power
-
-
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def build(path, folder, options, config=CONFIG, **more):
-    return make_folder(open_source(path), options, config, folder, **more)
+    return make_folder(open_source(path, missing=options.missing), options, config, folder, **more)
+
+
+def check_is_what_is_prepared_in_memory(path, options, config, rows):
+    """Images byte for byte, and what training takes from a folder."""
+    folder = path.parent
+    (folder / "expected").mkdir()
+    data = encode_table(read_dataset(path, missing=options.missing), options)
+    shards = deal_units(data.feature_count, options, [config] * options.workers)
+    expected = prepare(data, options, Placement(shards, folder / "expected"))
+    with pytest.MonkeyPatch.context() as patch:
+        use_tiny_budget(patch, rows)
+        manifest = build(path, folder / "made", options, config)
+    images = [f"worker{worker}.p4sgd" for worker in range(options.workers)]
+    for image in images:
+        assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
+    loaded = open_prepared(folder / "made").load(options, Placement(shards))
+    assert [image.path for image in loaded.images] == [folder / "made" / image for image in images]
+    for part in ("features", "remarks", "mean_square", "samples", "space"):
+        assert getattr(loaded, part) == getattr(expected, part), part
+    assert loaded.targets.coding == expected.targets.coding
+    assert loaded.targets.labels.tobytes() == expected.targets.labels.tobytes()
+    assert (loaded.scaling.kind, loaded.scaling.reason) == (expected.scaling.kind, expected.scaling.reason)
+    for found, wanted in (
+        *zip(loaded.map, expected.map, strict=True),
+        (loaded.targets.weights, expected.targets.weights),
+        (loaded.targets.validation_weights, expected.targets.validation_weights),
+    ):
+        assert found is wanted is None or found.tobytes() == wanted.tobytes()
+    if expected.means is not None:
+        assert loaded.means().tobytes() == expected.means().tobytes()
+    assert manifest.source.samples == data.samples
+    assert manifest.sparse == data.sparse
+    assert (loaded.validation is None) == (options.validation_fraction == 0)
+    if loaded.validation is not None:
+        held, kept = expected.validation, loaded.validation
+        assert (kept.rows(slice(None)) == held.rows(slice(None))).all()
+        assert (kept.features.dtype, kept.sparse, kept.space) == (held.features.dtype, held.sparse, held.space)
+        assert (kept.labels == held.labels).all()
+    return loaded, expected
+
+
+COMMON = {
+    "workers": st.integers(1, 2),
+    "precision": st.integers(1, 8),
+    "precondition": st.sampled_from(["none", "none", "block"]),
+    "validation_fraction": st.sampled_from([0.0, 0.3]),
+    "seed": st.integers(0, 3),
+}
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -75,17 +119,13 @@ def build(path, folder, options, config=CONFIG, **more):
     config=st.sampled_from([CONFIG, SPARSE]),
     options=st.fixed_dictionaries(
         {
+            **COMMON,
             "loss": st.sampled_from(["logistic", "squared"]),
             "class_weight": st.sampled_from([None, "balanced"]),
-            "workers": st.integers(1, 2),
-            "precision": st.integers(1, 8),
             "batch": st.sampled_from([8, 24]),
             "scaling": st.sampled_from(["auto", "standard", "robust", "minmax", "maxabs", "none"]),
-            "precondition": st.sampled_from(["none", "block"]),
             "skip_zeros": st.sampled_from(["auto", "never", "always"]),
             "bias": st.booleans(),
-            "validation_fraction": st.sampled_from([0.0, 0.3]),
-            "seed": st.integers(0, 3),
         }
     ),
 )
@@ -99,55 +139,65 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
         options["scaling"], options["precondition"] = "none" if options["scaling"] == "none" else "maxabs", "none"
     if options["loss"] != "logistic":
         options["class_weight"] = None
-    options = TrainingOptions(**options)
-    folder = tmp_path_factory.mktemp("prepared")
-    path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
-    (folder / "expected").mkdir()
-    shards = deal_units(features, options, [config] * options.workers)
-    expected = prepare(read_dataset(path), options, Placement(shards, folder / "expected"))
-    with pytest.MonkeyPatch.context() as patch:
-        use_tiny_budget(patch, rows)
-        manifest = build(path, folder / "made", options, config)
-    for worker in range(options.workers):
-        image = f"worker{worker}.p4sgd"
-        assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, Placement(shards))
-    assert [image.path for image in loaded.images] == [
-        folder / "made" / f"worker{worker}.p4sgd" for worker in range(options.workers)
-    ]
-    for part in ("coding", "features", "scaling", "reason", "remarks", "mean_square", "samples", "space"):
-        assert getattr(loaded, part) == getattr(expected, part), part
-    for part in ("slope", "offset", "train_labels"):
-        assert getattr(loaded, part).tobytes() == getattr(expected, part).tobytes(), part
-    for part in ("train_weights", "validation_weights"):
-        found, wanted = getattr(loaded, part), getattr(expected, part)
-        assert found is wanted is None or found.tobytes() == wanted.tobytes(), part
-    assert loaded.train_weights is not None or name != "packed.npz"
-    values = expected.train.rows(slice(None)) * expected.slope[:features] + expected.offset[:features]
-    assert (loaded.mixing is None) == (expected.mixing is None)
-    if loaded.mixing is not None:
-        assert loaded.mixing.tobytes() == expected.mixing.tobytes()
-        values = values @ expected.mixing[:, :features].T + expected.mixing[:, -1]
+    path = write_data(tmp_path_factory.mktemp("prepared"), name, *make_samples(seed, samples, features, texts=texts))
+    loaded, expected = check_is_what_is_prepared_in_memory(path, TrainingOptions(**options), config, rows)
+    assert loaded.targets.weights is not None or name != "packed.npz"
+    slope, offset, mixing = expected.map
+    values = expected.train.rows(slice(None)) * slope[:features] + offset[:features]
+    if mixing is not None:
+        values = values @ mixing[:, :features].T + mixing[:, -1]
     form = loaded.features
     one = steps(form.stored, form.signed) / 2.0 ** (form.stored - form.signed)
-    values = values.clip(-one if form.signed else 0.0, one)
-    assert loaded.means()[:features] == pytest.approx(
-        values.mean(axis=0), rel=1e-9, abs=1e-3 if loaded.mixing is not None else 1e-9
-    )
-    assert loaded.means()[features:].tolist() == expected.offset[features:].tolist()
-    if expected.means is not None:
-        assert loaded.means().tobytes() == expected.means().tobytes()
-    assert manifest.source.samples == samples
-    if options.validation_fraction:
-        held, kept = expected.validation, loaded.validation
-        assert (kept.rows(slice(None)) == held.rows(slice(None))).all()
-        assert kept.features.dtype == held.features.dtype
-        assert kept.sparse == held.sparse
-        assert (kept.labels == held.labels).all()
-        assert kept.label_names == (held.label_names if texts else ())
-        assert kept.space == held.space
+    means = values.clip(-one if form.signed else 0.0, one).mean(axis=0)
+    assert loaded.means()[:features] == pytest.approx(means, rel=1e-9, abs=1e-3 if mixing is not None else 1e-9)
+    assert loaded.means()[features:].tolist() == offset[features:].tolist()
+
+
+def wide(path, rows, seed):
+    """A table that is sparse: a column of 150 texts, one of them in few rows, and numbers with gaps."""
+    rng = np.random.default_rng(seed)
+    towns = rng.integers(0, 150, rows)
+    lines = [f"{town % 7 or ''},t{town},{x:.2f},{town % 2}\n" for town, x in zip(towns, rng.random(rows), strict=True)]
+    path.write_text("a,town,b,label\n" + "".join(lines))
+    return path
+
+
+def titanic(path, samples, seed=0):
+    write_table(make_table("titanic", seed=seed, samples=samples), path)
+    return path
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 1 << 20),
+    samples=st.integers(60, 110),
+    kind=st.sampled_from(["csv", "parquet", "wide"]),
+    options=st.fixed_dictionaries(
+        {
+            **COMMON,
+            "missing": st.sampled_from(["mean", "indicator"]),
+            "scaling": st.sampled_from(["auto", "minmax", "maxabs", "none"]),
+        }
+    ),
+)
+def test_a_table_is_what_is_prepared_in_memory(tmp_path_factory, seed, samples, kind, options):
+    if options["precondition"] == "block":
+        options["scaling"], kind = "auto", "csv"
+    folder, options = tmp_path_factory.mktemp("prepared"), TrainingOptions(**options)
+    config = PRESETS["small"]()
+    if kind == "wide":
+        path = wide(folder / "data.csv", 200 + samples, seed)
+        config = config if options.scaling == "minmax" else WorkerConfig.sparse_worker()
     else:
-        assert loaded.validation is None
+        path = titanic(folder / f"data.{kind}", samples, seed)
+    check_is_what_is_prepared_in_memory(path, options, config, 16)
+
+
+@pytest.mark.parametrize("kind", [titanic, wide])
+def test_the_configuration_is_that_of_training_from_the_file(tmp_path, kind):
+    path = kind(tmp_path / "data.csv", 400, 0)
+    manifest = build(path, tmp_path / "made", TrainingOptions(missing="mean"), None)
+    assert manifest.config.sparse == (kind is wide)
 
 
 @pytest.fixture
@@ -156,315 +206,102 @@ def job(tmp_path):
     return path, tmp_path / "made", TrainingOptions(workers=2, precision=4, validation_fraction=0.2)
 
 
-def in_child(work):
-    """Do something in a process of its own that may be killed; returns its wait status."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException:
-            os._exit(3)
-        os._exit(0)
-    return os.waitpid(child, 0)[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "precondition", "config", "skip_zeros"),
-    [
-        pytest.param("data.libsvm", "none", CONFIG, "auto", marks=pytest.mark.slow),
-        ("data.libsvm", "none", CONFIG, "always"),  # which writes all that the one before does, and more
-        pytest.param("data.libsvm", "none", SPARSE, "auto", marks=pytest.mark.slow),
-        pytest.param("data.csv", "block", CONFIG, "auto", marks=pytest.mark.slow),
-    ],
-    ids=["dense", "directories", "sparse", "whitened"],
-)
-def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition, config, skip_zeros):
-    """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    rng = random.Random(seed)
-    path = write_data(tmp_path, name, *make_samples(seed, 120, 20))
-    scaling = "maxabs" if config.sparse or skip_zeros == "always" else "auto"
-    options = TrainingOptions(
-        workers=2,
-        precision=4,
-        validation_fraction=0.2,
-        precondition=precondition,
-        scaling=scaling,
-        skip_zeros=skip_zeros,
-    )
-    build(path, tmp_path / "whole", options, config)
-    expected = contents(tmp_path / "whole")
-    deaths = 0
-    for _ in range(3):
-        while True:
-            calls = rng.randrange(1, 120)
-            status = in_child(lambda calls=calls: dying(calls, lambda: build(path, tmp_path / "made", options, config)))
-            if status == 0:
-                break
-            assert os.WIFSIGNALED(status), "it ended with an error"
-            deaths += 1
-            assert not (tmp_path / "made").exists() or is_prepared(tmp_path / "made")
-        build(path, tmp_path / "made", options, config)
-        made = contents(tmp_path / "made")
-        assert made == expected
-        shutil.rmtree(tmp_path / "made")
-    assert deaths > 5
-
-
-def dying(calls, work):
-    """Do something, but die before the n-th call of a function that writes, syncs, renames or deletes."""
-    left = [calls]
-
-    def counted(function):
-        def call(*args, **kwargs):
-            left[0] -= 1
-            if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
-
-        return call
-
-    for name in ("fsync", "replace", "rename", "unlink", "truncate", "mkdir", "posix_fallocate"):
-        setattr(os, name, counted(getattr(os, name)))
-    making.Buckets.add = counted(making.Buckets.add)
-    making.ImageWriter.append = counted(making.ImageWriter.append)
-    work()
-
-
-def test_goes_on_whenever_it_was_killed(tmp_path, tiny):
-    """The same at moments of time, so also within calls."""
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    rng = random.Random(seed)
-    path = write_data(tmp_path, "data.npy", *make_samples(seed, 200, 20))
-    options = TrainingOptions(workers=2, precision=4)
-    build(path, tmp_path / "whole", options)
-    deaths = gone_on = 0
-    for _ in range(12):
-        gone_on += (tmp_path / "made.unfinished").exists()
-
-        def work(seconds=rng.uniform(0.001, 0.15)):
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            build(path, tmp_path / "made", options)
-
-        status = in_child(work)
-        if status == 0:
-            break
-        assert os.WIFSIGNALED(status)
-        deaths += 1
-    assert deaths
-    assert gone_on or (tmp_path / "made.unfinished").exists()
-    build(path, tmp_path / "made", options)
-    assert contents(tmp_path / "made") == contents(tmp_path / "whole")
-
-
-def stop_at(step, count=1):
-    """A callback that stops the work as Ctrl-C does, when a step is told for the n-th time."""
-    seen = []
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("step", [Step.READ, Step.SORT, Step.PACK, Step.CHECK])
+def test_an_interrupted_preparation_starts_anew(job, tiny, step, end):
+    """After Ctrl-C nothing is left, after a kill an unfinished folder, which the next attempt empties."""
+    path, folder, options = job
+    build(path, folder, options)
+    whole = contents(folder)
+    shutil.rmtree(folder)
 
     def on_progress(told, done, total):
         assert 0 <= done <= total
-        seen.append(told)
-        if told.name == step and seen.count(told) == count:
-            raise KeyboardInterrupt
+        if told is step:
+            if end == "SIGINT":
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    return on_progress
-
-
-def stop(job, step="PACK"):
-    path, folder, options = job
-    with pytest.raises(KeyboardInterrupt):
-        build(path, folder, options, on_progress=stop_at(step, 3))
+    child = os.fork()
+    if child == 0:
+        try:
+            build(path, folder, options, on_progress=on_progress)
+        except KeyboardInterrupt:
+            os._exit(3)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) if end == "SIGKILL" else os.waitstatus_to_exitcode(status) == 3
     assert not folder.exists()
+    assert unfinished_folder(folder).exists() == (end == "SIGKILL")
+    build(path, folder, options)
+    assert contents(folder) == whole
+    assert not unfinished_folder(folder).exists()
 
 
-def test_finished_parts_are_not_done_again(job, tiny):
-    stop(job)
-    path, folder, options = job
-    told = []
-    build(path, folder, options, on_progress=lambda step, done, total: told.append((step.name, done, total)))
-    names = {name for name, _, _ in told}
-    assert names == {"PACK", "CHECK"}, "the data are not read again"
-    assert min(done for name, done, _ in told if name == "PACK") > 32, "buckets are not packed again"
-    assert max(done for name, done, _ in told if name == "PACK") == 120
-
-
-def test_a_mistake_before_anything_was_done_leaves_nothing(tmp_path, tiny):
-    path = tmp_path / "data.libsvm"
-    path.write_text("1 1:2\n-1 1:x\n")
-    with pytest.raises(UserError, match="line 2"):
-        build(path, tmp_path / "made", TrainingOptions())
-    assert contents(tmp_path).keys() == {"data.libsvm"}
-
-
-def test_labels_of_two_kinds_are_told(tmp_path, tiny):
-    """Each block of the file has labels of one kind only."""
-    path = write_data(tmp_path, "data.parquet", np.ones((60, 7)), ["1"] * 30 + ["ham"] * 30)
-    with pytest.raises(UserError, match=r"data\.parquet: some labels are numbers and others are not"):
-        build(path, tmp_path / "made", TrainingOptions())
-
-
-@pytest.mark.parametrize("options", [{"precondition": "block"}, {"scaling": "standard"}])
-def test_sparse_data_are_not_sorted_to_be_centred(tmp_path, tiny, options):
-    path = tmp_path / "sparse.libsvm"
-    path.write_text("".join(f"{row % 2} {row + 1}:{row + 1}\n" for row in range(40)))
-    options = TrainingOptions(validation_fraction=0.2, **options)
-    steps_taken = []
-    with pytest.raises(UserError, match=r"sparse.* (leave|choose) "):
-        build(path, tmp_path / "made", options, on_progress=lambda step, *_: steps_taken.append(step))
-    assert Step.READ in steps_taken
-    assert Step.SORT not in steps_taken
-    build(path, tmp_path / "made", dataclasses.replace(options, precondition="none", scaling="auto"))
+def test_mistakes_leave_nothing(tmp_path, tiny):
+    """Each block of the Parquet file has labels of one kind only."""
+    plain = titanic(tmp_path / "titanic.csv", 120)
+    lines, other = tmp_path / "bad.libsvm", write_data(tmp_path, "data.libsvm", *make_samples(1))
+    lines.write_text("1 1:2\n-1 1:x\n")
+    kinds = write_data(tmp_path, "data.parquet", np.ones((60, 7)), ["1"] * 30 + ["ham"] * 30)
+    there = contents(tmp_path).keys()
+    for path, options, words in (
+        (lines, {}, "line 2"),
+        (plain, {}, "line 2, column 7 .deck.: .* --missing mean"),
+        (other, {"missing": "mean"}, "CSV and Parquet files"),
+        (other, {"workers": 9}, "use at most"),
+        (kinds, {}, r"data\.parquet: "),
+    ):
+        with pytest.raises(UserError, match=words):
+            build(path, tmp_path / "made", TrainingOptions(**options))
+        assert contents(tmp_path).keys() == there
 
 
 @pytest.mark.parametrize(
     ("config", "options", "words"),
     [
-        (SPARSE, {}, "all workers are sparse"),
-        (CONFIG, {"precondition": "block"}, "whitening makes zeros other numbers"),
+        (CONFIG, {"precondition": "block"}, r"sparse.* leave "),
+        (CONFIG, {"scaling": "standard"}, r"sparse.* choose "),
+        (SPARSE, {"skip_zeros": "always"}, "all workers are sparse"),
+        (CONFIG, {"skip_zeros": "always", "precondition": "block"}, "whitening makes zeros other numbers"),
     ],
 )
-def test_zeros_that_cannot_be_skipped_are_told_at_once(job, tiny, config, options, words):
-    path, folder, before = job
-    steps_taken = []
+def test_options_that_do_not_suit_are_refused_before_sorting(tmp_path, tiny, config, options, words):
+    path = tmp_path / "sparse.libsvm"
+    path.write_text("".join(f"{row % 2} {row + 1}:{row + 1}\n" for row in range(40)))
+    taken, options = [], TrainingOptions(validation_fraction=0.2, **options)
     with pytest.raises(UserError, match=words):
-        build(
-            path,
-            folder,
-            dataclasses.replace(before, skip_zeros="always", **options),
-            config,
-            on_progress=lambda step, *_: steps_taken.append(step),
-        )
-    assert Step.SORT not in steps_taken
-
-
-def test_options_may_change_while_only_labels_were_read(job, tiny):
-    path, folder, options = job
-    with pytest.raises(KeyboardInterrupt):
-        build(path, folder, dataclasses.replace(options, seed=7), on_progress=stop_at("SORT"))
-    with pytest.raises(UserError, match="use at most"):
-        build(path, folder, TrainingOptions(workers=9))
-    build(path, folder, options, on_progress=stop_at("READ"))  # which is not done again
-
-
-def test_a_refusal_leaves_nothing(job, tiny):
-    """Unless an earlier attempt has begun, as above; of the options, or of data that change meanwhile."""
-    path, folder, options = job
-    with pytest.raises(UserError, match="use at most"):
-        build(path, folder, TrainingOptions(workers=9))
-    assert not unfinished_folder(folder).exists()
-
-    def grow(step, done, total):
-        if step.name == "SORT":
-            path.write_text(path.read_text() + "1 1:2\n")
-
-    with pytest.raises(UserError, match="changed while it was read"):
-        build(path, folder, options, on_progress=grow)
-    assert contents(path.parent).keys() == {path.name}
+        build(path, tmp_path / "made", options, config, on_progress=lambda step, *_: taken.append(step))
+    assert Step.SORT not in taken
 
 
 def test_too_small_a_disk_is_found_before_sorting(job, tiny, monkeypatch):
-    """It is no refusal: with more space the same command goes on without reading the labels again."""
     path, folder, options = job
-    with monkeypatch.context() as patch:
-        patch.setattr(making.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
-        with pytest.raises(UserError, match=r"takes .* MB on the disk, 0.0 MB are free: free some space") as raised:
-            build(path, folder, options)
-    assert "the same command continues from there" in raised.value.__notes__[0]
-    steps_taken = set()
-    build(path, folder, options, on_progress=lambda step, *_: steps_taken.add(step))
-    assert Step.SORT in steps_taken
-    assert Step.READ not in steps_taken
+    monkeypatch.setattr(make.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    taken = []
+    with pytest.raises(UserError, match=r"takes .* MB on the disk, 0.0 MB are free: free some space"):
+        build(path, folder, options, on_progress=lambda step, *_: taken.append(step))
+    assert Step.SORT not in taken
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"workers": 1}, "was begun with workers 2, not 1"),
-        ({"seed": 1}, "was begun with seed 0, not 1"),
-        ({"validation_fraction": 0.0}, "was begun with validation-fraction 0.2, not 0.0"),
-    ],
-)
-@pytest.mark.parametrize("finished", [False, True])
-def test_other_options_are_refused(job, tiny, change, words, finished):
+def test_a_folder_of_other_data_or_options_is_left_alone(job, tiny, tmp_path):
     path, folder, options = job
-    build(path, folder, options) if finished else stop(job)
-    with pytest.raises(UserError, match=words):
-        build(path, folder, TrainingOptions(**{**{"workers": 2, "precision": 4, "validation_fraction": 0.2}, **change}))
-
-
-def test_other_circumstances_are_refused(job, tiny, tmp_path):
-    stop(job)
-    path, folder, options = job
-    with pytest.raises(UserError, match="configuration"):
-        build(path, folder, options, WorkerConfig.tiny())
-    with pytest.raises(UserError, match="another way to read"):
-        make_folder(open_source(path, zero_based=True), options, CONFIG, folder)
-    other = shutil.copy(path, tmp_path / "other.libsvm")
-    with pytest.raises(UserError, match=r"was begun with .*data\.libsvm: name that file"):
-        build(other, folder, options)
     build(path, folder, options)
-    path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
-    with pytest.raises(UserError, match=r"data\.libsvm has changed since this was begun: delete .*made to start again"):
-        build(path, folder, options)
-
-
-@pytest.mark.parametrize(
-    ("change", "step"),
-    [
-        ("memory", "SORT"),
-        ("file", "SCALE"),
-        ("memory", "PACK"),
-        ("file", "CHECK"),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("file", "SORT"), ("memory", "SCALE"), ("file", "PACK"), ("memory", "CHECK"))
-        ),
-    ],
-)
-def test_what_is_unfinished_is_made_anew_with_other_memory_or_a_file_that_has_changed(
-    job, monkeypatch, tmp_path, step, change
-):
-    """Who was out of memory or disk chooses another limit; and what was made of an older file is of no use."""
-    path, folder, options = job
-    use_tiny_budget(monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        build(path, folder, options, on_progress=stop_at(step, 2))
-    assert unfinished_folder(folder).exists()
-    if change == "memory":
-        use_tiny_budget(monkeypatch, rows=24)
-    else:
-        path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
-    build(path, folder, options, memory=1 << (31 if change == "memory" else 30))
-    build(path, tmp_path / "anew", options, memory=1 << 29)
-    made, anew = contents(folder), contents(tmp_path / "anew")
-    for content in (made, anew):
-        del content["job.json"]
-    assert made == anew
-    build(path, folder, options, memory=1 << 28)
-
-
-def test_an_unfinished_folder_of_another_version_is_refused(job, tiny):
-    stop(job)
-    path, folder, options = job
-    rewrite(unfinished_folder(folder) / STATE, version="1")
-    with pytest.raises(
-        UserError, match=r"made\.unfinished/state: .*version 1, .*version 4: delete the folder to begin"
+    made = contents(folder)
+    build(path, folder, options, memory=1 << 29)
+    for source, change, config in (
+        (open_source(path), {"workers": 1}, CONFIG),
+        (open_source(path), {"validation_fraction": 0.0}, CONFIG),
+        (open_source(path), {}, WorkerConfig.tiny()),
+        (open_source(path, zero_based=True), {}, CONFIG),
+        (open_source(shutil.copy(path, tmp_path / "other.libsvm")), {}, CONFIG),
     ):
+        with pytest.raises(UserError, match="made: is there already, made from other data or with other options"):
+            make_folder(source, dataclasses.replace(options, **change), config, folder)
+    path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
+    with pytest.raises(UserError, match="is there already"):
         build(path, folder, options)
-
-
-def test_an_option_that_is_missing_is_a_difference(job, tiny):
-    stop(job)
-    path, folder, options = job
-    request = unfinished_folder(folder) / "job.json"
-    content = json.loads(request.read_text())
-    assert content["options"].pop("unit") is None
-    request.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"begun without unit, .*: delete .*unfinished"):
-        build(path, folder, options)
+    assert contents(folder) == made
 
 
 def test_a_finished_folder_of_another_version_is_refused(job, tiny):
@@ -472,9 +309,7 @@ def test_a_finished_folder_of_another_version_is_refused(job, tiny):
     build(path, folder, options)
     manifest = folder / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 1}))
-    with pytest.raises(
-        UserError, match=r"manifest\.json: has version 1, .*: delete the folder or choose another name$"
-    ):
+    with pytest.raises(UserError, match=r"manifest\.json: has version 1, .*: choose another name or delete it$"):
         build(path, folder, options)
     with pytest.raises(UserError, match=r"manifest\.json: has version 1, .*: prepare the data again$"):
         open_prepared(folder)
@@ -560,10 +395,24 @@ def test_little_memory_is_refused(job):
 
 def test_sparse_workers_need_less_memory():
     """Blocks for dense workers have all features of their samples."""
-    found = FirstPass(1000, FeatureSpace(10_000_000), (), 20_000, True, "<f8", "")
+    samples = LabelledSamples("data", np.zeros(1000))
+    found = plan.FirstPass(samples, FeatureSpace(10_000_000), 20_000, True, np.dtype("<f8"), None, ())
     with pytest.raises(UserError, match="allow at least"):
         plan.bucket_rows(found, 2 << 30)
     assert plan.bucket_rows(found, 2 << 30, sparse_workers=True) >= 1000
+
+
+def test_memory_is_that_of_the_most_features(tmp_path, monkeypatch):
+    """Texts of the whole file count, because what is held out is not known yet."""
+    found = []
+    monkeypatch.setattr(make, "bucket_rows", lambda each, memory, **more: found.append(each) or 16)
+    wide(tmp_path / "data.csv", 400, 0)
+    options = TrainingOptions(missing="indicator", validation_fraction=0.5)
+    build(tmp_path / "data.csv", tmp_path / "made", options, PRESETS["small"]())
+    (widest,) = found
+    made = open_prepared(tmp_path / "made").space
+    assert widest.space.count >= made.count > 100
+    assert widest.stored == 400 * (4 if widest.sparse else widest.space.count)
 
 
 def test_images_are_mapped(job, tiny):

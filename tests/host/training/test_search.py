@@ -74,7 +74,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
     order = np.arange(64) % min(q.shape[0], 64)  # eight mini-batches, over and over where there are fewer
     first = {37: 0, 100: 36, 1000: 64}[samples]
     scored = slice(first, first + min(samples, 64))
-    y = prepared.coding.real(prepared.train_labels[scored])
+    y = prepared.targets.coding.real(prepared.targets.labels[scored])
     exempt, weighing = (0, data.feature_count) if options.bias else None, prepared.images[0].importances
     epoch = {37: 5, 100: 6, 1000: 6}[samples]  # or the first moment, if that is before
     for wanted, score, first_score in zip(rates, scores, first_scores, strict=True):
@@ -123,7 +123,7 @@ def found_and_formula(data, **options):
 
 
 def search(prepared, options, loss):
-    y = prepared.coding.real(prepared.train_labels)
+    y = prepared.targets.coding.real(prepared.targets.labels)
     constant = fit_intercept(loss, np.zeros_like(y), y)
     return search_rate(prepared, options, loss, loss.value(np.full_like(y, constant), y).mean())
 

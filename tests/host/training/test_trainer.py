@@ -148,7 +148,7 @@ def test_weights_are_the_golden_model_s(name, workers):
         record = result.history[epoch - 1]
         assert record.learning_rate == rate.actual
         z = (q @ weights)[: data.samples] / 2.0 ** (WEIGHT.fraction + form.fraction)
-        y = prepared.coding.real(prepared.train_labels)
+        y = prepared.targets.coding.real(prepared.targets.labels)
         loss = LOSSES[name].value(z + fit_intercept(LOSSES[name], z, y), y).mean()
         assert record.metrics["train_loss"] == loss, f"epoch {epoch}"
         if epoch == result.best_epoch:

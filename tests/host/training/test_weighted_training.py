@@ -70,9 +70,9 @@ def test_weights_are_the_golden_model_s(name):
     result = train(data, options, open_device("emulator", CONFIG, 1))
     prepared = prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG])))
     (image,), form = prepared.images, prepared.features
-    wanted = prepared.train_weights * LOSSES[name].importance(prepared.coding.real(prepared.train_labels))
+    wanted = prepared.targets.weights * LOSSES[name].importance(prepared.targets.coding.real(prepared.targets.labels))
     assert image.importances[: data.samples].tolist() == importances(wanted / wanted.max()).tolist()
-    assert sorted(prepared.train_weights) == pytest.approx(sorted(data.sample_weights / data.sample_weights.max()))
+    assert sorted(prepared.targets.weights) == pytest.approx(sorted(data.sample_weights / data.sample_weights.max()))
     rate = choose_rate(0.3, options.batch * float(image.importances[: data.samples].mean() / 65536), form)
     penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 0)
     settings = run_settings(

@@ -1,0 +1,91 @@
+"""Matrices of features, dense or sparse."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # which imports scipy.sparse at its first use
+
+from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Features", "checked", "find_not_finite", "join_rows", "stored_values", "to_dense"]
+
+Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
+"""A matrix (samples, features): dense, or sparse in CSR form, which is never made dense as a whole."""
+
+_BLOCK_VALUES = 1 << 18
+"""Values that are checked at once (2 MB of float64, which stay in the processor's cache)."""
+
+
+def checked(features: Any, name: str) -> Features:
+    """Any matrix of numbers as `Features`: sparse with sorted indices and without duplicates, as float64 or float32.
+
+    Raises `UserError` if it is no matrix, holds no numbers, or is damaged.
+    """
+    if features.ndim != 2:
+        raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {features.shape}")
+    if features.dtype.kind not in "buif":
+        raise UserError(f"{name}: features must be numbers, not {features.dtype}")
+    if not isinstance(features, np.ndarray) and scipy.sparse.issparse(features):
+        if hasattr(features, "check_format"):
+            try:
+                features.check_format(full_check=True)  # SciPy's products do not check indices
+            except ValueError as error:
+                raise UserError(f"{name}: the sparse matrix is damaged: {error}") from error
+        matrix: Any = features
+        made: Any = scipy.sparse.csr_array(matrix)
+        if made.dtype not in (np.float32, np.float64):
+            made = made.astype(np.float64)
+        if not made.has_canonical_format:
+            if np.shares_memory(made.data, matrix.data):
+                made = made.copy()  # do not change the caller's made
+            made.sum_duplicates()
+        return cast("csr_array", made)
+    array = np.asarray(features)
+    if array.dtype not in (np.float32, np.float64):
+        # exact in float32 up to 16 bits, at half the memory
+        array = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
+    return cast("npt.NDArray[np.float64]", array)
+
+
+def find_not_finite(features: Features) -> tuple[int, int] | None:
+    """Row and column (from 0) of the first NaN or infinity in a matrix; ``None`` if there is none."""
+    if not isinstance(features, np.ndarray):
+        strange = np.flatnonzero(~np.isfinite(features.data))
+        if not strange.size:
+            return None
+        row = int(np.searchsorted(features.indptr, strange[0], side="right")) - 1
+        return row, int(features.indices[strange[0]])
+    step = max(1, _BLOCK_VALUES // max(1, features.shape[1]))
+    for first in range(0, features.shape[0], step):
+        finite = np.isfinite(features[first : first + step])
+        if not finite.all():
+            rows, columns = np.nonzero(~finite)
+            return first + int(rows[0]), int(columns[0])
+    return None
+
+
+def stored_values(features: Features) -> int:
+    """Number of stored values: all of a dense matrix."""
+    return int(features.size)  # which of a csr_array is the number of stored values
+
+
+def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:
+    """Samples as an array, which is not copied."""
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def join_rows(parts: list[Features]) -> Features:
+    """The rows of some matrices of one kind, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    rows: Any = parts
+    joined: Features
+    if all(isinstance(part, np.ndarray) for part in parts):
+        joined = np.concatenate(rows)
+    else:
+        joined = scipy.sparse.vstack(rows, "csr")
+    return joined
