@@ -54,8 +54,8 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.plan import FirstPass, bucket_rows, check_density, first_pass
 from p4sgd.host.training.class_weights import own_weights, weigh
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.dealing.columns import skipping_problem
+from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import (
     PackedRows,
