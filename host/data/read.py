@@ -170,7 +170,7 @@ def read_dataset(
     """Read a data set.
 
     A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
-    `p4sgd.host.data.encoding.encode` makes features, unless ``like`` knows how.
+    `p4sgd.host.training.preparation.encode_table` makes features, unless ``like`` knows how.
 
     Parameters
     ----------
