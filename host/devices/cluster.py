@@ -72,19 +72,16 @@ class ClusterWorker:
         self.config = connection.config
 
     def read_register(self, offset: int) -> int:
-        """Read the word at a byte offset."""
         with self._losing():
             return self._connection.read_register(offset)
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
-        """Read the words at byte offsets."""
         with self._losing():
             if isinstance(self._connection, RemoteWorker):
                 return self._connection.read_registers(offsets)
             return [self._connection.read_register(offset) for offset in offsets]
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write the word at a byte offset. The aggregator is told before a worker joins a job."""
         intercept_write(
             offset,
             word,
@@ -95,12 +92,10 @@ class ClusterWorker:
             self._connection.write_register(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write C-contiguous bytes to a bank."""
         with self._losing():
             self._connection.write_memory(bank, address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Read bytes of a bank."""
         with self._losing():
             return self._connection.read_memory(bank, address, size)
 
@@ -219,27 +214,22 @@ class ClusterDevice:
 
     @property
     def workers(self) -> Sequence[ClusterWorker]:
-        """The workers of this rank, in the order of shards."""
         return list(self._workers.values())
 
     @property
     def shares(self) -> Sequence[float]:
-        """See `Device.shares`."""
         return [self._present[shard].share for shard in self._shards]
 
     @property
     def absent(self) -> Sequence[WorkerName]:
-        """See `Device.absent`."""
         return [self._name(index) for index in sorted(self._absent)]
 
     @property
     def links(self) -> Mapping[int, LinkState]:
-        """Current state of the Ethernet links of this rank's boards, by shard index."""
         return {shard: link for shard, board in self._boards() if (link := board.link) is not None}
 
     @property
     def sensors(self) -> Mapping[int, Mapping[str, int | None]]:
-        """Readings of the sensors of this rank's boards, by shard index; those that Vitis emulates have none."""
         return {shard: readings for shard, board in self._boards() if (readings := board.sensors)}
 
     def _boards(self) -> Iterator[tuple[int, BoardWorker]]:
@@ -249,13 +239,7 @@ class ClusterDevice:
                 yield shard, connection
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until all started workers are idle. An error in one rank is raised in all.
-
-        Raises
-        ------
-        P4sgdError
-            If only some workers of a job were started, if one is gone or the aggregator, or after ``timeout_s``.
-        """
+        """Wait until all started workers are idle. An error in one rank is raised in all."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         own = sorted(self._job_workers.take_started())
         while True:

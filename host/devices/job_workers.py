@@ -25,13 +25,8 @@ def intercept_write(offset: int, word: int, *, on_join: Callable[[int], None], o
 class JobWorkers:
     """Tells the aggregator which workers join, and notes which workers are started.
 
-    Parameters
-    ----------
-    membership
-        Returns the `Membership` of the aggregator. It is called in the first rank only, and not before it is needed.
-    ranks
-        Ranks with workers at the same aggregator. They make their workers join at the same time.
-    """
+    ``membership`` is called in the first rank only, and not before it is needed. Ranks with workers at the same
+    aggregator make them join at the same time."""
 
     def __init__(self, membership: Callable[[], Membership], ranks: Communicator = SINGLE_PROCESS) -> None:
         self._membership = membership
@@ -39,13 +34,8 @@ class JobWorkers:
         self._started: set[int] = set()
 
     def join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
-        """Tell the aggregator that a worker is about to join the job that its registers name.
-
-        Raises
-        ------
-        P4sgdError
-            As `Membership.join`, in all ranks.
-        """
+        """Tell the aggregator that a worker is about to join the job that its registers name; raises as
+        `Membership.join`, in all ranks."""
         problem = None
         requests = self._ranks.all_gather((JoinRequest.read(client_of(worker)), port, index))
         if self._ranks.rank == 0:
@@ -59,17 +49,11 @@ class JobWorkers:
             raise problem
 
     def start(self, index: int) -> None:
-        """Note that a worker is started."""
         self._started.add(index)
 
     def take_started(self) -> set[int]:
-        """The workers of this rank that were started since the last call.
-
-        Raises
-        ------
-        P4sgdError
-            If some workers of a job were started and others were not.
-        """
+        """The workers of this rank that were started since the last call; a `P4sgdError` if others of their job were
+        not."""
         started, self._started = self._started, set()
         everywhere = set().union(*self._ranks.all_gather(started))
         missing = self._membership().peers_of(everywhere) - everywhere if self._ranks.rank == 0 else set()

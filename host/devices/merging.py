@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.distributed.planner import cut
+from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
 
 __all__ = ["MergeLimit", "cut_evenly", "find_merge_limit", "plan_packets"]
@@ -51,26 +52,40 @@ class MergeLimit:
         return KEYED_VERSION if self.most else VERSION
 
 
-def find_merge_limit(workers: Sequence[int], aggregator: int | None, names: Sequence[object]) -> MergeLimit:
+def find_merge_limit(
+    workers: Sequence[int], aggregator: int | None, names: Sequence[object], merge: int | None = None
+) -> MergeLimit:
     """The limit of a job.
 
     Parameters
     ----------
-    workers
-        The register MERGE_MOST of each worker, by shard.
+    workers, names
+        The register MERGE_MOST of each worker, and what it is called, by shard.
     aggregator
         The same of the aggregator; None if it cannot be asked.
-    names
-        Names of the workers, by shard.
+    merge
+        Micro-batches in a packet that are asked for.
+
+    Raises
+    ------
+    UserError
+        If these are too many.
     """
     members = [(aggregator or 0, "the aggregator")]
     members += [(most, str(name)) for most, name in zip(workers, names, strict=True)]
     most, name = min(members, key=lambda member: member[0])
-    if most:
-        return MergeLimit(most, f"{name} takes no frames that are longer")
-    who = [name for each, name in members if not each]
-    speak = "speaks" if len(who) == 1 else "speak"
-    return MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches")
+    limit = MergeLimit(most, f"{name} takes no frames that are longer")
+    if not most:
+        who = [name for each, name in members if not each]
+        speak = "speaks" if len(who) == 1 else "speak"
+        limit = MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches")
+    most = max(1, most)
+    if merge is not None and merge > most:
+        raise UserError(
+            f"--merge {merge}: a packet of this job has at most {most} micro-batch{'es' * (most > 1)}, as {limit.why}; "
+            "give no more, or leave --merge out"
+        )
+    return limit
 
 
 def cut_evenly(micro_batches: int, most: int) -> int:

@@ -77,7 +77,6 @@ class RemoteWorker:
 
     @property
     def config(self) -> WorkerConfig:
-        """Size of the worker, read from its registers."""
         return self._config
 
     @property
@@ -86,11 +85,9 @@ class RemoteWorker:
         return self._client.process
 
     def read_register(self, offset: int) -> int:
-        """Read a word."""
         return self.read_registers([offset])[0]
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
-        """Read words, with one request."""
         words, _ = self._client.call("read_registers", offsets=list(offsets))
         if not isinstance(words, list) or len(words) != len(offsets):
             raise P4sgdError(f"{self._name} does not answer as it should: {words!r:.40} is no list of words")
@@ -100,18 +97,11 @@ class RemoteWorker:
         return words
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word."""
         self._client.call("write_register", offset=offset, word=word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes to a bank.
-
-        Raises
-        ------
-        P4sgdError
-            If the worker refuses, because the bank does not exist or has no room, or during a run. A large write is
-            refused before its bytes are sent.
-        """
+        """Write bytes to a bank; the worker refuses if it has no room, or during a run, a large write before its bytes
+        are sent."""
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         where: dict[str, Any] = {"bank": bank, "address": address, "size": content.size}
         if content.size >= _LARGE_WRITE:
@@ -119,7 +109,6 @@ class RemoteWorker:
         self._client.call("write_memory", content.data, **where)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Read bytes of a bank."""
         _, content = self._client.call("read_memory", most=size, bank=bank, address=address, size=size)
         if content.size != size:
             raise P4sgdError(f"{self._name} does not answer as it should: {content.size:,} bytes, not {size:,}")

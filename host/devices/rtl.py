@@ -41,7 +41,6 @@ class RtlWorker:
         self.hand_over = banks.hand_over
 
     def read_register(self, offset: int) -> int:
-        """Read a word over AXI4-Lite."""
         return self._device.cluster_read(self._index, offset)
 
     def write_register(self, offset: int, word: int) -> None:
@@ -122,7 +121,6 @@ class RtlDevice:
 
     @property
     def workers(self) -> Sequence[RtlWorker]:
-        """The workers, by shard index."""
         return self._workers
 
     @cached_property
@@ -164,13 +162,7 @@ class RtlDevice:
         )
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Simulate until every worker is idle.
-
-        Raises
-        ------
-        P4sgdError
-            If not all workers of a job were started, or after ``timeout_s`` seconds of *simulated* time.
-        """
+        """Simulate until every worker is idle; ``timeout_s`` is *simulated* time."""
         self._job_workers.take_started()
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
@@ -241,11 +233,9 @@ class RtlDevice:
     # -- for the workers -----------------------------------------------------------------------------------------
 
     def cluster_read(self, worker: int, offset: int) -> int:
-        """Read a register."""
         return int(self._simulator.request("read", index=worker, offset=offset))
 
     def cluster_write(self, worker: int, offset: int, word: int) -> None:
-        """Write a register."""
         self._simulator.request("write", index=worker, offset=offset, word=word)
 
     def before_join(self, worker: int, first_round: int) -> None:

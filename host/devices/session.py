@@ -106,7 +106,6 @@ class Session:
         self._images: list[WorkerImage] = []
         self._longest: list[int | None] = []
         """Of each image with directories, most lines that a micro-batch has on an engine."""
-        self._stale = False
         self._weighted = False
         self._names = names_of(device, self.workers)
         for index, shard in enumerate(self._shards):
@@ -140,12 +139,11 @@ class Session:
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write every worker's lines and labels to its memory.
 
-        The device may keep references to the images, so they must not change.
-
         Parameters
         ----------
         images
-            One for every worker of the device, all with the same number of samples.
+            One for every worker of the device, all with the same number of samples. The device may keep references to
+            them, so they must not change.
 
         Raises
         ------
@@ -157,22 +155,18 @@ class Session:
         if len({image.layout.micro_batches for image in images}) != 1:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
-            layout, config = image.layout, worker.config
-            if describe_shape(layout.config) != describe_shape(config):
-                raise P4sgdError(
-                    f"the image is for {describe_shape(layout.config)}, the worker has {describe_shape(config)}"
-                )
+            config, shape = worker.config, describe_shape(image.layout.config)
+            if shape != describe_shape(config):
+                raise P4sgdError(f"the image is for {shape}, the worker has {describe_shape(config)}")
+            for number in range(config.labels_memory):
+                if image.lines(number).size:
+                    worker.write_memory(number, 0, image.lines(number).reshape(-1))
+                client.write_pair(registers.lines_address(*divmod(number, config.ports)), 0)
             for engine in range(config.engines):
-                for port in range(config.ports):
-                    number = engine * config.ports + port
-                    if image.lines(number).size:
-                        worker.write_memory(number, 0, image.lines(number).reshape(-1))
-                    client.write_pair(registers.lines_address(engine, port), 0)
                 client.write_pair(registers.model_address(engine), model_address(image))
         self._images = list(images)
         self._longest = [None if image.starts is None else longest_micro_batch(image) for image in images]
-        for index, image in enumerate(images):
-            self._write_labels(index, image.labels, image.importances)
+        self._write_labels([(image.labels, image.importances) for image in images])
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
         """Write labels, and weights of the samples if they have any, to the memory of every worker.
@@ -184,16 +178,13 @@ class Session:
         labels, importances
             As `WorkerImage` has them.
         """
-        for index in range(len(self._clients)):
-            self._write_labels(index, labels, importances)
+        self._write_labels([(labels, importances)] * len(self._clients))
 
-    def _write_labels(
-        self, index: int, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None
-    ) -> None:
-        worker = self._device.workers[index]
-        worker.write_memory(worker.config.labels_memory, 0, pack_labels(labels, importances))
-        self._clients[index].write_pair(registers.LABELS_ADDRESS, 0)
-        self._weighted = importances is not None
+    def _write_labels(self, each: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32] | None]]) -> None:
+        for worker, client, (labels, importances) in zip(self._device.workers, self._clients, each, strict=True):
+            worker.write_memory(worker.config.labels_memory, 0, pack_labels(labels, importances))
+            client.write_pair(registers.LABELS_ADDRESS, 0)
+            self._weighted = importances is not None
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker.
@@ -225,7 +216,6 @@ class Session:
         """
         self._check_settings(settings)
         self._settings = settings
-        self._stale = settings.stale
         count = settings.micro_batches
         if self._planned_for != count:
             self._planned_for, self._plan = 0, None
@@ -357,29 +347,7 @@ class Session:
             if isinstance(error, RuntimeError):  # the emulator does not know the host's classes of errors
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
-        statuses = of_job([client.read(registers.STATUS) for client in self._clients], self._ranks)
-        done = of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients], self._ranks)
-        for index, status in enumerate(statuses):
-            if status["memory_error"]:  # first, as it makes the others report network errors
-                raise P4sgdError(
-                    f"{self._names[index]} met a memory error; the weights of this run are void", lost_workers={index}
-                )
-        if any(status["network_error"] for status in statuses):
-            reports = of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients], self._ranks)
-            raise NetworkError(
-                f"{explain_network_error(reports, self._names)}; the weights of this run are void",
-                lost_workers=find_lost_workers(reports),
-            )
-        flags: set[str] = set()
-        for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
-            set_here = {name for name, value in status.items() if value}
-            if not ended or set_here & _NOT_RUN:
-                reason = f": its STATUS has {', '.join(sorted(set_here))}" if set_here else ""
-                raise P4sgdError(
-                    f"{self._names[index]} did not run to the end{reason}; the weights of this run are void. Make sure "
-                    "that no other program uses the worker, and try again"
-                )
-            flags |= set_here
+        flags = self._check_run()
         self._joined = True
         further = registers.KEYED_COUNTERS if self.limit.most else {}
         counters = of_job(
@@ -390,7 +358,30 @@ class Session:
             self._ranks,
         )
         counted = any(any(worker.values()) for worker in counters)
-        return RunReport(frozenset(flags), tuple(counters) if counted else ())
+        return RunReport(flags, tuple(counters) if counted else ())
+
+    def _check_run(self) -> frozenset[str]:
+        """The flags of a run that has ended, if all is well."""
+        void = "the weights of this run are void"
+        statuses = of_job([client.read(registers.STATUS) for client in self._clients], self._ranks)
+        done = of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients], self._ranks)
+        for index, status in enumerate(statuses):
+            if status["memory_error"]:  # first, as it makes the others report network errors
+                raise P4sgdError(f"{self._names[index]} met a memory error; {void}", lost_workers={index})
+        if any(status["network_error"] for status in statuses):
+            reports = of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients], self._ranks)
+            raise NetworkError(
+                f"{explain_network_error(reports, self._names)}; {void}", lost_workers=find_lost_workers(reports)
+            )
+        flags = [{name for name, value in status.items() if value} for status in statuses]
+        for index, (ended, own) in enumerate(zip(done, flags, strict=True)):
+            if not ended or own & _NOT_RUN:
+                reason = f": its STATUS has {', '.join(sorted(own))}" if own else ""
+                raise P4sgdError(
+                    f"{self._names[index]} did not run to the end{reason}; {void}. Make sure that no other program "
+                    "uses the worker, and try again"
+                )
+        return frozenset().union(*flags)
 
     def read_weights(self) -> list[EngineWeights]:
         """The weights that the last run stored, of each worker of the job. They may be those that the device keeps."""
@@ -414,9 +405,10 @@ class Session:
         return range(self._ranks.rank, self.workers, self._ranks.size)
 
     def _start(self, source: ModelSource, store: bool) -> None:
+        stale = int(self._settings is not None and self._settings.stale)
         for client in self._clients:
             client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
+            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=stale)
         for client in self._clients:
             client.write(registers.CTRL, start=1)
 
@@ -438,13 +430,9 @@ class Session:
         self._refuse_busy()  # a run would never end if its worker changed jobs meanwhile
         if number is not None:
             self._join_as(number)
-            return
-        while True:
-            try:
+        while not self._joined:
+            with contextlib.suppress(NumberTakenError):  # by another program at the same moment
                 self._join_as(self._next_job())
-                return
-            except NumberTakenError:  # by another program at the same moment
-                continue
 
     def _join_as(self, number: int) -> None:
         network = self.network
@@ -464,17 +452,8 @@ class Session:
     def _find_limit(self) -> MergeLimit:
         workers = of_job([client.read(registers.MERGE_MOST)["value"] for client in self._clients], self._ranks)
         aggregator = self._device.aggregator
-        limit = find_merge_limit(
-            workers, broadcast(self._ranks, None if aggregator is None else aggregator.most), self._names
-        )
-        most = max(1, limit.most)
-        if self._merge is not None and self._merge > most:
-            noun = "micro-batch" if most == 1 else "micro-batches"
-            raise UserError(
-                f"--merge {self._merge}: a packet of this job has at most {most} {noun}, as {limit.why}; "
-                "give no more, or leave --merge out"
-            )
-        return limit
+        most = broadcast(self._ranks, None if aggregator is None else aggregator.most)
+        return find_merge_limit(workers, most, self._names, self._merge)
 
     def _next_job(self) -> int:
         """The next number that is in no worker's JOB register and that the aggregator does not serve."""
@@ -487,17 +466,22 @@ class Session:
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:
             raise P4sgdError("no images were uploaded yet")
+        form = settings.features
         for worker, image, longest in zip(self._device.workers, self._images, self._longest, strict=True):
-            layout, form = image.layout, settings.features
-            if (form.stored, form.signed, settings.unit) != (layout.stored, image.signed, layout.unit):
+            layout = image.layout
+            facts = {
+                "stored planes": (form.stored, layout.stored),
+                "signed": (form.signed, image.signed),
+                "unit": (settings.unit, layout.unit),
+                "workers": (settings.workers, self.workers),
+                "weights of samples": (settings.weighted, self._weighted),
+            }
+            for name, (wanted, there) in facts.items():
+                if wanted != there:
+                    raise P4sgdError(f"{name}: {wanted} in the settings, {there} in what was uploaded")
+            if (read := settings.micro_batches * settings.mini_batches) > layout.micro_batches:
                 raise P4sgdError(
-                    f"the settings are for {form.stored} stored planes, signed {form.signed}, units of "
-                    f"{settings.unit}; the image has {layout.stored}, signed {image.signed}, units of {layout.unit}"
-                )
-            if settings.micro_batches * settings.mini_batches > layout.micro_batches:
-                raise P4sgdError(
-                    f"the settings read {settings.batch * settings.mini_batches} samples, the image has "
-                    f"{BANKS * layout.micro_batches}"
+                    f"the settings read {BANKS * read} samples, the image has {BANKS * layout.micro_batches}"
                 )
             if image.starts is not None and form.precision != form.stored:
                 raise UserError(
@@ -508,11 +492,6 @@ class Session:
                 replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)
             except ValueError as error:
                 raise UserError(str(error)) from error
-        if settings.workers != self.workers:
-            raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
-        if settings.weighted != self._weighted:
-            ours, theirs = ("have weights", "have none") if self._weighted else ("have no weights", "have some")
-            raise P4sgdError(f"the labels {ours} of samples, those of the settings {theirs}")
 
 
 def of_job(own: list[_T], ranks: Communicator) -> list[_T]:

@@ -96,12 +96,11 @@ class BoardWorker:
 
     @property
     def config(self) -> WorkerConfig:
-        """Configuration, as read from the worker."""
         return self._config
 
     @property
     def mac(self) -> BoardMac | None:
-        """The MAC of its link; None if the xclbin has none."""
+        """The MAC of its link, if the xclbin has one."""
         return self._mac
 
     @property
@@ -111,11 +110,9 @@ class BoardWorker:
 
     @property
     def sensors(self) -> dict[str, int | None]:
-        """Power and temperatures of the board, as `read_sensors` has them."""
         return read_sensors(self._address.device)
 
     def read_register(self, offset: int) -> int:
-        """Read the word at a byte offset."""
         if offset == registers.CTRL.offset:
             word, self._seen = self._read_control(), 0
             return word
@@ -124,7 +121,7 @@ class BoardWorker:
         return self._kernel.read_register(offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write the word at a byte offset. Before a run starts, room is made for the weights that it may store."""
+        """Write a word. Before a run starts, room is made for the weights that it may store."""
         if offset in self._addresses:
             self._addresses.write(offset, word)
             return
@@ -136,15 +133,8 @@ class BoardWorker:
         self._kernel.write_register(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes to a bank.
-
-        Raises
-        ------
-        UserError
-            If the board's memory is full.
-        P4sgdError
-            If the bank would have to move while a run is under way.
-        """
+        """Write bytes: a `UserError` if the board's memory is full, a `P4sgdError` if the bank would have to move
+        during a run."""
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         end = address + content.size
         if end > self._memories[bank].size:  # with room for weights, which usually follow: so the bank moves only once
@@ -155,7 +145,6 @@ class BoardWorker:
             raise self._kernel.failure(f"cannot write bank {bank}", error) from error
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Read bytes of a bank."""
         self._reserve(bank, address + size)
         try:
             return self._memories[bank].read(address, size)
@@ -230,21 +219,10 @@ class BoardWorker:
 
 
 class AddressRegisters:
-    """Translates the registers that hold addresses of lines, weights and labels.
+    """Translates the registers that hold addresses of lines, weights and labels, pairs of a low and a high word.
 
     A session's addresses count from the start of a bank, the board's from the start of its memory. So the board gets
-    the written address plus that of the bank, and a read returns what was written. Each address is a pair of registers,
-    low word and high word.
-
-    Parameters
-    ----------
-    config
-        Configuration of the worker.
-    base
-        Returns the address of a bank in the board's memory.
-    write
-        Writes a register of the board: ``write(offset, word)``.
-    """
+    the written address plus ``base(bank)``, and a read returns what was written."""
 
     def __init__(self, config: WorkerConfig, base: Callable[[int], int], write: Callable[[int, int], None]) -> None:
         self._base = base

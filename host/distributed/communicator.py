@@ -135,11 +135,9 @@ class _Ready(Generic[T_co]):
         self._values = values
 
     def wait(self) -> T_co:
-        """The values."""
         return self._values
 
     def done(self) -> bool:
-        """True."""
         return True
 
 
@@ -151,29 +149,23 @@ class SingleProcess:
     interrupted = False  # Ctrl-C raises KeyboardInterrupt at once
 
     def all_gather(self, value: T) -> list[T]:
-        """The value in a list."""
         return [value]
 
     def all_sum(self, values: "IntArray") -> "IntArray":
-        """The values."""
         return values
 
     def start_sum(
         self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
     ) -> "Started[IntArray]":
-        """The values."""
         return _Ready(values)
 
     def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
-        """The values."""
         return _Ready(values)
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-        """The values."""
         return values
 
     def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
-        """The block, flattened."""
         return [block.reshape(-1) for block in blocks]
 
 
@@ -187,14 +179,8 @@ def broadcast(communicator: Communicator, value: T) -> T:
 
 
 def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) -> None:
-    """Carry out an action that may fail on some ranks; the error is raised on all, so that none continues alone.
-
-    Parameters
-    ----------
-    communicator
-        The ranks, all of which call this.
-    action
-        Action of this rank; ``None`` for none.
+    """Carry out an action that may fail on some ranks, ``None`` for none; the error is raised on all, so that none
+    continues alone.
 
     Raises
     ------

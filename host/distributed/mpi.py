@@ -36,13 +36,11 @@ class _Request(Generic[T]):
         under_way.append(self)
 
     def wait(self) -> T:
-        """See `Started.wait`."""
         self.request.Wait()
         self._under_way.remove(self)
         return self._take()
 
     def done(self) -> bool:
-        """See `Started.done`."""
         return self.request.Test()
 
 
@@ -64,27 +62,22 @@ class MpiCommunicator:
 
     @property
     def rank(self) -> int:
-        """See `Communicator.rank`."""
         return self._ranks.rank
 
     @property
     def size(self) -> int:
-        """See `Communicator.size`."""
         return self._ranks.size
 
     @property
     def interrupted(self) -> bool:
-        """See `Communicator.interrupted`."""
         return self._interrupted
 
     def all_gather(self, value: T) -> list[T]:
-        """See `Communicator.all_gather`."""
         parts: list[tuple[bool, T]] = self._ranks.allgather((self._interrupted, value))
         self._end_if(any(interrupted for interrupted, _ in parts))
         return [part for _, part in parts]
 
     def all_sum(self, values: IntArray) -> IntArray:
-        """See `Communicator.all_sum`."""
         own = self._flagged(values)
         total = np.empty_like(own)
         self._ranks.Allreduce(own, total)
@@ -93,7 +86,6 @@ class MpiCommunicator:
     def start_sum(
         self, values: IntArray, owner: int | None = None, *, interruptible: bool = False
     ) -> Started[IntArray | None]:
-        """See `Communicator.start_sum`."""
         if interruptible:
             own = self._flagged(values)
             flagged = np.empty_like(own)
@@ -108,12 +100,10 @@ class MpiCommunicator:
         return _Request(request, lambda: total, self._under_way)
 
     def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
-        """See `Communicator.start_broadcast`."""
         buffer = np.ascontiguousarray(values)
         return _Request(self._ranks.Ibcast(buffer, owner), lambda: buffer, self._under_way)
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """See `Communicator.all_min`."""
         own = np.append(values, -float(self._interrupted))
         least = np.empty_like(own)
         self._ranks.Allreduce(own, least, MPI.MIN)
@@ -121,7 +111,6 @@ class MpiCommunicator:
         return least[:-1]
 
     def all_to_all(self, blocks: Sequence[ByteArray], sizes: IntArray | None = None) -> list[ByteArray]:
-        """See `Communicator.all_to_all`."""
         sent = np.array([block.size for block in blocks], np.int64)
         if sizes is None:
             ours = np.stack((sent, np.full_like(sent, self._interrupted)), axis=1)

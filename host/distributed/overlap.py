@@ -57,10 +57,9 @@ class MessageTimes:
     ----------
     messages
         Micro-batches in each message.
-    predicted_s
-        Predicted time of a mini-batch.
-    one_message_s
-        The same with a single message; None if a packet has no room for it, or if it was not measured.
+    predicted_s, one_message_s
+        Predicted time of a mini-batch, and with a single message; None if a packet has no room for it, or if it was not
+        measured.
     measured_s
         Median of the mini-batches that were done so, the last 4096 at most, on this rank; in packets, of the means of
         the epochs. None if none was done.
@@ -96,17 +95,9 @@ class MergedSums:
 
     The first mini-batches are measured with one message and with several, which tells what a micro-batch takes and what
     each message takes the processor besides. Then messages of several sizes are measured, and the lengths of all other
-    messages are planned (`Passes.best`). Sums of integers do not depend on that. All ranks use the plan of rank 0.
-
-    Parameters
-    ----------
-    ranks
-        The ranks, all of which make the same calls.
-    merge
-        Micro-batches in a message, a whole number as text, or ``auto`` for a plan.
-    ahead
-        Whether a mini-batch is started before the one before it is finished.
-    """
+    messages are planned (`Passes.best`), unless ``merge`` says how many micro-batches a message has. Sums of integers
+    do not depend on that. All ranks use the plan of rank 0. With ``ahead`` a mini-batch is started before the one
+    before it is finished."""
 
     def __init__(self, ranks: Communicator, merge: str = "auto", *, ahead: bool = False) -> None:
         self._ranks = ranks

@@ -151,9 +151,8 @@ def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
 
     An aggregator's job with the same address counts as left behind and is ended (`Membership`). So programs that share
     an interface need different addresses, and a program that follows one that was killed needs the same one. Linux
-    frees the name of an abstract socket however its process ends, and like interfaces it belongs to a network namespace
-    (unix(7)).
-    """
+    frees the name of an abstract socket however its process ends, and it belongs to a network namespace like interfaces
+    (unix(7))."""
     macs: Iterable[int] = map(own.default_mac, itertools.count()) if own.mac is None else [own.mac]
     for mac in macs:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -183,12 +182,8 @@ class _Job(NamedTuple):
 def _begin(
     cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack
 ) -> tuple[_Job, Controller | None]:
-    """Have the aggregator serve a new job, which ends when what is opened is closed.
-
-    Returns
-    -------
-    The job; in rank 0 the controller.
-    """
+    """Have the aggregator serve a new job, which ends when what is opened is closed: the job, and in rank 0 the
+    controller."""
     job: _Job | None = None
     controller: Controller | None = None
 

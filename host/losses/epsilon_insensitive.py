@@ -39,13 +39,10 @@ class EpsilonInsensitive(Loss):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """ε as it was rounded."""
         return {"epsilon": self._epsilon}
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """max(0, |z − y| − ε)."""
         return np.maximum(0.0, np.abs(z - y) - self._epsilon)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −1 for x < −ε, 1 for x ≥ ε, else 0."""
         return np.where(x >= self._epsilon, 1.0, np.where(x < -self._epsilon, -1.0, 0.0))

@@ -27,13 +27,10 @@ class Gamma(LogLink):
     largest_error = 1.3e-2
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """z − y + e^(y − z) − 1, with the tangent of the exponential where y − z > 4."""
         return z - y + antiderivative(y - z) - 1.0
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = 1 − e^min(−x, 4)."""
         return 1.0 - limited_exp(-x)
 
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
-        """2·(log(μ / y) + y / μ − 1)."""
         return 2 * (np.log(predicted / target) + target / predicted - 1)

@@ -20,9 +20,7 @@ class Hinge(Loss):
     shape = Shape(jumps=(1.0,))
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """max(0, 1 − y·z)."""
         return np.maximum(0.0, 1.0 - y * z)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −1 for x < 1, else 0."""
         return np.where(x < 1.0, -1.0, 0.0)

@@ -39,15 +39,12 @@ class Huber(Loss):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """ε as it was rounded."""
         return {"epsilon": self._epsilon}
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """½·(z − y)², or ε·|z − y| − ½·ε² where |z − y| > ε."""
         distance = np.abs(z - y)
         near = np.minimum(distance, self._epsilon)
         return near * (distance - 0.5 * near)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = x, clamped to [−ε, ε]."""
         return np.clip(x, -self._epsilon, self._epsilon)

@@ -31,4 +31,4 @@ class LogLink(Loss):
 
     @abstractmethod
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
-        """Unit deviance of each sample, without a limit, in the unit of the target: float64 arrays of equal shape."""
+        """The deviance of each sample, in the unit of the target; float64, same shape."""

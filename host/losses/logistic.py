@@ -23,15 +23,12 @@ class Logistic(Probabilistic):
     largest_error = 1.2e-4
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """log(1 + e^(−y·z)), without overflow for any z."""
         margin = y * z
         return np.maximum(-margin, 0.0) + np.log1p(np.exp(-np.abs(margin)))  # half the time of logaddexp
 
     def probabilities(self, z: FloatArray) -> FloatArray:
-        """1 / (1 + e^(−z))."""
         return -self.psi(-z)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −1 / (1 + e^x)."""
         # Not SciPy's expit: to import it takes longer than to train on a small data set.
         return -1.0 / (1.0 + np.exp(np.minimum(x, _LARGEST_EXPONENT)))

@@ -24,14 +24,11 @@ class ModifiedHuber(Probabilistic):
     shape = Shape(jumps=(-1.0, 1.0))
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """max(0, 1 − y·z)², or −4·y·z where y·z < −1."""
         margin = y * z
         return np.where(margin < -1.0, -4.0 * margin, np.maximum(0.0, 1.0 - np.maximum(margin, -1.0)) ** 2)
 
     def probabilities(self, z: FloatArray) -> FloatArray:
-        """(1 + z) / 2, clamped to [0, 1]: there the mean loss of samples with this share of class 1 is least at z."""
         return np.clip((1.0 + z) / 2.0, 0.0, 1.0)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −2·(1 − x), clamped to [−4, 0]."""
         return np.clip(-2.0 * (1.0 - x), -4.0, 0.0)

@@ -27,15 +27,12 @@ class Poisson(LogLink):
     largest_error = 1.3e-2
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """e^z − y·z + y·log y − y, with the tangent of e^z where z > 4."""
         return antiderivative(z) - y * z + _times_log(y, y) - y
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = e^min(x, 4)."""
         return limited_exp(x)
 
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
-        """2·(y·log(y / μ) − y + μ)."""
         return 2 * (_times_log(target, target / predicted) - target + predicted)
 
 

@@ -41,13 +41,10 @@ class Quantile(Loss):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The quantile."""
         return {"quantile": self._quantile}
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """q·(y − z) where z < y, else (1 − q)·(z − y)."""
         return np.maximum(self._quantile * (y - z), (1.0 - self._quantile) * (z - y))
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −q for x < 0, else 1 − q."""
         return np.where(x < 0, -self._quantile, 1.0 - self._quantile)

@@ -18,9 +18,7 @@ class Squared(Loss):
     shape = Shape(left_slope=1.0, right_slope=1.0)
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """½·(z − y)²."""
         return 0.5 * (z - y) ** 2
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = x."""
         return x

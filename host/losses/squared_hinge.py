@@ -20,9 +20,7 @@ class SquaredHinge(Loss):
     shape = Shape(jumps=(1.0,), left_slope=2.0)
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """max(0, 1 − y·z)²."""
         return np.maximum(0.0, 1.0 - y * z) ** 2
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −2·max(0, 1 − x)."""
         return -2.0 * np.maximum(0.0, 1.0 - x)

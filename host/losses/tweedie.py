@@ -65,19 +65,15 @@ class Tweedie(LogLink):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The power."""
         return {"tweedie_power": self.power}
 
     def label(self, y: FloatArray) -> FloatArray:
-        """25 + log y, −25 where y = 0."""
         return np.where(self._some(y), _SIDE + np.log(np.maximum(y, _SMALLEST)), -_SIDE)
 
     def importance(self, y: FloatArray) -> FloatArray:
-        """y^(2−p), 1 where y = 0."""
         return np.where(self._some(y), y ** (2 - self.power), 1.0)
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """Half the deviance, with the tangents where exponents are limited."""
         p, some = self.power, self._some(y)
         t = np.where(some, z - np.log(np.maximum(y, _SMALLEST)), z)
         limited = np.clip(t, np.where(some, -self._low, -_LOW), self._high)
@@ -87,16 +83,13 @@ class Tweedie(LogLink):
         return value
 
     def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = e^((2−p)t) − e^((1−p)t) with t = x + 25 for x < 0, else −e^((2−p)z) with z = 25 − x."""
         return np.where(x < 0, self._of_some(x + _SIDE), -self._of_none(_SIDE - x))
 
     def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """g without the change of sides, so that it never falls with z."""
         of_some = self._of_some(z - np.log(np.maximum(y, _SMALLEST)))
         return self.importance(y) * np.where(self._some(y), of_some, self._of_none(z))
 
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
-        """2·(y^(2−p) / ((1−p)(2−p)) − y·μ^(1−p) / (1−p) + μ^(2−p) / (2−p))."""
         p = self.power
         constant = target ** (2 - p) / ((1 - p) * (2 - p))
         return 2 * (constant - target * predicted ** (1 - p) / (1 - p) + predicted ** (2 - p) / (2 - p))

@@ -56,15 +56,8 @@ class Weights:
     """Weights of all features in the order of the data, made when somebody first asks for them.
 
     Columns of sparse data are dealt by heat. To put the weights of a million back in order takes as long as a loss, and
-    the weights of most epochs are neither kept nor trained from anew.
-
-    Parameters
-    ----------
-    values
-        The weights, or a function that returns them.
-    dealt
-        What they are made of: the workers, and the weights of each.
-    """
+    the weights of most epochs are neither kept nor trained from anew. They are given as numbers or as a function that
+    returns them, with the workers and the weights of each of which they are made."""
 
     def __init__(
         self,
@@ -82,23 +75,13 @@ class Weights:
         return self._values
 
     def of(self, shards: Sequence[Shard]) -> Sequence[EngineWeights]:
-        """Those of each of these workers, if nobody has asked for `values`; else nothing."""
+        """Per-worker weights of these workers while not yet merged; empty afterwards."""
         return self._dealt[1] if self._dealt[0] is shards else ()
 
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best model so far.
-
-    Parameters
-    ----------
-    epoch
-        The epoch after which it was measured.
-    score
-        The monitored metric after that epoch.
-    weights
-        Its weights.
-    """
+    """The best model so far: its epoch, the monitored metric after that, and its weights."""
 
     epoch: int
     score: float
@@ -209,17 +192,11 @@ class Checkpoint:
     def check_data(self, data: DataIdentity, changed: Sequence[str] = ()) -> None:
         """Refuse other training data; the part of `check` that can be done early.
 
-        Parameters
-        ----------
-        data
-            The training data.
-        changed
-            The options with which they are read in another way, to blame if it is the same file.
-
         Raises
         ------
         UserError
-            If they differ.
+            If they differ; if it is the same file, the ``changed`` options with which it is read in another way are to
+            blame.
         """
         if changed and data != self.run.data and data.name == self.run.data.name:
             raise UserError(
@@ -341,13 +318,7 @@ class CheckpointFile:
         self.last = _last_epoch(states)
 
     def save(self, run: Run, states: Sequence[State]) -> None:
-        """Write the file.
-
-        Raises
-        ------
-        UserError
-            If it cannot be written.
-        """
+        """Write the file; raises a `UserError` if it cannot be written."""
         self._epochs = self._epochs or [[] for _ in states]
         tensors: dict[str, npt.NDArray[Any]] = {}
         metadata = {

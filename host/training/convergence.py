@@ -22,17 +22,8 @@ _CLOSE = 0.01
 
 
 class Convergence:
-    """Judges the epochs of a run.
-
-    Parameters
-    ----------
-    history
-        The epochs so far; may grow.
-    constant_loss
-        Training loss of the best constant model.
-    automatic
-        Whether the learning rate was found by trials.
-    """
+    """Judges the epochs of a run by their history, which may grow, and the training loss of the best constant model;
+    ``automatic`` is a learning rate that was found by trials."""
 
     def __init__(self, history: Sequence[EpochRecord], constant_loss: float, *, automatic: bool = False) -> None:
         self._history = history
@@ -101,20 +92,9 @@ def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> in
     """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
 
     The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
-    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many.
-
-    Parameters
-    ----------
-    losses
-        The loss after each epoch.
-    negligible
-        A loss at which training counts as converged. If classes can be separated, the loss falls for ever.
-
-    Returns
-    -------
-    ``None`` if the last loss is not the smallest, is negligible or is within 1 % already, if it would fall by less than
-    1 % in as many epochs again, or if there are fewer than five.
-    """
+    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many. ``None``
+    if the last loss is not the smallest, is ``negligible`` or is within 1 % already, if it would fall by less than 1 %
+    in as many epochs again, or if there are fewer than five. If classes can be separated, the loss falls for ever."""
     epochs = len(losses)
     if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
         return None

@@ -41,12 +41,6 @@ class EpochMetrics:
 
     Parameters
     ----------
-    prepared
-        The training set, for one row.
-    options
-        Options of the training run.
-    loss
-        The loss.
     held_out
         Samples that are not trained on, with their labels, by name: ``validation``, ``test``.
     refit
@@ -104,15 +98,8 @@ class EpochMetrics:
         self._decoded = decoded_features(prepared.images, prepared.features)
 
     def of_epoch(self, weights: Weights, parts: Sequence[EngineWeights]) -> dict[str, float]:
-        """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples.
-
-        Parameters
-        ----------
-        weights
-            The weights of all features.
-        parts
-            Those of each worker.
-        """
+        """Metrics of the weights of all features, which are those of each worker in ``parts``. A model, which may have
+        millions of columns, is made only for held-out samples."""
         z = self._activations(parts)
         if self._held_out:
             return self._measure(weights.values, z)[1]

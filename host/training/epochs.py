@@ -59,33 +59,22 @@ def release_memory() -> None:
 
 
 class RowTraining:
-    """The training of a row.
+    """The training of a row, on workers that have the features already if another row was trained before.
 
     Parameters
     ----------
-    workers
-        The workers, which have the features already if another row was trained before.
     prepared
         The training set, for this row.
     held_out
         Samples that are not trained on, with their labels, by name.
     state
         The state that it starts from, an empty one if the run is new.
-    start
-        What the row starts from.
-    events
-        See `p4sgd.host.training.train`.
     tell
         See `Remarks`.
     keep
         Called when the state has changed, to write a checkpoint.
     last
         Whether no other row follows.
-
-    Attributes
-    ----------
-    remarks : Remarks
-        What the user is told.
     """
 
     def __init__(
@@ -149,13 +138,7 @@ class RowTraining:
         return self._workers.prepared
 
     def run(self) -> TrainingResult:
-        """Train to the end.
-
-        Raises
-        ------
-        UserError, P4sgdError, KeyboardInterrupt
-            See `p4sgd.host.training.train`.
-        """
+        """Train to the end; raises as `p4sgd.host.training.train`."""
         opened: tuple[Session, ModelSource] | None = None
         state, options = self._state, self._options
         for record in state.history:

@@ -45,17 +45,8 @@ __all__ = [
 
 
 def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
-    """The features of this process's workers: for each kind of image the places of these images, and their features.
-
-    While they are kept, `quantised_activations` need not decode them.
-
-    Parameters
-    ----------
-    images
-        The images of this process's workers.
-    form
-        Format of the features, with the planes that are read.
-    """
+    """The features of this process's workers: for each kind of image the indices of these images, and their features.
+    While they are kept, `quantised_activations` need not decode them."""
     sources = [_source(image, form) for image in images]
     groups = []
     for kind in dict.fromkeys(map(type, sources)):
@@ -87,15 +78,11 @@ def quantised_activations(
     Parameters
     ----------
     images
-        The images of this process's workers.
+        The images of this process's workers; the ranks of ``communicator`` have the others.
     weights
         Those of each worker of the job, `WEIGHT` integers.
     features
         Format of the features, with the planes that are read.
-    samples
-        Number of samples, without padding.
-    communicator
-        The processes that have the other images.
 
     Returns
     -------
@@ -130,19 +117,11 @@ _INTERPOLATIONS = 5
 
 
 def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
-    """The constant c with the smallest mean loss of z + c; the middle of the interval if there are many (hinge).
+    """The constant c with the smallest (weighted) mean loss of z + c; the middle of the interval if there are many
+    (hinge).
 
-    The mean residual is the derivative of the mean loss. The losses are convex, so it never falls with c.
-
-    Parameters
-    ----------
-    z
-        Activations without the constant, float64 (samples,).
-    y
-        Labels as the loss takes them, float64 (samples,).
-    weights
-        Weights of the samples, float64 (samples,), if they do not count the same.
-    """
+    z and y are activations without the constant and labels as the loss takes them. The mean residual is the derivative
+    of the mean loss. The losses are convex, so it never falls with c."""
     if weights is not None:
         counted = weights > 0
         z, y, weights = z[counted], y[counted], weights[counted]
@@ -201,20 +180,9 @@ def _average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray | No
 def measure(
     loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
 ) -> dict[str, float]:
-    """Metrics of activations against labels; all means are weighted if samples have weights.
+    """Metrics of activations against labels as `LabelCoding.labels_of` gives them, float64 (samples,).
 
-    Parameters
-    ----------
-    loss
-        The loss.
-    coding
-        The meaning of the labels.
-    z
-        Activations, float64 (samples,).
-    labels
-        Labels from ``coding.labels_of``, float64 (samples,).
-    weights
-        Weights of the samples, float64 (samples,), not all 0; ``None`` if they count the same.
+    Means are weighted if samples have weights, not all 0.
 
     Returns
     -------
@@ -244,24 +212,10 @@ def measure(
 def measure_model(
     model: Model | ModelSet, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
 ) -> dict[str, float]:
-    """Metrics of a model.
+    """Metrics of a model by its activations, float64 (samples,) or (samples, rows), as `measure`.
 
-    Parameters
-    ----------
-    model
-        The model.
-    z
-        Its activations, float64 (samples,), or of several rows (samples, rows).
-    labels
-        Labels from ``model.labels.labels_of``.
-    weights
-        As in `measure`.
-
-    Returns
-    -------
-    As `measure`. Of several rows they are the means over rows; but ``accuracy`` is the part of the samples whose class,
-    or whose every target, is predicted.
-    """
+    Of several rows they are the means over rows; but ``accuracy`` is the part of the samples whose class, or whose
+    every target, is predicted."""
     coding = model.labels
     each = [
         measure(
@@ -285,14 +239,8 @@ def measure_model(
 def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
     """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
 
-    Parameters
-    ----------
-    weights
-        `WEIGHT` integers of the features, in parts and in any order: sums of integers are exact. The weight of the bias
-        is left out: the model has a fitted intercept instead, which is not penalised.
-    l2, l1
-        Strengths of the penalties of these weights.
-    """
+    Weights are `WEIGHT` integers of the features, in parts and in any order: sums of integers are exact. The weight of
+    the bias is left out: the model has a fitted intercept instead, which is not penalised."""
     if not (l2 or l1):
         return 0.0
     squares = magnitudes = 0

@@ -75,15 +75,8 @@ class EpochRecord:
 
 
 class Remarks:
-    """What the user is told about the training of a row, each remark once.
-
-    Parameters
-    ----------
-    kept
-        The remarks that checkpoints keep; others are added.
-    tell
-        Called with each remark, whether it is about this row, and whether it is a warning.
-    """
+    """What the user is told about the training of a row, each remark once. Checkpoints keep the remarks in ``kept``;
+    ``tell`` is called with each remark, whether it is about this row, and whether it is a warning."""
 
     def __init__(self, kept: list[str], tell: Callable[[str, bool, bool], None]) -> None:
         self._kept = kept

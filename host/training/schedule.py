@@ -29,12 +29,10 @@ class LearningRateSchedule:
     ----------
     name
         One of `SCHEDULES`.
-    first
-        Rate of the first epoch.
+    first, smallest
+        Rate of the first epoch, and lower bound of the rate.
     power
         Exponent of ``invscaling``.
-    smallest
-        Lower bound of the rate.
     patience
         Epochs without progress before ``adaptive`` changes the rate; ``None`` is 1.
     divisor
@@ -95,18 +93,10 @@ class LearningRateSchedule:
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
 
-        After as many epochs as it waits for, it divides the rate by 5, which gets rid of noise. If that has only made
-        a slow fall slower after as many more, it takes it back, and keeps the rate for as long as it finds better
-        weights. Whenever a rate has found none, it divides it once more: from the same weights it would give the same
-        epochs again.
-
-        Parameters
-        ----------
-        idle
-            Number of epochs without progress, which is a fall of the loss by more than the tolerance.
-        since_best
-            Number of epochs since the one with the lowest loss.
-        """
+        After as many epochs as it waits for, it divides the rate by 5, which gets rid of noise. If that has only made a
+        slow fall slower after as many more, it takes it back, and keeps the rate for as long as it finds better
+        weights, the last ``since_best`` epochs ago. Whenever a rate has found none, it divides it once more: from the
+        same weights it would give the same epochs again."""
         if self._name != "adaptive" or idle == 0 or idle % self._patience:
             return False
         times, better = idle // self._patience, since_best < self._patience

@@ -81,20 +81,9 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, consta
     the schedule lowers it when only noise is left. Where trials separate the classes, it is the least rate that does:
     the loss would fall for ever, with weights that only grow and predict other samples worse.
 
-    Rates with which the first epoch would count as diverged are left out, unless all are: trials of few samples
-    have many epochs, in which weights may recover from a step that was too large, but a run goes back after one.
-
-    Parameters
-    ----------
-    prepared
-        The training set. All ranks call this and get the same rate.
-    options
-        Options of the training run.
-    loss
-        The loss.
-    constant_loss
-        Training loss of the best constant model.
-    """
+    Rates with which the first epoch would count as diverged, by the loss of a constant model, are left out, unless all
+    are: trials of few samples have many epochs, in which weights may recover from a step that was too large, but a run
+    goes back after one. All ranks call this and get the same rate."""
     rates, scores, first_scores = try_rates(prepared, options, loss)
     diverged = [not score <= DIVERGED * constant_loss for score in first_scores]
     if not all(diverged):
@@ -118,11 +107,6 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     a sample on, of which sparse data have only those that are not 0, it takes 64 of 8 samples. Samples of at most 2^25
     values are used, or 64 if these have more, and as many again for scores; further updates repeat them. All 13 trials
     take some tenths of a second for a thousand samples of 30 features.
-
-    Parameters
-    ----------
-    prepared, options, loss
-        See `search_rate`.
 
     Returns
     -------

@@ -28,22 +28,11 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """The workers of a run.
-
-    `deal_units` comes first, then `begin` for each row, and in a row `open`, or `take_in` and `adopt` where workers
-    come and are lost.
-
-    Parameters
-    ----------
-    device, options, sample_ranks, directory, events
-        See `p4sgd.host.training.train`.
-    ranks
-        The processes that train together.
+    """The workers of a run: `deal_units` comes first, then `begin` for each row, and in a row `open`, or `take_in` and
+    `adopt` where workers come and are lost.
 
     Attributes
     ----------
-    device, options, sample_ranks
-        As they were given.
     prepared : Prepared
         Since `begin`: the training set, as it is dealt to the workers now.
     session : Session | None
@@ -75,11 +64,6 @@ class Workers:
 
     def deal_units(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
         """Deal the features to the workers that are there.
-
-        Parameters
-        ----------
-        features, samples
-            Numbers of features and samples of the data.
 
         Returns
         -------
@@ -113,19 +97,7 @@ class Workers:
         return placement, [remark] if remark else [], warnings
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
-        """Begin a row.
-
-        Parameters
-        ----------
-        prepared
-            The training set, for this row.
-        loss
-            The loss, whose table workers get.
-        state
-            The state of the row, whose weights they get.
-        remarks
-            What the user is told.
-        """
+        """Begin a row with its training set, loss, state and remarks."""
         self.prepared, self._loss, self._state, self._remarks = prepared, loss, state, remarks
         self._tell_dealt(show=self.session is None)
 

@@ -263,7 +263,7 @@ def test_labels_with_weights(device, images):
     session = Session(device)
     session.upload(images)
     weights = np.arange(48, dtype=np.int32)
-    with pytest.raises(P4sgdError, match="the labels have no weights of samples, those of the settings have some"):
+    with pytest.raises(P4sgdError, match="weights of samples: True in the settings, False"):
         session.configure(settings(weighted=True))
     session.load_labels(images[0].labels, weights)
     session.configure(settings(weighted=True))
@@ -273,7 +273,7 @@ def test_labels_with_weights(device, images):
         assert found[:, 0].reshape(-1).tolist() == images[0].labels.tolist()
         assert found[:, 1].reshape(-1).tolist() == weights.tolist()
         assert worker.written("LABEL_MODE")[-1]["weighted"] == 1
-    with pytest.raises(P4sgdError, match="the labels have weights of samples, those of the settings have none"):
+    with pytest.raises(P4sgdError, match="weights of samples: False in the settings, True"):
         session.configure(settings())
     session.load_labels(images[0].labels)
     session.configure(settings())
@@ -487,9 +487,9 @@ def test_a_busy_worker(device, images):
     [
         ({"mini_batches": 4}, "read 64 samples, the image has 48"),
         ({"micro_batches": 3}, "read 72 samples, the image has 48"),
-        ({"features": FeatureFormat(4, 2, False)}, "4 stored planes"),
-        ({"features": FeatureFormat(3, 2, True)}, "signed True"),
-        ({"workers": 3}, "3 workers"),
+        ({"features": FeatureFormat(4, 2, False)}, "stored planes: 4 .* 3"),
+        ({"features": FeatureFormat(3, 2, True)}, "signed: True .* False"),
+        ({"workers": 3}, "workers: 3 .* 2"),
     ],
 )
 def test_settings_of_other_data(device, images, changes, message):
