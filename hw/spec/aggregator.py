@@ -7,37 +7,19 @@ from enum import IntEnum
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
 from p4sgd.hw.spec.register_map import (
-    CTRL,
     CTRL_WORD,
     Access,
     Counter,
+    Declarations,
     Field,
     Register,
     RegisterMap,
     counter_block,
+    halves,
     pair,
     whole,
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
-
-__all__ = [
-    "COUNTERS",
-    "FLOOD_GROUP",
-    "GENERATION_BITS",
-    "MAX_JOBS",
-    "NODE_RID",
-    "OUTCOME_BITS",
-    "AggregatorConfig",
-    "Outcome",
-    "after_reset",
-    "aggregator_map",
-    "counters",
-    "counters_by_place",
-    "counters_of",
-    "group_of",
-    "job_counters",
-    "job_registers",
-]
 
 MAX_JOBS = 8
 """Maximum number of jobs at a time: the register map has room for these."""
@@ -103,88 +85,73 @@ class AggregatorConfig:
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
-IDENTITY = (
-    whole("MAGIC", 0x010, _RO, "0x50344147, 'P4AG'"),
-    whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
-    whole("BUILD_ID", 0x018, _RO, "number given at generation, 0 if none"),
-)
-GEOMETRY = Register(
+_kernel = Declarations()
+IDENTITY = _kernel.identification(b"P4AG")
+GEOMETRY = _kernel.register(
     "GEOMETRY",
     0x01C,
     "Size of the aggregator",
-    (
-        Field("jobs", 0, 8, _RO, "jobs at a time"),
-        Field("ports", 8, 8, _RO, "Ethernet ports"),
-        Field("udp", 16, 1, _RO, "packets travel in UDP"),
-    ),
+    Field("jobs", 0, 8, _RO, "jobs at a time"),
+    Field("ports", 8, 8, _RO, "Ethernet ports"),
+    Field("udp", 16, 1, _RO, "packets travel in UDP"),
 )
-SLOTS = whole("SLOTS", 0x020, _RO, "slots of each job")
-MAC = pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
+SLOTS = _kernel.whole("SLOTS", 0x020, _RO, "slots of each job")
+MAC = _kernel.pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
 
-MEMBER_MAC = pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
-MEMBER = Register(
+MEMBER_MAC = _kernel.pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
+MEMBER = _kernel.register(
     "MEMBER",
     0x038,
     "A write notes a worker, with the address in MEMBER_MAC, in a job that is not running",
-    (
-        Field("place", 0, 3, _STROBE, "place of the job"),
-        Field("shard", 8, 5, _STROBE, "the worker's shard"),
-        Field("port", 16, 5, _STROBE, "port that the worker is behind"),
-    ),
+    Field("place", 0, 3, _STROBE, "place of the job"),
+    Field("shard", 8, 5, _STROBE, "the worker's shard"),
+    Field("port", 16, 5, _STROBE, "port that the worker is behind"),
 )
-BEGIN = Register(
+BEGIN = _kernel.register(
     "BEGIN",
     0x040,
     "A write resets all slots of a job and then serves it; ignored while JOBS.clearing is 1",
-    (
-        Field("place", 0, 3, _STROBE, "place of the job"),
-        Field("round", 16, ROUND_BITS, _STROBE, "first round of its workers"),
-    ),
+    Field("place", 0, 3, _STROBE, "place of the job"),
+    Field("round", 16, ROUND_BITS, _STROBE, "first round of its workers"),
 )
-END = Register(
+END = _kernel.register(
     "END",
     0x044,
     "A write ends a job: its packets are dropped from then on",
-    (Field("place", 0, 3, _STROBE, "place of the job"),),
+    Field("place", 0, 3, _STROBE, "place of the job"),
 )
-JOBS = Register(
+JOBS = _kernel.register(
     "JOBS",
     0x048,
     "State of the jobs",
-    (
-        Field("running", 0, MAX_JOBS, _RO, "bitmap of the jobs that are served"),
-        Field("clearing", 31, 1, _RO, "the slots of a job are being reset"),
-    ),
+    Field("running", 0, MAX_JOBS, _RO, "bitmap of the jobs that are served"),
+    Field("clearing", 31, 1, _RO, "the slots of a job are being reset"),
 )
-LOOK = Register(
+LOOK = _kernel.register(
     "LOOK",
     0x050,
     "A write selects the slot that the registers below show",
-    (
-        Field("place", 0, 3, _STROBE, "place of the job"),
-        Field("slot", 16, 16, _STROBE, "slot"),
-    ),
+    Field("place", 0, 3, _STROBE, "place of the job"),
+    Field("slot", 16, 16, _STROBE, "slot"),
 )
-SLOT_ROUND = Register(
+SLOT_ROUND = _kernel.register(
     "SLOT_ROUND",
     0x054,
     "Round of the selected slot",
-    (
-        Field("round", 0, ROUND_BITS, _RO, "the round"),
-        Field("ready", 31, 1, _RO, "the slot is shown; 0 for some cycles after LOOK is written"),
-    ),
+    Field("round", 0, ROUND_BITS, _RO, "the round"),
+    Field("ready", 31, 1, _RO, "the slot is shown; 0 for some cycles after LOOK is written"),
 )
-SLOT_AGGREGATED = whole(
+SLOT_AGGREGATED = _kernel.whole(
     "SLOT_AGGREGATED", 0x058, _RO, "bitmap of the shards whose partials the selected slot has; 0 if it is fresh"
 )
-SLOT_ACKNOWLEDGED = whole(
+SLOT_ACKNOWLEDGED = _kernel.whole(
     "SLOT_ACKNOWLEDGED", 0x05C, _RO, "bitmap of the shards that have acknowledged the selected slot's sums"
 )
-SNAPSHOT = Register(
+SNAPSHOT = _kernel.register(
     "SNAPSHOT",
     0x060,
     "Counters",
-    (Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),),
+    Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
 )
 
 _JOB_BASE = 0x080
@@ -210,17 +177,15 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     )
 
 
-LOOK_MEMBER = Register(
+LOOK_MEMBER = _kernel.register(
     "LOOK_MEMBER",
     0x100,
     "A write selects the noted worker that the registers below show, at once",
-    (
-        Field("place", 0, 3, _STROBE, "place of the job"),
-        Field("shard", 8, 5, _STROBE, "the worker's shard"),
-    ),
+    Field("place", 0, 3, _STROBE, "place of the job"),
+    Field("shard", 8, 5, _STROBE, "the worker's shard"),
 )
-SHOWN_MAC = pair("SHOWN_MAC", 0x104, _RO, "MAC address of the selected worker", bits=48)
-SHOWN_PORT = whole("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
+SHOWN_MAC = _kernel.pair("SHOWN_MAC", 0x104, _RO, "MAC address of the selected worker", bits=48)
+SHOWN_PORT = _kernel.whole("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
 
 COUNTERS = {
     "FRAMES": "frames received",
@@ -254,30 +219,8 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
 
 def aggregator_map(config: AggregatorConfig) -> RegisterMap:
     """All registers of an aggregator."""
-    return RegisterMap(
-        [
-            CTRL,
-            *IDENTITY,
-            GEOMETRY,
-            SLOTS,
-            *MAC,
-            *MEMBER_MAC,
-            MEMBER,
-            BEGIN,
-            END,
-            JOBS,
-            LOOK,
-            SLOT_ROUND,
-            SLOT_AGGREGATED,
-            SLOT_ACKNOWLEDGED,
-            SNAPSHOT,
-            *(register for place in range(config.jobs) for register in job_registers(place)),
-            LOOK_MEMBER,
-            *SHOWN_MAC,
-            SHOWN_PORT,
-            *(half for counter in counters(config).values() for half in counter.registers),
-        ]
-    )
+    of_jobs = (register for place in range(config.jobs) for register in job_registers(place))
+    return RegisterMap([*_kernel, *of_jobs, *halves(counters(config))])
 
 
 def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:

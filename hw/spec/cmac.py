@@ -3,26 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from p4sgd.hw.spec.register_map import CTRL, CTRL_WORD, Access, Field, Register, RegisterMap, counter_block, whole
-
-__all__ = [
-    "ABI_VERSION",
-    "CONTROL",
-    "COUNTERS",
-    "EMULATED_KERNEL",
-    "FEC_LANES",
-    "LANES",
-    "MAGIC",
-    "PCS_LANES",
-    "SNAPSHOT",
-    "STATUS",
-    "LinkState",
-    "after_reset",
-    "cmac_map",
-    "identity",
-    "kernel_name",
-]
-
+from p4sgd.hw.spec.register_map import (
+    CTRL_WORD,
+    Access,
+    Declarations,
+    Field,
+    Register,
+    RegisterMap,
+    counter_block,
+    halves,
+)
 
 MAGIC = int.from_bytes(b"P4MC", "big")
 """First word of the identification block."""
@@ -38,62 +28,51 @@ FEC_LANES = 4
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
-IDENTITY = (
-    whole("MAGIC", 0x010, _RO, "0x50344d43, 'P4MC'"),
-    whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
-    whole("BUILD_ID", 0x018, _RO, "number given at generation, 0 if none"),
-)
-CONTROL = Register(
+_kernel = Declarations()
+IDENTITY = _kernel.identification(b"P4MC")
+CONTROL = _kernel.register(
     "CONTROL",
     0x020,
     "Settings of the link; rs_fec and loopback take effect when the MAC leaves reset: change them while reset is set",
-    (
-        Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
-        Field(
-            "rs_fec",
-            1,
-            1,
-            _RW,
-            "forward error correction (IEEE 802.3 clause 91); the same at both ends of a link",
-            1,
-        ),
-        Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
-        Field("rx_reset", 3, 1, _RW, "holds the receivers of the transceivers in reset, so that they adapt anew"),
+    Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
+    Field(
+        "rs_fec",
+        1,
+        1,
+        _RW,
+        "forward error correction (IEEE 802.3 clause 91); the same at both ends of a link",
+        1,
     ),
+    Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
+    Field("rx_reset", 3, 1, _RW, "holds the receivers of the transceivers in reset, so that they adapt anew"),
 )
-STATUS = Register(
+STATUS = _kernel.register(
     "STATUS",
     0x024,
     "Present state of the link",
-    (
-        Field("up", 0, 1, _RO, "frames can be sent: the link is aligned, and there is no remote fault"),
-        Field("aligned", 1, 1, _RO, "all lanes are received and aligned"),
-        Field("local_fault", 2, 1, _RO, "the MAC does not receive a valid signal"),
-        Field("remote_fault", 3, 1, _RO, "the other end reports that it does not receive a valid signal"),
-        Field("tx_reset", 4, 1, _RO, "the sending side is in reset"),
-        Field("rx_reset", 5, 1, _RO, "the receiving side is in reset"),
-        Field("hi_ber", 6, 1, _RO, "too many blocks arrive with errors (IEEE 802.3 82.2.19)"),
-        Field("fec_aligned", 7, 1, _RO, "RS-FEC is on, and its lanes are received and aligned"),
-        Field("power_good", 8, FEC_LANES, _RO, "bitmap of the transceivers that have power"),
-    ),
+    Field("up", 0, 1, _RO, "frames can be sent: the link is aligned, and there is no remote fault"),
+    Field("aligned", 1, 1, _RO, "all lanes are received and aligned"),
+    Field("local_fault", 2, 1, _RO, "the MAC does not receive a valid signal"),
+    Field("remote_fault", 3, 1, _RO, "the other end reports that it does not receive a valid signal"),
+    Field("tx_reset", 4, 1, _RO, "the sending side is in reset"),
+    Field("rx_reset", 5, 1, _RO, "the receiving side is in reset"),
+    Field("hi_ber", 6, 1, _RO, "too many blocks arrive with errors (IEEE 802.3 82.2.19)"),
+    Field("fec_aligned", 7, 1, _RO, "RS-FEC is on, and its lanes are received and aligned"),
+    Field("power_good", 8, FEC_LANES, _RO, "bitmap of the transceivers that have power"),
 )
-LANES = Register(
+LANES = _kernel.register(
     "LANES",
     0x02C,
     "Lanes that are received at present",
-    (
-        Field("block_lock", 0, PCS_LANES, _RO, "bitmap of the PCS lanes in which blocks of 66 bits are found"),
-        Field("fec_lock", 24, FEC_LANES, _RO, "bitmap of the RS-FEC lanes in which alignment markers are found"),
-    ),
+    Field("block_lock", 0, PCS_LANES, _RO, "bitmap of the PCS lanes in which blocks of 66 bits are found"),
+    Field("fec_lock", 24, FEC_LANES, _RO, "bitmap of the RS-FEC lanes in which alignment markers are found"),
 )
-SNAPSHOT = Register(
+SNAPSHOT = _kernel.register(
     "SNAPSHOT",
     0x028,
     "Counters",
-    (
-        Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
-        Field("pending", 31, 1, _RO, "the copy is not complete; it never is while the MAC has no clock, as in reset"),
-    ),
+    Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
+    Field("pending", 31, 1, _RO, "the copy is not complete; it never is while the MAC has no clock, as in reset"),
 )
 
 COUNTERS = counter_block(
@@ -125,8 +104,7 @@ def kernel_name(cage: int) -> str:
 
 def cmac_map() -> RegisterMap:
     """All registers."""
-    counters = (half for counter in COUNTERS.values() for half in counter.registers)
-    return RegisterMap([CTRL, *IDENTITY, CONTROL, STATUS, SNAPSHOT, LANES, *counters])
+    return RegisterMap([*_kernel, *halves(COUNTERS)])
 
 
 def identity(build_id: int = 0) -> dict[str, int]:

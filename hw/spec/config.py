@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 
-__all__ = ["BANKS", "CLOCK_NS", "CONFIGURATIONS", "PRESETS", "WorkerConfig"]
-
-
 CLOCK_NS = 4
 """Clock period in ns: 250 MHz, the target of all boards. Cycles in registers are of this clock, on every device."""
 

@@ -12,29 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ACTIVATION",
-    "DELTA",
-    "FACTOR",
-    "IMPORTANCE",
-    "INTERCEPT",
-    "LABEL",
-    "MARGIN",
-    "MAX_PRECISION",
-    "RATE_MANTISSA",
-    "RESIDUAL",
-    "ROUND_1_SHIFT",
-    "SHRINK",
-    "SLOPE",
-    "WEIGHT",
-    "ByteArray",
-    "EngineWeights",
-    "Fixed",
-    "IntArray",
-    "WeightArray",
-    "round_half_up",
-]
-
 IntArray = npt.NDArray[np.int64]
 """Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is the exact dot
 product of all features of a worker, of which `WorkerConfig` allows 2^24 that are not 0."""

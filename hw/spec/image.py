@@ -37,21 +37,6 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
-__all__ = [
-    "BANK_BITS",
-    "DESCRIPTOR_BITS",
-    "DESCRIPTOR_FIELDS",
-    "DESCRIPTOR_SHIFTS",
-    "LABEL_BYTES",
-    "Descriptor",
-    "ImageLayout",
-    "entry_words",
-    "kept_planes",
-    "pack_labels",
-    "split_words",
-    "unpack_labels",
-]
-
 _T = TypeVar("_T", bound=np.generic)
 
 BANK_BITS = 3

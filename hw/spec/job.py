@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["JOB_NUMBERS", "MAX_PORTS", "Job", "Member"]
-
-
 JOB_NUMBERS = 256
 """Different job numbers that a packet can hold."""
 

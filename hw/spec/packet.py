@@ -14,35 +14,6 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
-__all__ = [
-    "BROADCAST",
-    "ETHERTYPE",
-    "FIELDS",
-    "FRAME_BYTES",
-    "GROUP_BIT",
-    "KEYED_FIELDS",
-    "KEYED_VERSION",
-    "KEY_BITS",
-    "MOST_BYTES",
-    "MOST_MICRO_BATCHES",
-    "ROUND_BITS",
-    "VALUES",
-    "VERDICT",
-    "VERSION",
-    "Drop",
-    "DropReason",
-    "EchoValue",
-    "Field",
-    "KeyedDrop",
-    "MalformedPacketError",
-    "Packet",
-    "PacketType",
-    "frame_bytes",
-    "layout",
-    "mac_text",
-    "most_micro_batches",
-]
-
 
 class _Reason(IntEnum):
     """A check that a frame may fail.

@@ -5,23 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = [
-    "ADDRESS_BITS",
-    "CTRL",
-    "CTRL_WORD",
-    "Access",
-    "Counter",
-    "Field",
-    "Register",
-    "RegisterClient",
-    "RegisterMap",
-    "counter_block",
-    "find_other_map",
-    "pair",
-    "whole",
-]
-
-
 ADDRESS_BITS = 12
 """Bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB."""
 
@@ -152,6 +135,56 @@ def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -
     )
 
 
+CTRL = Register(
+    "CTRL",
+    0x000,
+    "Control block of an ap_ctrl_hs kernel, which XRT needs to give access to registers; this kernel is never started",
+    (
+        Field("start", 0, 1, Access.RO, "0"),
+        Field("done", 1, 1, Access.RO, "0"),
+        Field("idle", 2, 1, Access.RO, "1"),
+        Field("ready", 3, 1, Access.RO, "0"),
+    ),
+)
+
+CTRL_WORD = CTRL.encode(idle=1)
+"""The word that `CTRL` always shows."""
+
+
+class Declarations(list[Register]):
+    """Registers of a kernel, each added where it is declared."""
+
+    def register(self, name: str, offset: int, text: str, *fields: Field) -> Register:
+        """Declare a register."""
+        self.append(Register(name, offset, text, fields))
+        return self[-1]
+
+    def whole(
+        self, name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False
+    ) -> Register:
+        """Declare a register that is a single field named ``value``."""
+        self.append(whole(name, offset, access, text, bits=bits, signed=signed))
+        return self[-1]
+
+    def pair(self, name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
+        """Declare a register of 33 to 64 bits: two halves, low half first."""
+        self += (halves := pair(name, offset, access, text, bits=bits))
+        return halves
+
+    def identification(self, magic: bytes) -> tuple[Register, Register]:
+        """Declare the control block that XRT needs of a kernel without runs, and the block that says what it is.
+
+        Returns
+        -------
+        The registers MAGIC and ABI_VERSION, for `find_other_map`.
+        """
+        self.append(CTRL)
+        word = self.whole("MAGIC", 0x010, Access.RO, f"0x{magic.hex()}, '{magic.decode()}'")
+        version = self.whole("ABI_VERSION", 0x014, Access.RO, "version of this register map")
+        self.whole("BUILD_ID", 0x018, Access.RO, "number given at generation, 0 if none")
+        return word, version
+
+
 @dataclass(frozen=True)
 class Counter:
     """A 64-bit counter: two read-only registers starting at a byte offset."""
@@ -171,22 +204,26 @@ def counter_block(offset: int, meanings: Mapping[str, str]) -> dict[str, Counter
     return {name: Counter(name, offset + 8 * index, meaning) for index, (name, meaning) in enumerate(meanings.items())}
 
 
+def halves(counters: Mapping[str, Counter]) -> list[Register]:
+    """The registers of counters."""
+    return [half for counter in counters.values() for half in counter.registers]
+
+
 class RegisterMap:
     """All registers of a kernel, in the order of their offsets.
 
     Raises
     ------
     ValueError
-        If names or offsets are not unique, or offsets do not ascend.
+        If names or offsets are not unique.
     """
 
     def __init__(self, registers: Iterable[Register]) -> None:
-        listed = list(registers)
+        listed = sorted(registers, key=lambda register: register.offset)
         self._by_name = {register.name: register for register in listed}
         self._by_offset = {register.offset: register for register in listed}
-        unique = len(self._by_name) == len(self._by_offset) == len(listed)
-        if not unique or list(self._by_offset) != sorted(self._by_offset):
-            raise ValueError("register names and offsets must be unique, and offsets ascending")
+        if not len(self._by_name) == len(self._by_offset) == len(listed):
+            raise ValueError("register names and offsets must be unique")
 
     def __iter__(self) -> Iterator[Register]:
         return iter(self._by_name.values())
@@ -254,41 +291,14 @@ class RegisterClient:
         return {name: words[2 * index] | words[2 * index + 1] << 32 for index, name in enumerate(counters)}
 
 
-CTRL = Register(
-    "CTRL",
-    0x000,
-    "Control block of an ap_ctrl_hs kernel, which XRT needs to give access to registers; this kernel is never started",
-    (
-        Field("start", 0, 1, Access.RO, "0"),
-        Field("done", 1, 1, Access.RO, "0"),
-        Field("idle", 2, 1, Access.RO, "1"),
-        Field("ready", 3, 1, Access.RO, "0"),
-    ),
-)
-
-CTRL_WORD = CTRL.encode(idle=1)
-"""The word that `CTRL` always shows."""
-
-
 def find_other_map(
     client: RegisterClient, identity: Sequence[Register], magic: int, version: int, *, unknown: str, who: str
 ) -> str | None:
-    """Check the identification block of a kernel.
-
-    Parameters
-    ----------
-    client
-        The registers.
-    identity
-        Registers of the identification block: the first word, the version, and others.
-    magic, version
-        Expected values of the first two.
-    unknown, who
-        How the message begins if the first word or the version is another.
+    """Check the first words of a kernel's identification block, ``magic`` and ``version``.
 
     Returns
     -------
-    A message that says what was found instead; None if all is as expected.
+    A message that says what was found instead, and begins with ``unknown`` or ``who``; None if all is as expected.
     """
     word, there = (client.read(register)["value"] for register in identity[:2])
     if word != magic:

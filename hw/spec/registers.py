@@ -11,7 +11,17 @@ from enum import Enum
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 from p4sgd.hw.spec.packet import KEY_BITS, ROUND_BITS, DropReason, KeyedDrop
-from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
+from p4sgd.hw.spec.register_map import (
+    Access,
+    Counter,
+    Declarations,
+    Field,
+    Register,
+    RegisterMap,
+    counter_block,
+    halves,
+    pair,
+)
 from p4sgd.hw.spec.run import COUNT_BITS, UNIT_CHUNKS_BITS
 
 MAGIC = int.from_bytes(b"P4SG", "big")
@@ -39,122 +49,114 @@ class ModelSource(Enum):
 _RO, _RW, _W1C, _W1S = Access.RO, Access.RW, Access.W1C, Access.W1S
 _RC, _STROBE = Access.RC, Access.STROBE
 
-CTRL = Register(
+_board, _program = Declarations(), Declarations()
+
+CTRL = _board.register(
     "CTRL",
     0x000,
     "Kernel control (ap_ctrl_hs)",
-    (
-        Field("start", 0, 1, _W1S, "set by the host to start a run; the worker clears it when it begins"),
-        Field("done", 1, 1, _RC, "a run has ended; cleared by reading"),
-        Field("idle", 2, 1, _RO, "no run is in progress"),
-        Field("ready", 3, 1, _RC, "a start was accepted; cleared by reading"),
-    ),
+    Field("start", 0, 1, _W1S, "set by the host to start a run; the worker clears it when it begins"),
+    Field("done", 1, 1, _RC, "a run has ended; cleared by reading"),
+    Field("idle", 2, 1, _RO, "no run is in progress"),
+    Field("ready", 3, 1, _RC, "a start was accepted; cleared by reading"),
 )
 # 0x004, 0x008 and 0x00C are Vitis' interrupt registers. This kernel is polled; they read as 0.
-MAGIC_WORD = whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
-ABI = whole("ABI_VERSION", 0x014, _RO, "version of this register map")
-CONFIG_HASH = whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
-BUILD_ID = whole("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
-GEOMETRY = Register(
+MAGIC_WORD = _board.whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
+ABI = _board.whole("ABI_VERSION", 0x014, _RO, "version of this register map")
+CONFIG_HASH = _board.whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
+BUILD_ID = _board.whole("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
+GEOMETRY = _board.register(
     "GEOMETRY",
     0x020,
     "Size of the worker",
-    (
-        Field("engines", 0, 8, _RO, "engines"),
-        Field("lanes", 8, 8, _RO, "lanes of an engine"),
-        Field("banks", 16, 8, _RO, "samples of a micro-batch"),
-        Field("ports", 24, 8, _RO, "memory ports of an engine; 128 more on a sparse worker, which is a program"),
-    ),
+    Field("engines", 0, 8, _RO, "engines"),
+    Field("lanes", 8, 8, _RO, "lanes of an engine"),
+    Field("banks", 16, 8, _RO, "samples of a micro-batch"),
+    Field("ports", 24, 8, _RO, "memory ports of an engine; 128 more on a sparse worker, which is a program"),
 )
-CHUNKS_MAX = whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
-LINE_FIFO_DEPTH = whole("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
-SLOTS = whole("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
-SEGMENTS = whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
+CHUNKS_MAX = _board.whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
+LINE_FIFO_DEPTH = _board.whole("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
+SLOTS = _board.whole("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
+SEGMENTS = _board.whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
 
-STATUS = Register(
+STATUS = _board.register(
     "STATUS",
     0x034,
     "Sticky flags: set by any run until they are cleared",
-    (
-        Field("partial_clamped", 0, 1, _W1C, "a partial activation was clamped"),
-        Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
-        Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
-        Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
-        Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
-        Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
-        Field("not_joined", 6, 1, _W1C, "a run was started outside of a job and did nothing: write JOIN first"),
-        Field("refused", 7, 1, _W1C, "a run was started with bad settings: see FORMAT, CHUNKS to MINI_BATCHES, LINES"),
-    ),
+    Field("partial_clamped", 0, 1, _W1C, "a partial activation was clamped"),
+    Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
+    Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
+    Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
+    Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
+    Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
+    Field("not_joined", 6, 1, _W1C, "a run was started outside of a job and did nothing: write JOIN first"),
+    Field("refused", 7, 1, _W1C, "a run was started with bad settings: see FORMAT, CHUNKS to MINI_BATCHES, LINES"),
 )
-FORMAT = Register(
+FORMAT = _board.register(
     "FORMAT",
     0x040,
     "Feature format of the run; precision · CHUNKS, or all lines of a micro-batch, are 1 to LINE_FIFO_DEPTH",
-    (
-        Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
-        Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
-        Field("signed", 8, 1, _RW, "features are two's complement"),
-        Field("unit_chunks", 9, UNIT_CHUNKS_BITS, _RW, "log2 of the chunks of a unit, which has at most 64 features"),
-        Field("directory", 11, 1, _RW, "the image has directories and no lines of zeros; P is S, see LINES"),
-    ),
+    Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
+    Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
+    Field("signed", 8, 1, _RW, "features are two's complement"),
+    Field("unit_chunks", 9, UNIT_CHUNKS_BITS, _RW, "log2 of the chunks of a unit, which has at most 64 features"),
+    Field("directory", 11, 1, _RW, "the image has directories and no lines of zeros; P is S, see LINES"),
 )
-CHUNKS = whole(
+CHUNKS = _board.whole(
     "CHUNKS",
     0x044,
     _RW,
     "chunks of each engine in the image (C), 1 to CHUNKS_MAX, or to half of it with RUN.stale",
     bits=17,
 )
-MICRO_BATCHES = whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
-MINI_BATCHES = whole(
+MICRO_BATCHES = _board.whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
+MINI_BATCHES = _board.whole(
     "MINI_BATCHES",
     0x04C,
     _RW,
     "mini-batches of the run, at least 1; CHUNKS · MICRO_BATCHES · MINI_BATCHES is below 2^40",
 )
-LABEL_MODE = Register(
+LABEL_MODE = _board.register(
     "LABEL_MODE",
     0x050,
     "Role of the label y in g = s·psi(s·z - o) - c",
-    (
-        Field("sign", 0, 1, _RW, "s = -1 where y < 0, else s = 1"),
-        Field("offset", 1, 1, _RW, "o = y, else o = 0"),
-        Field("constant", 2, 1, _RW, "c = y, else c = 0"),
-        Field("weighted", 3, 1, _RW, "the labels of each micro-batch are followed by the weights of its samples"),
-    ),
+    Field("sign", 0, 1, _RW, "s = -1 where y < 0, else s = 1"),
+    Field("offset", 1, 1, _RW, "o = y, else o = 0"),
+    Field("constant", 2, 1, _RW, "c = y, else c = 0"),
+    Field("weighted", 3, 1, _RW, "the labels of each micro-batch are followed by the weights of its samples"),
 )
-RATE = Register(
+RATE = _board.register(
     "RATE",
     0x054,
     "Learning rate / B = mantissa · 2^-exponent",
-    (
-        Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
-        Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
-    ),
+    Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
+    Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
 )
-SHRINK_FACTOR = whole("SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width)
-THRESHOLD = whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
-PARTIAL_LIMIT = whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
-RUN = Register(
+SHRINK_FACTOR = _board.whole(
+    "SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width
+)
+THRESHOLD = _board.whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
+PARTIAL_LIMIT = _board.whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
+RUN = _board.register(
     "RUN",
     0x064,
     "Model transfers and staleness of the run",
-    (
-        Field(
-            "model_source",
-            0,
-            2,
-            _RW,
-            "first weights: 0 those on chip (for no more chunks than the last run had), 1 zeros, 2 the model buffers",
-        ),
-        Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
-        Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
+    Field(
+        "model_source",
+        0,
+        2,
+        _RW,
+        "first weights: 0 those on chip (for no more chunks than the last run had), 1 zeros, 2 the model buffers",
     ),
+    Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
+    Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
 )
-TABLE_SHIFT = whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT stores", bits=10)
-TABLE_SLOPE = whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
-TABLE_INTERCEPT = whole(
+TABLE_SHIFT = _board.whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
+TABLE_INDEX = _board.whole(
+    "TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT stores", bits=10
+)
+TABLE_SLOPE = _board.whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
+TABLE_INTERCEPT = _board.whole(
     "TABLE_INTERCEPT",
     0x074,
     _STROBE,
@@ -162,131 +164,117 @@ TABLE_INTERCEPT = whole(
     bits=INTERCEPT.width,
     signed=True,
 )
-LABELS_ADDRESS = pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
+LABELS_ADDRESS = _board.pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
 
-JOB = Register(
+JOB = _board.register(
     "JOB",
     0x080,
     "The worker's identity in its job; changed only between runs, before JOIN",
-    (
-        Field("job", 0, 8, _RW, "job number"),
-        Field("shard", 8, 5, _RW, "shard index"),
-        Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
-    ),
+    Field("job", 0, 8, _RW, "job number"),
+    Field("shard", 8, 5, _RW, "shard index"),
+    Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
 )
-RESEND_CYCLES = whole(
+RESEND_CYCLES = _board.whole(
     "RESEND_CYCLES", 0x084, _RW, "cycles without an answer before a packet is sent again; changed only between runs"
 )
-LOCAL_MAC = pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
-PEER_MAC = pair("PEER_MAC", 0x090, _RW, "the aggregator's MAC address", bits=48)
-JOIN = Register(
+LOCAL_MAC = _board.pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
+PEER_MAC = _board.pair("PEER_MAC", 0x090, _RW, "the aggregator's MAC address", bits=48)
+JOIN = _board.register(
     "JOIN",
     0x098,
     "A write joins the job: it forgets all slots; the next AllReduce uses slot 0 in this round. Only while idle",
-    (Field("round", 0, ROUND_BITS, _STROBE, "first round, 1 for a new aggregator"),),
+    Field("round", 0, ROUND_BITS, _STROBE, "first round, 1 for a new aggregator"),
 )
-IN_FLIGHT = Register(
+IN_FLIGHT = _board.register(
     "IN_FLIGHT",
     0x09C,
     "Micro-batches of engine 0 between the start of their forward pass and that of their backward pass",
-    (
-        Field("now", 0, 16, _RO, "present number"),
-        Field("most", 16, 16, _RO, "largest number in the last run"),
-    ),
+    Field("now", 0, 16, _RO, "present number"),
+    Field("most", 16, 16, _RO, "largest number in the last run"),
 )
-SNAPSHOT = Register(
+SNAPSHOT = _board.register(
     "SNAPSHOT",
     0x0A0,
     "Counters of a run in progress",
-    (Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),),
+    Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
 )
-RESEND = Register(
+RESEND = _board.register(
     "RESEND",
     0x0A4,
     "When the worker gives up; changed only between runs. RESEND_CYCLES · 2^doublings is below 2^31",
-    (
-        Field(
-            "limit",
-            0,
-            8,
-            _RW,
-            "resends of a packet before the worker gives up; 0: no limit. If it is lowered during a run, a packet that "
-            "has been sent again more often never reaches it",
-        ),
-        Field("doublings", 8, 4, _RW, "how often the time between resends of a packet doubles"),
+    Field(
+        "limit",
+        0,
+        8,
+        _RW,
+        "resends of a packet before the worker gives up; 0: no limit. If it is lowered during a run, a packet that "
+        "has been sent again more often never reaches it",
     ),
+    Field("doublings", 8, 4, _RW, "how often the time between resends of a packet doubles"),
 )
-GIVEN_UP = Register(
+GIVEN_UP = _board.register(
     "GIVEN_UP",
     0x0A8,
     "Slot given up since the last join; the worker probes the aggregator about it, see ECHO",
-    (
-        Field("slot", 0, 12, _RO, "slot whose packet had no answer"),
-        Field("partial", 12, 1, _RO, "the packet is its PARTIAL, which may never have been sent; else its ACK"),
-        Field(
-            "given_up", 13, 1, _RO, "a slot was given up; until the next join only a packet under way and probes leave"
-        ),
-        Field("round", 16, ROUND_BITS, _RO, "round of the slot"),
-    ),
+    Field("slot", 0, 12, _RO, "slot whose packet had no answer"),
+    Field("partial", 12, 1, _RO, "the packet is its PARTIAL, which may never have been sent; else its ACK"),
+    Field("given_up", 13, 1, _RO, "a slot was given up; until the next join only a packet under way and probes leave"),
+    Field("round", 16, ROUND_BITS, _RO, "round of the slot"),
 )
-ABORT = Register(
+ABORT = _board.register(
     "ABORT",
     0x0AC,
     "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN",
-    (Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),),
+    Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),
 )
-PROBE = Register(
+PROBE = _board.register(
     "PROBE",
     0x0B0,
     "A write sends a probe; ignored while another waits to be sent, as on a link that is down",
-    (
-        Field("slot", 0, 16, _STROBE, "slot to ask about"),
-        Field("number", 16, 8, _STROBE, "number of the probe; the probe after GIVEN_UP has 0"),
-        Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to the one of PEER_MAC"),
-    ),
+    Field("slot", 0, 16, _STROBE, "slot to ask about"),
+    Field("number", 16, 8, _STROBE, "number of the probe; the probe after GIVEN_UP has 0"),
+    Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to the one of PEER_MAC"),
 )
-ECHO = Register(
+ECHO = _board.register(
     "ECHO",
     0x0B4,
     "Answer to the last probe, the host's or the one after GIVEN_UP; number tells which",
-    (
-        Field("number", 0, 8, _RO, "number of the probe"),
-        Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),
-        Field("port", 16, 8, _RO, "the aggregator's port that the probe came in through"),
-        Field("version", 24, 4, _RO, "the aggregator's version of the packet format"),
-        Field("came", 31, 1, _RO, "the answer has come"),
-    ),
+    Field("number", 0, 8, _RO, "number of the probe"),
+    Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),
+    Field("port", 16, 8, _RO, "the aggregator's port that the probe came in through"),
+    Field("version", 24, 4, _RO, "the aggregator's version of the packet format"),
+    Field("came", 31, 1, _RO, "the answer has come"),
 )
-ECHO_JOB = Register(
+ECHO_JOB = _board.register(
     "ECHO_JOB",
     0x0B8,
     "Job and round in the answer",
-    (
-        Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
-        Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
-    ),
+    Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
+    Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
 )
-ECHO_AGGREGATED = whole("ECHO_AGGREGATED", 0x0BC, _RO, "bitmap of the shards whose partials the slot has")
-ECHO_ACKNOWLEDGED = whole("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "bitmap of the shards that have acknowledged its sums")
-ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
-ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
-ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48)
-ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
-EXEMPT = Register(
+ECHO_AGGREGATED = _board.whole("ECHO_AGGREGATED", 0x0BC, _RO, "bitmap of the shards whose partials the slot has")
+ECHO_ACKNOWLEDGED = _board.whole(
+    "ECHO_ACKNOWLEDGED", 0x0C0, _RO, "bitmap of the shards that have acknowledged its sums"
+)
+ECHO_SLOTS = _board.whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
+ECHO_SOURCE = _board.pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
+ECHO_EXPECTED = _board.pair(
+    "ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48
+)
+ECHO_CYCLES = _board.whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
+EXEMPT = _board.register(
     "EXEMPT",
     0x0DC,
     "The weight that SHRINK and THRESHOLD leave alone: that of the bias",
-    (
-        Field("chunk", 0, 16, _RW, "its chunk"),
-        Field("lane", 16, 6, _RW, "its lane"),
-        Field("engine", 24, 5, _RW, "its engine"),
-        Field("exempt", 31, 1, _RW, "there is one"),
-    ),
+    Field("chunk", 0, 16, _RW, "its chunk"),
+    Field("lane", 16, 6, _RW, "its lane"),
+    Field("engine", 24, 5, _RW, "its engine"),
+    Field("exempt", 31, 1, _RW, "there is one"),
 )
-MERGE_MOST = whole(
+MERGE_MOST = _program.whole(
     "MERGE_MOST", 0x0F0, _RO, "most micro-batches in a packet of version 2; 0: only version 1 is spoken, as by boards"
 )
-MERGE = whole(
+MERGE = _program.whole(
     "MERGE",
     0x0F4,
     _RW,
@@ -294,7 +282,9 @@ MERGE = whole(
     "from or to 0 only before JOIN",
     bits=16,
 )
-JOB_KEY = pair("JOB_KEY", 0x0F8, _RW, "key of the job in packets of version 2; changed only before JOIN", bits=KEY_BITS)
+JOB_KEY = _program.pair(
+    "JOB_KEY", 0x0F8, _RW, "key of the job in packets of version 2; changed only before JOIN", bits=KEY_BITS
+)
 
 COUNTERS = counter_block(
     0x100,
@@ -318,7 +308,7 @@ COUNTERS = counter_block(
 KEYED_COUNTERS = counter_block(0x1C8, {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop})
 """Further counters of a worker that speaks version 2 of the packet."""
 
-ECHO_MOST = whole(
+ECHO_MOST = _program.whole(
     "ECHO_MOST", 0x1D0, _RO, "most micro-batches in a packet that the aggregator takes, by its answer to the last probe"
 )
 
@@ -380,85 +370,20 @@ def _engine_registers(engine: int, ports: int) -> Iterator[Register]:
     for port in range(ports):
         yield from lines_address(engine, port)
     yield from model_address(engine)
-    for counter in engine_counters(engine).values():
-        yield from counter.registers
+    yield from halves(engine_counters(engine))
     yield from lines_count(engine)
-
-
-_COMMON: tuple[Register, ...] = (
-    CTRL,
-    MAGIC_WORD,
-    ABI,
-    CONFIG_HASH,
-    BUILD_ID,
-    GEOMETRY,
-    CHUNKS_MAX,
-    LINE_FIFO_DEPTH,
-    SLOTS,
-    SEGMENTS,
-    STATUS,
-    FORMAT,
-    CHUNKS,
-    MICRO_BATCHES,
-    MINI_BATCHES,
-    LABEL_MODE,
-    RATE,
-    SHRINK_FACTOR,
-    THRESHOLD,
-    PARTIAL_LIMIT,
-    RUN,
-    TABLE_SHIFT,
-    TABLE_INDEX,
-    TABLE_SLOPE,
-    TABLE_INTERCEPT,
-    *LABELS_ADDRESS,
-    JOB,
-    RESEND_CYCLES,
-    *LOCAL_MAC,
-    *PEER_MAC,
-    JOIN,
-    IN_FLIGHT,
-    SNAPSHOT,
-    RESEND,
-    GIVEN_UP,
-    ABORT,
-    PROBE,
-    ECHO,
-    ECHO_JOB,
-    ECHO_AGGREGATED,
-    ECHO_ACKNOWLEDGED,
-    ECHO_SLOTS,
-    *ECHO_SOURCE,
-    *ECHO_EXPECTED,
-    ECHO_CYCLES,
-    EXEMPT,
-)
-
-_PROGRAM = (
-    MERGE_MOST,
-    MERGE,
-    *JOB_KEY,
-    *(half for counter in KEYED_COUNTERS.values() for half in counter.registers),
-    ECHO_MOST,
-)
-"""Registers of programs. Boards do not have them: there they read as 0, and writes are ignored."""
 
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
     """All registers of a worker."""
     engines = range(config.engines)
-    return RegisterMap(
-        [
-            *_COMMON,
-            *(half for counter in COUNTERS.values() for half in counter.registers),
-            *(half for engine in engines for half in _engine_registers(engine, config.ports)),
-        ]
-    )
+    of_engines = (register for engine in engines for register in _engine_registers(engine, config.ports))
+    return RegisterMap([*_board, *halves(COUNTERS), *of_engines])
 
 
 def program_map(config: WorkerConfig) -> RegisterMap:
-    """All registers of a worker that is a program."""
-    return RegisterMap(sorted((*worker_map(config), *_PROGRAM), key=lambda register: register.offset))
+    """All registers of a worker that is a program. Boards lack some: there they read as 0, and writes are ignored."""
+    return RegisterMap([*worker_map(config), *_program, *halves(KEYED_COUNTERS)])
 
 
 def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:

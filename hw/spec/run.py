@@ -28,32 +28,6 @@ from p4sgd.hw.spec.fixed import (
     IntArray,
 )
 
-__all__ = [
-    "COUNT_BITS",
-    "ENGINE_EVENTS",
-    "EVENTS",
-    "MAX_GRADIENT_SHIFT",
-    "MAX_MICRO_BATCHES",
-    "MAX_SHIFT",
-    "MAX_UNIT",
-    "MAX_WORKERS",
-    "STAGES",
-    "TABLE_SEGMENTS",
-    "UNITS",
-    "UNIT_CHUNKS_BITS",
-    "VALUE_FRACTION",
-    "FeatureFormat",
-    "LabelMode",
-    "LossTable",
-    "RunSettings",
-    "check_capacity",
-    "check_unit",
-    "choose_unit",
-    "most_chunks",
-    "partial_limit",
-]
-
-
 MAX_WORKERS = 32
 """Maximum number of workers of a job: the packet's bitmap has a bit for each."""
 

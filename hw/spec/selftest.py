@@ -8,41 +8,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.register_map import CTRL, CTRL_WORD, Access, Field, Register, RegisterMap, pair, whole
-
-__all__ = [
-    "ABI_VERSION",
-    "BUSY",
-    "CAGES",
-    "CHUNKS",
-    "CLOCK",
-    "GEOMETRY",
-    "GROUPS",
-    "GROUP_BITS",
-    "IDENTITY",
-    "KERNEL",
-    "MAGIC",
-    "PATTERN_STEP",
-    "PORTS",
-    "RUN",
-    "SEND",
-    "SHAPE",
-    "STRIDE_LIMIT",
-    "WORD_BITS",
-    "Sizes",
-    "address_of",
-    "after_reset",
-    "cage_registers",
-    "first_number",
-    "first_of",
-    "identity",
-    "number_of_word",
-    "pattern",
-    "port_results",
-    "read_result",
-    "selftest_map",
-]
-
+from p4sgd.hw.spec.register_map import CTRL_WORD, Access, Declarations, Field, Register, RegisterMap, pair, whole
 
 KERNEL = "p4sgd_selftest"
 """Name of the kernel."""
@@ -127,50 +93,43 @@ class Sizes:
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
-IDENTITY = (
-    whole("MAGIC", 0x010, _RO, "0x50345354, 'P4ST'"),
-    whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
-    whole("BUILD_ID", 0x018, _RO, "number given at generation, 0 if none"),
-)
-GEOMETRY = Register(
+_kernel = Declarations()
+IDENTITY = _kernel.identification(b"P4ST")
+GEOMETRY = _kernel.register(
     "GEOMETRY",
     0x01C,
     "Sizes of the kernel",
-    (
-        Field("engines", 0, 6, _RO, "engines of the worker whose memory ports are tested"),
-        Field("ports", 6, 2, _RO, "memory ports of an engine; one more is for the labels"),
-        Field("beat_bytes", 8, 8, _RO, "bytes of a beat of an engine's memory port"),
-        Field("chunk_beats", 16, 4, _RO, "beats of a burst in which port 0 of an engine writes"),
-        Field("cages", 20, 2, _RO, "Ethernet ports"),
-    ),
+    Field("engines", 0, 6, _RO, "engines of the worker whose memory ports are tested"),
+    Field("ports", 6, 2, _RO, "memory ports of an engine; one more is for the labels"),
+    Field("beat_bytes", 8, 8, _RO, "bytes of a beat of an engine's memory port"),
+    Field("chunk_beats", 16, 4, _RO, "beats of a burst in which port 0 of an engine writes"),
+    Field("cages", 20, 2, _RO, "Ethernet ports"),
 )
-CLOCK = whole("CLOCK", 0x020, _RO, "cycles since reset, modulo 2^32")
-SHAPE = Register(
+CLOCK = _kernel.whole("CLOCK", 0x020, _RO, "cycles since reset, modulo 2^32")
+SHAPE = _kernel.register(
     "SHAPE",
     0x024,
     "Groups of beats that are read: adjacent ones are read in the longest bursts, others each in a burst of its own",
-    (
-        Field("burst_beats", 0, 4, _RW, "beats of a group, 1 to stride_beats", reset=1),
-        Field("stride_beats", 4, 4, _RW, "beats from the start of a group to that of the next, 1 to 8", reset=1),
-    ),
+    Field("burst_beats", 0, 4, _RW, "beats of a group, 1 to stride_beats", reset=1),
+    Field("stride_beats", 4, 4, _RW, "beats from the start of a group to that of the next, 1 to 8", reset=1),
 )
-GROUPS = whole("GROUPS", 0x028, _RW, "groups that each port reads, at least 1", bits=GROUP_BITS)
-CHUNKS = whole("CHUNKS", 0x02C, _RW, "chunks of chunk_beats beats that each port writes, at least 1", bits=_CHUNK_BITS)
-PORTS = pair("PORTS", 0x030, _RW, "bitmap of the memory ports that take part in a run")
-RUN = Register(
+GROUPS = _kernel.whole("GROUPS", 0x028, _RW, "groups that each port reads, at least 1", bits=GROUP_BITS)
+CHUNKS = _kernel.whole(
+    "CHUNKS", 0x02C, _RW, "chunks of chunk_beats beats that each port writes, at least 1", bits=_CHUNK_BITS
+)
+PORTS = _kernel.pair("PORTS", 0x030, _RW, "bitmap of the memory ports that take part in a run")
+RUN = _kernel.register(
     "RUN",
     0x038,
     "A write begins a run of the ports in PORTS that are not busy, and clears their counters",
-    (
-        Field("read", 0, 1, _STROBE, "read, and compare with the pattern"),
-        Field("write", 1, 1, _STROBE, "else write the pattern; only ports that can do so take part"),
-    ),
+    Field("read", 0, 1, _STROBE, "read, and compare with the pattern"),
+    Field("write", 1, 1, _STROBE, "else write the pattern; only ports that can do so take part"),
 )
-BUSY = pair("BUSY", 0x040, _RO, "bitmap of the memory ports whose run is under way")
+BUSY = _kernel.pair("BUSY", 0x040, _RO, "bitmap of the memory ports whose run is under way")
 
 
-CAGES = whole("CAGES", 0x048, _RW, "bitmap of the Ethernet ports that send", bits=2)
-SEND = whole(
+CAGES = _kernel.whole("CAGES", 0x048, _RW, "bitmap of the Ethernet ports that send", bits=2)
+SEND = _kernel.whole(
     "SEND",
     0x04C,
     _STROBE,
@@ -233,9 +192,7 @@ def selftest_map(sizes: Sizes) -> RegisterMap:
         for cage in range(sizes.cages):
             yield from cage_registers(cage).values()
 
-    return RegisterMap(
-        [CTRL, *IDENTITY, GEOMETRY, CLOCK, SHAPE, GROUPS, CHUNKS, *PORTS, RUN, *BUSY, CAGES, SEND, *of_ports()],
-    )
+    return RegisterMap([*_kernel, *of_ports()])
 
 
 def identity(sizes: Sizes, build_id: int = 0) -> dict[str, int]:

@@ -14,19 +14,6 @@ come back. Micro-batches of fewer than `UPDATE_SPACING` lines follow each other 
 
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 
-__all__ = [
-    "BOARDS_NETWORK",
-    "READER_LATENCY",
-    "TREE_RADIX",
-    "UPDATE_SPACING",
-    "backward_cycles",
-    "chaining_cycles",
-    "forward_cycles",
-    "mini_batch_cycles",
-    "round_trip_cycles",
-    "tree_latency",
-]
-
 BOARDS_NETWORK = 592 // CLOCK_NS
 """Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
 

@@ -18,20 +18,6 @@ from ipaddress import IPv4Address, IPv6Address
 
 from p4sgd.hw.spec.packet import BROADCAST
 
-__all__ = [
-    "ETHERNET_BYTES",
-    "FIRST_GROUP",
-    "GROUP_PREFIX",
-    "HEADER_BYTES",
-    "HOST_PREFIX",
-    "PORT",
-    "PROGRAM_PORTS",
-    "PROGRAM_PREFIX",
-    "address_of",
-    "is_unicast",
-    "socket_address_of",
-]
-
 ETHERNET_BYTES = 14
 """Bytes of a frame up to and including the EtherType."""
 
