@@ -1,7 +1,7 @@
 """Size-limited cache of built simulators and of the Verilog they are built from.
 
-A process that adds an entry removes the least recently used ones. An entry that is in use is locked, from the beginning
-of its build until the process that uses it ends. Renaming the entry keeps the lock.
+An entry is a folder. A process that adds one removes the least recently used ones. An entry that is in use is locked,
+from the beginning of its build until the process that uses it ends. Renaming the entry keeps the lock.
 """
 
 import contextlib
@@ -11,10 +11,11 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["LIMIT_BYTES", "build_lock", "cache_directory", "check_private", "hold", "prune", "size"]
+__all__ = ["LIMIT_BYTES", "cache_directory", "cached", "check_private", "hold", "prune", "size"]
 
 LIMIT_BYTES = 5_000_000_000
 """Size to which the cache is reduced; entries in use are never removed."""
@@ -85,23 +86,42 @@ def hold(path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def build_lock(path: Path) -> Iterator[None]:
-    """Hold the lock for building an entry of the cache, then check again: another process may have built it meanwhile.
+def cached(kind: str, name: str, make: Callable[[Path], None]) -> Path:
+    """The entry ``name``, held; if it does not exist, ``make`` fills its folder, in one process at a time.
 
-    Entries whose names end in the same two hexadecimal digits share a lock, so that there are at most 256 lock files.
+    The name ends in two hexadecimal digits. Entries that share them share a lock: there are at most 256 lock files.
     """
+    target = cache_directory() / kind / name
+    if hold(target):
+        return target
     locks = cache_directory() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with open(locks / path.stem[-2:], "w") as lock:
+    for folder in (locks, target.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with open(locks / name[-2:], "w") as lock:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        if hold(target):
+            return target
+        scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=target.parent))
+        hold(scratch)
+        try:
+            make(scratch)
+            try:
+                scratch.rename(target)
+            except OSError:  # another process was faster, where there are no locks
+                if not hold(target):
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    prune()
+    return target
 
 
 def prune(limit: int = LIMIT_BYTES) -> None:
     """Remove the least recently used entries that are not in use until at most ``limit`` bytes are left."""
-    entries = sorted((_used(entry), size(entry), entry) for entry in _entries())
+    folders = [cache_directory() / kind for kind in ("verilated", "verilog")]
+    paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    entries = sorted((_used(entry), size(entry), entry) for entry in paths)
     total = sum(bytes_ for _, bytes_, _ in entries)
     for _, bytes_, entry in entries:
         if total <= limit:
@@ -119,13 +139,6 @@ def size(path: Path) -> int:
         with contextlib.suppress(OSError):
             total += os.lstat(file).st_size
     return total
-
-
-def _entries() -> Iterator[Path]:
-    for kind in ("verilated", "verilog"):
-        folder = cache_directory() / kind
-        if folder.is_dir():
-            yield from folder.iterdir()
 
 
 def _used(entry: Path) -> float:
@@ -150,6 +163,6 @@ def _remove(entry: Path) -> bool:
         os.close(handle)
     if doomed.is_dir():
         shutil.rmtree(doomed, ignore_errors=True)
-    else:
+    else:  # of an earlier version
         doomed.unlink(missing_ok=True)
     return True

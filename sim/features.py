@@ -1,4 +1,4 @@
-"""Makes decoded features of memory images, and weights to train on them: dense or sparse, whichever is faster."""
+"""Makes features of memory images, and weights to train on them: dense or sparse, whichever is faster."""
 
 import weakref
 from collections.abc import Sequence
@@ -10,18 +10,14 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import EngineWeights, IntArray
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
-from p4sgd.sim.dense.features import DenseFeatures
-from p4sgd.sim.dense.lines import Lines, offset
-from p4sgd.sim.dense.model import DenseModel
-from p4sgd.sim.model import Features, Model
+from p4sgd.sim.dense.model import DenseFeatures, DenseModel, Lines
+from p4sgd.sim.dense.passes import offset
+from p4sgd.sim.model import Features, Model, Targets
 from p4sgd.sim.sparse.data_parallel import DataParallelModel, SampleRanks
-from p4sgd.sim.sparse.directories import Directories
-from p4sgd.sim.sparse.entries import Entries
-from p4sgd.sim.sparse.features import SparseFeatures
-from p4sgd.sim.sparse.model import SparseModel
-from p4sgd.sim.sparse.sorting import sort_words
+from p4sgd.sim.sparse.entries import Directories, Entries, sort_words
+from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 
-__all__ = ["Features", "Model", "Source", "new_model", "shared_features", "single_model"]
+__all__ = ["Features", "Model", "Source", "Targets", "new_model", "shared_features"]
 
 Source: TypeAlias = Lines | Directories | Entries
 """Features of a worker as its memory has them."""
@@ -71,6 +67,7 @@ def new_model(
     features: Features,
     weights: Sequence[EngineWeights],
     settings: RunSettings,
+    targets: Targets,
     limits: IntArray,
     exempt: Sequence[int | None],
     ranks: SampleRanks | None = None,
@@ -83,32 +80,19 @@ def new_model(
         Those of all workers.
     weights
         Initial weights of each worker.
-    settings, limits
+    settings, targets, limits
         See `Model`.
     exempt
-        For each worker the place among its weights of the one that has no penalties, that of the bias, or None.
+        For each worker the index of its weight without penalties, that of the bias, or None.
     ranks
         Processes that have other samples of the worker, a single sparse one; None if all are here.
     """
+    given = weights, settings, targets, limits, exempt
     if isinstance(features, SparseFeatures):
-        if ranks is not None:
-            return DataParallelModel(features, weights, settings, limits, exempt, ranks)
-        return SparseModel(features, weights, settings, limits, exempt)
+        return SparseModel(features, *given) if ranks is None else DataParallelModel(features, *given, ranks)
     assert isinstance(features, DenseFeatures)
     assert ranks is None
-    return DenseModel(features, weights, settings, limits, exempt)
-
-
-def single_model(
-    features: Features,
-    weights: Sequence[EngineWeights],
-    settings: RunSettings,
-    limit: int | None,
-    exempt: Sequence[int | None],
-) -> Model:
-    """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
-    limits = np.array([np.iinfo(np.int64).max if limit is None else limit])
-    return new_model(features, weights, settings, limits, exempt)
+    return DenseModel(features, *given)
 
 
 def _are_sparse(lines: Sequence[Lines]) -> bool:

@@ -1,17 +1,36 @@
-"""Base classes of dense and sparse features, and of their weights during a run."""
+"""Mini-batches of workers, dense or sparse: `Model`, and the loss between its passes.
+
+A mini-batch is ``forward(samples)``, whose sums are added up over all models of the job, then
+``backward(samples, sums)``. Both may take it in parts, and with staleness the next forward pass comes first.
+`Model.train` does the same where a model has all columns of the job: many mini-batches in a call of compiled loops.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
-from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.fixed import FACTOR, IMPORTANCE, LABEL, MARGIN, RESIDUAL, SLOPE, EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
 from p4sgd.sim import parallel
-from p4sgd.sim.loss import add_partials, loss_of
+from p4sgd.sim.compiled import compiled
+from p4sgd.sim.intrinsics import load_unaliased, store_unaliased
+from p4sgd.sim.parallel import barrier
 
-__all__ = ["Features", "Model"]
+__all__ = ["Batches", "Features", "Model", "Targets", "Team", "next_deltas"]
+
+# Constants for the compiler, from the formats.
+_MARGIN_LOW, _MARGIN_HIGH = MARGIN.minimum, MARGIN.maximum
+_RESIDUAL_LOW, _RESIDUAL_HIGH = RESIDUAL.minimum, RESIDUAL.maximum
+_SLOPE_FRACTION = SLOPE.fraction
+_LABEL_SHIFT = VALUE_FRACTION - LABEL.fraction
+_RESIDUAL_SHIFT = VALUE_FRACTION - RESIDUAL.fraction
+_RESIDUAL_HALF = (1 << _RESIDUAL_SHIFT) >> 1
+_FACTOR_SHIFT, _DELTA_SHIFT = IMPORTANCE.fraction - FACTOR.fraction, FACTOR.fraction
+_FACTOR_HALF, _DELTA_HALF = (1 << _FACTOR_SHIFT) >> 1, (1 << _DELTA_SHIFT) >> 1
 
 
 class Features(ABC):
@@ -21,30 +40,84 @@ class Features(ABC):
     ----------
     samples
         Number of samples, padding included.
+    form
+        Format of the features.
+    count
+        Number of columns.
     origin
-        What they were made from; see `p4sgd.sim.features.shared_features`.
+        Their sources; see `p4sgd.sim.features.shared_features`.
     """
 
     samples: int
+    form: FeatureFormat
+    count: int
     origin: object = None
-
-    @property
-    @abstractmethod
-    def form(self) -> FeatureFormat:
-        """Format of the features."""
-
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """Number of columns."""
 
     def part(self, samples: int) -> "Features":
         """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
         return self
 
-    @abstractmethod
     def activations(self, weights: Sequence[EngineWeights]) -> IntArray:
         """Exact dot products of all samples with the weights of each worker, summed: int64 (samples,)."""
+        return self.dots(self.flatten(weights), slice(0, self.samples))
+
+    @abstractmethod
+    def flatten(self, weights: Sequence[EngineWeights]) -> npt.NDArray[Any]:
+        """Weights of the columns, (columns,), from those of each worker."""
+
+    @abstractmethod
+    def dots(self, weights: npt.NDArray[Any], samples: slice) -> IntArray:
+        """Exact dot products of whole micro-batches with weights of columns, summed over workers: int64 (samples,)."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Labels and loss of a run.
+
+    Parameters
+    ----------
+    labels
+        int64 (samples,).
+    importances
+        Weights of the samples, int64, as many, or none if the run is not ``weighted``.
+    table
+        The loss table.
+    """
+
+    labels: IntArray
+    importances: IntArray
+    table: LossTable
+
+
+class Batches(NamedTuple):
+    """Mini-batches for the loops: labels and importances as in `Targets`, limits and flags as in `Model`."""
+
+    labels: IntArray
+    importances: IntArray
+    table: tuple[Any, ...]
+    """Shift, slopes and intercepts of the loss table."""
+    mode: tuple[bool, bool, bool]
+    """How labels enter: `LabelMode`."""
+    mantissa: int
+    """Mantissa of the learning rate."""
+    limits: IntArray
+    clamped: npt.NDArray[np.bool_]
+    saturated: npt.NDArray[np.bool_]
+
+
+class Team(NamedTuple):
+    """Threads that do mini-batches together, each with some of the units: they exchange sums, as workers do."""
+
+    thread: int
+    """Number of this thread."""
+    arrivals: IntArray
+    """See `p4sgd.sim.parallel.barrier`."""
+    totals: IntArray
+    """int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one."""
+    sums: IntArray
+    """int64 (B,), of this thread."""
+    deltas: npt.NDArray[Any]
+    """int64 or float64 (B,), of this thread."""
 
 
 class Model(ABC):
@@ -52,8 +125,8 @@ class Model(ABC):
 
     Parameters
     ----------
-    settings
-        Settings of the run.
+    settings, targets
+        Settings, labels and loss of the run.
     limits
         int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
 
@@ -61,79 +134,48 @@ class Model(ABC):
     ----------
     clamped, saturated
         (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    residual_saturated
+        Whether a residual or its argument was saturated.
     """
 
-    def __init__(self, settings: RunSettings, limits: IntArray) -> None:
-        self._settings, self._limits = settings, limits
+    _delta_type: Any = np.int64
+
+    def __init__(self, settings: RunSettings, targets: Targets, limits: IntArray) -> None:
+        self._settings, self._limits, self._targets = settings, limits, targets
         self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+        self.residual_saturated = False
         self._under_way = 0
-        """Mini-batches that have begun with their partials and not ended."""
+        """Mini-batches that have begun with a forward pass and not ended."""
 
-    def partials(self, first: int, samples: int, shift: int) -> IntArray:
-        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
+    def forward(self, samples: slice) -> IntArray:
+        """Sums of the workers' partial activations of whole micro-batches of a mini-batch: int64 (samples,).
 
-        With staleness this may be for the mini-batch after the one whose updates come next.
-
-        Parameters
-        ----------
-        first, samples
-            First sample and number of samples, whole micro-batches.
-        shift
-            The dot product of a unit is divided by ``2**shift`` and rounded.
+        With staleness this may be the mini-batch after the one whose backward passes come next.
         """
-        totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
-        self._under_way += first % self._settings.batch == 0
-        self._add_up(first, shift, totals[0])
-        add_partials(totals, self._limits, self.clamped, sums)
+        count = samples.stop - samples.start
+        totals, sums = np.empty((1, self._limits.size, count), np.int64), np.empty(count, np.int64)
+        self._under_way += samples.start % self._settings.batch == 0
+        self._forward(samples, totals[0])
+        _add_partials(totals, self._limits, self.clamped, sums)
         return sums
 
-    @abstractmethod
-    def update(self, first: int, deltas: IntArray) -> None:
-        """Gradients and Round 3 of some samples, from δ, int64 (samples,).
+    def backward(self, samples: slice, sums: IntArray) -> None:
+        """Loss, gradients and Round 3 from the job's sums, int64 (samples,); at the end of a mini-batch penalties.
 
-        All `partials` of a mini-batch come before its updates, which take the same samples in the same order.
+        Takes the same samples as `forward`, in the same order, after all forward passes of a mini-batch.
         """
+        self._backward(samples, self._deltas(samples, sums))
+        if samples.stop % self._settings.batch == 0:
+            self._regularize()
+            self._under_way -= 1
 
-    def regularize(self) -> None:
-        """End a mini-batch, after its last `update`: penalties."""
-        self._regularize()
-        self._under_way -= 1
-
-    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
-        """Do mini-batches of all workers, which must be all of the job's.
-
-        Parameters
-        ----------
-        first
-            First sample.
-        labels
-            int64, of a whole number of mini-batches.
-        importances
-            int64, as many, or none if the run is not ``weighted``.
-        table
-            The loss table.
-
-        Returns
-        -------
-        Whether a residual or its argument was saturated.
-        """
-        batch = self._settings.batch
-        threads = max(1, min(parallel.THREADS, self._most_threads(first, labels.size)))
-        arrivals, release = parallel.meeting(threads)
-        totals = np.empty((2, threads, self._limits.size, batch), np.int64)
-        saturated = np.zeros(threads, np.bool_)
-        share = self._share(first, labels, importances, loss_of(table, self._settings), threads)
-
-        def part(thread: int) -> None:
-            saturated[thread] = share(thread, arrivals, totals)
-
-        parallel.in_threads(part, threads, release)
-        return bool(saturated.any())
-
-    @property
-    @abstractmethod
-    def mini_batches_at_once(self) -> int:
-        """How many mini-batches a call of `train` should do."""
+    def train(self, samples: slice) -> None:
+        """Do whole mini-batches of workers that are all of the job's. Between calls of the loops Ctrl-C acts."""
+        batch, first = self._settings.batch, samples.start
+        while first < samples.stop:
+            end = min(samples.stop, first + batch * self._mini_batches_at_once())
+            self._train(slice(first, end))
+            first = end
 
     @abstractmethod
     def dots(self, samples: slice) -> IntArray:
@@ -141,22 +183,131 @@ class Model(ABC):
 
     @abstractmethod
     def values(self, *, last: bool = False) -> list[WeightArray]:
-        """The present weights of each worker, int32 (engines, chunks · lanes); whether the run ends with them."""
+        """The present weights of each worker, int32 (engines, chunks · lanes); ``last`` if the run ends with them."""
+
+    # -- of dense and of sparse workers ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
-        """Forward pass: each worker's sums, (workers, samples)."""
+    def _forward(self, samples: slice, totals: IntArray) -> None:
+        """Each worker's sums, (workers, samples)."""
+
+    @abstractmethod
+    def _backward(self, samples: slice, deltas: IntArray) -> None:
+        """Gradients and Round 3."""
 
     @abstractmethod
     def _regularize(self) -> None:
         """Penalties at the end of a mini-batch."""
 
     @abstractmethod
-    def _most_threads(self, first: int, samples: int) -> int:
-        """For how many threads the mini-batches of some samples are enough."""
+    def _mini_batches_at_once(self) -> int:
+        """Number of mini-batches for the next call of the loops."""
 
     @abstractmethod
-    def _share(
-        self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
-    ) -> Callable[[int, IntArray, IntArray], bool]:
-        """What each of so many threads does for `train`: a function of its number, ``arrivals`` and ``totals``."""
+    def _most_threads(self, samples: slice) -> int:
+        """Number of threads for which the mini-batches of some samples are enough."""
+
+    @abstractmethod
+    def _share(self, samples: slice, batches: Batches, threads: int) -> Callable[[Team], bool]:
+        """The part of each of so many threads in mini-batches; it returns whether a residual was saturated."""
+
+    def _train(self, samples: slice) -> None:
+        """Do mini-batches in one call of the loops."""
+        batch = self._settings.batch
+        threads = max(1, min(parallel.THREADS, self._most_threads(samples)))
+        arrivals, release = parallel.barrier_of(threads)
+        totals = np.empty((2, threads, self._limits.size, batch), np.int64)
+        share = self._share(samples, self._batches(samples), threads)
+
+        def part(thread: int) -> None:
+            team = Team(thread, arrivals, totals, np.empty(batch, np.int64), np.empty(batch, self._delta_type))
+            if share(team):
+                self.residual_saturated = True
+
+        parallel.in_threads(part, threads, release)
+
+    def _batches(self, samples: slice) -> Batches:
+        targets, mode = self._targets, self._settings.label_mode
+        table = targets.table.shift, targets.table.slope, targets.table.intercept
+        return Batches(
+            targets.labels[samples],
+            targets.importances[samples],
+            table,
+            (mode.sign, mode.offset, mode.constant),
+            self._settings.rate_mantissa,
+            self._limits,
+            self.clamped,
+            self.saturated,
+        )
+
+    def _deltas(self, samples: slice, sums: IntArray) -> IntArray:
+        """δ of some samples, int64 (samples,)."""
+        batches, result = self._batches(samples), np.empty(sums.size, np.int64)
+        if _deltas_of(sums, batches.labels, batches.importances, batches.table, batches.mode, batches.mantissa, result):
+            self.residual_saturated = True
+        return result
+
+
+@compiled("the emulator's loops", nogil=True)
+def next_deltas(team: Any, batches: Any, number: int) -> bool:
+    """Sums and δ of mini-batch ``number``, when all threads have their part of its sums in `Team.totals`.
+
+    Returns whether a residual or its argument was saturated.
+    """
+    if team.totals.shape[1] > 1:
+        barrier(team.arrivals, team.thread, number + 1)
+    _add_partials(team.totals[number % 2], batches.limits, batches.clamped, team.sums)
+    rows = slice(number * team.sums.size, (number + 1) * team.sums.size)
+    labels, importances = batches.labels[rows], batches.importances[rows]
+    saturated: bool = _deltas_of(
+        team.sums, labels, importances, batches.table, batches.mode, batches.mantissa, team.deltas
+    )
+    return saturated
+
+
+@compiled("the emulator's loops", nogil=True)
+def _add_partials(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
+    """Clamp the workers' partial activations, and add them up: `golden.partial` and `golden.all_reduce`.
+
+    ``totals`` are int64 (threads, workers, samples), of which the sum over the threads is a worker's partial.
+    """
+    for row in range(sums.size):
+        sums[row] = 0
+        for worker in range(limits.size):
+            total, limit = np.int64(0), limits[worker]
+            for thread in range(totals.shape[0]):
+                total += totals[thread, worker, row]
+            if total > limit or total < -limit:
+                clamped[worker] = True
+                total = limit if total > limit else -limit
+            sums[row] += total
+
+
+@compiled("the emulator's loops", nogil=True)
+def _deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
+    """Round 2, as `golden.residual` and `golden.delta`; returns whether a margin or a residual was saturated.
+
+    ``deltas``, int64 or float64 (samples,), must share no memory with the other arrays.
+    """
+    shift, slope, intercept = table
+    sign, offset, constant = mode
+    saturated = False
+    for row in range(np.uint64(sums.size)):  # an index that may be negative would keep the compiler from using vectors
+        y = load_unaliased(labels, row)
+        factor = -1 if sign and y < 0 else 1
+        x = factor * load_unaliased(sums, row) - (y if offset else 0)
+        margin = min(max(x, _MARGIN_LOW), _MARGIN_HIGH)
+        segment = np.uint64(min(max((margin >> shift) + slope.size // 2, 0), slope.size - 1))
+        value = factor * (
+            load_unaliased(slope, segment) * margin + (load_unaliased(intercept, segment) << _SLOPE_FRACTION)
+        )
+        value -= (y if constant else 0) << _LABEL_SHIFT
+        rounded = (value + _RESIDUAL_HALF) >> _RESIDUAL_SHIFT
+        residual = min(max(rounded, _RESIDUAL_LOW), _RESIDUAL_HIGH)
+        saturated |= margin != x or residual != rounded
+        if importances.size:
+            factor = (load_unaliased(importances, row) * mantissa + _FACTOR_HALF) >> _FACTOR_SHIFT
+            store_unaliased(deltas, row, (residual * factor + _DELTA_HALF) >> _DELTA_SHIFT)
+        else:
+            store_unaliased(deltas, row, residual * mantissa)
+    return saturated

@@ -1,4 +1,4 @@
-"""Threads that train together, for some mini-batches: in each they wait for one another to exchange sums."""
+"""Threads that train together, for some mini-batches: in each they wait at a barrier to exchange sums."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import load_acquire, store_release
 
-__all__ = ["THREADS", "in_threads", "meet", "meeting"]
+__all__ = ["THREADS", "barrier", "barrier_of", "in_threads"]
 
 THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 """Number of threads: the environment variable NUMBA_NUM_THREADS, by default the number of processors."""
@@ -31,8 +31,8 @@ _sleep = _types.ExternalFunction("usleep", _types.int32(_types.uint32))
 """Sleep for some microseconds: usleep of the C library."""
 
 
-def meeting(threads: int) -> tuple[IntArray, Callable[[], None]]:
-    """Where so many threads meet: ``arrivals`` of `meet`, and what lets all go on without the others."""
+def barrier_of(threads: int) -> tuple[IntArray, Callable[[], None]]:
+    """A barrier of so many threads: ``arrivals`` of `barrier`, and a function that lets all pass without the others."""
     arrivals = np.zeros(threads * _APART, np.int64)
 
     def release() -> None:
@@ -42,8 +42,8 @@ def meeting(threads: int) -> tuple[IntArray, Callable[[], None]]:
 
 
 @compiled("the emulator's loops", nogil=True)
-def meet(arrivals: Any, thread: int, number: int) -> None:
-    """Wait until all threads have come to a meeting. Meetings are numbered, ascending."""
+def barrier(arrivals: Any, thread: int, number: int) -> None:
+    """Wait until all threads have come to the barrier for the ``number``-th time."""
     store_release(arrivals, thread * _APART, number)
     for other in range(arrivals.size // _APART):
         tries = 0

@@ -7,6 +7,7 @@ it at both clock edges.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import logging
@@ -14,8 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,7 @@ from cocotb_tools import config
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-from p4sgd.sim.cache import build_lock, cache_directory, check_private, hold, prune
+from p4sgd.sim.cache import cache_directory, cached, check_private, hold
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
@@ -269,61 +269,60 @@ def build(
     SimulationError
         If Verilator or the compiler refuses the design, or a folder of the cache has a space in its name.
     """
+    cache = cache_directory()
+    with contextlib.suppress(FileNotFoundError):  # it will be made
+        try:
+            check_private(cache)
+        except PermissionError as error:
+            raise SimulationError(f"{cache}: {error.strerror}: set P4SGD_CACHE to another one") from error
+    if _has_space(cache):
+        raise SimulationError(f"make does not work in a folder with a space in its name, {cache}: set P4SGD_CACHE")
     texts = [verilog, *(source.read_text() for source in sources)]
     whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
     control = f'`verilator_config\npublic_flat_rw -module "{top}" -port "*"\n{whole}'
     options = [*_options(top, waves), *(_OPTIMIZE if optimize else ())]
-    include = _include_prelude(_library_target(waves))
-    target = _entry(top, options, include, control, texts)
-    done = Build(target, top, waves)
-    if hold(target):
+    library = _key("library", _options("empty", waves), _EMPTY, _HEADERS, _PRECOMPILE)
+    include = _include_prelude(library)
+    name = _key(top, options, include, control, texts)
+    done = Build(cache / "verilated" / name, top, waves)
+    if hold(done.directory):
         return done
-    library = _library(waves)
-    with _made_once(target) as folder:
-        if folder is not None:
-            (folder / f"{top}.v").write_text(verilog)
-            (folder / "public.vlt").write_text(control)
-            _verilate(folder, options, ["public.vlt", *map(str, sources), f"{top}.v"])
-            objects = [Path(shutil.copy(file, folder)).name for file in library.glob("*.o")]
-            old = [f"--old-file={name}" for name in objects]
-            _make(folder, top, include, *old)
-            for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
-                for file in folder.glob(pattern):
-                    file.unlink()
-    prune()
+    objects = cached("verilated", library, functools.partial(_make_library, waves))
+
+    def make(folder: Path) -> None:
+        (folder / f"{top}.v").write_text(verilog)
+        (folder / "public.vlt").write_text(control)
+        _verilate(folder, options, ["public.vlt", *map(str, sources), f"{top}.v"])
+        old = [f"--old-file={Path(shutil.copy(file, folder)).name}" for file in objects.glob("*.o")]
+        _make(folder, top, include, *old)
+        for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
+            for file in folder.glob(pattern):
+                file.unlink()
+
+    cached("verilated", name, make)
     return done
 
 
-def _library_target(waves: bool) -> Path:
-    return _entry("library", _options("empty", waves), _EMPTY, _HEADERS, _PRECOMPILE)
-
-
-def _library(waves: bool) -> Path:
+def _make_library(waves: bool, folder: Path) -> None:
     """The part of all models that is the same: objects of the run-time library, and its headers, precompiled.
 
     They are most of the work of building a small model.
     """
-    target = _library_target(waves)
-    if hold(target):
-        return target
-    with _made_once(target) as folder:
-        if folder is not None:
-            (folder / "empty.v").write_text(_EMPTY)
-            (folder / _PRELUDE).write_text(_HEADERS)
-            _verilate(folder, _options("empty", waves), ["empty.v"])
-            _make(folder, "empty", f"{_PRELUDE}.gch", f"--eval={_PRECOMPILE}")
-            for file in folder.iterdir():
-                if not (file.name.startswith(("verilated", _PRELUDE)) or file.name == _LOG):
-                    file.unlink()
-    return target
+    (folder / "empty.v").write_text(_EMPTY)
+    (folder / _PRELUDE).write_text(_HEADERS)
+    _verilate(folder, _options("empty", waves), ["empty.v"])
+    _make(folder, "empty", f"{_PRELUDE}.gch", f"--eval={_PRECOMPILE}")
+    for file in folder.iterdir():
+        if not (file.name.startswith(("verilated", _PRELUDE)) or file.name == _LOG):
+            file.unlink()
 
 
-def _include_prelude(library: Path) -> str:
+def _include_prelude(library: str) -> str:
     """Variable of make with options of the compiler: none for a large model.
 
     That is compiled file by file and precompiles a header of its own; the compiler uses only one.
     """
-    return f"USER_CPPFLAGS=$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library.name}/{_PRELUDE})"
+    return f"USER_CPPFLAGS=$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library}/{_PRELUDE})"
 
 
 def _options(top: str, waves: bool) -> list[str]:
@@ -333,41 +332,11 @@ def _options(top: str, waves: bool) -> list[str]:
     return [*_VERILATOR, "--top-module", top, "-o", top, "-LDFLAGS", link, *(["--trace"] if waves else [])]
 
 
-def _entry(name: str, *what: object) -> Path:
-    """Folder in the cache for what these tools make of ``what``: options and texts, as the tools get them."""
+def _key(name: str, *inputs: object) -> str:
+    """Name in the cache of the result of these tools for ``inputs``: options and texts, as the tools get them."""
     # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
     tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER, _MAKE_VARIABLES)
-    key = hashlib.sha256(repr((what, tools)).encode()).hexdigest()[:24]
-    cache = cache_directory()
-    with contextlib.suppress(FileNotFoundError):  # it will be made
-        try:
-            check_private(cache)
-        except PermissionError as error:
-            raise SimulationError(f"{cache}: {error.strerror}: set P4SGD_CACHE to another one") from error
-    if _has_space(cache):
-        raise SimulationError(f"make does not work in a folder with a space in its name, {cache}: set P4SGD_CACHE")
-    return cache / "verilated" / f"{name}-{key}"
-
-
-@contextlib.contextmanager
-def _made_once(target: Path) -> Iterator[Path | None]:
-    """A scratch folder that becomes ``target`` when all is done; None if another process has just made it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with build_lock(target):
-        if hold(target):
-            yield None
-            return
-        folder = Path(tempfile.mkdtemp(prefix=f"{target.stem}-", dir=target.parent))
-        hold(folder)
-        try:
-            yield folder
-            try:
-                folder.rename(target)
-            except OSError:  # another process was faster, where there are no locks
-                if not hold(target):
-                    raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    return f"{name}-{hashlib.sha256(repr((inputs, tools)).encode()).hexdigest()[:24]}"
 
 
 def _verilate(folder: Path, options: Sequence[str], files: Sequence[str]) -> None:

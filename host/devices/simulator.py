@@ -1,7 +1,7 @@
 """A simulator as part of a device, and the memory banks of its workers as the host sees them."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +54,6 @@ class Simulator:
         """Call a method of `p4sgd.sim.cluster.server` and return its result."""
         with self._failures_told():
             return self._process.request(do, **arguments)
-
-    def exchange(self, frames: Sequence[bytes], cycles: int) -> tuple[list[bytes], bool]:
-        """Hand a single worker frames and let time pass, see `p4sgd.sim.cluster.process.ClusterProcess.exchange`."""
-        with self._failures_told():
-            return self._process.exchange(frames, cycles)
 
     @contextlib.contextmanager
     def _failures_told(self) -> Iterator[None]:

@@ -13,8 +13,7 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-from p4sgd.sim.sparse.directories import Directories
-from p4sgd.sim.sparse.sorting import sort_words
+from p4sgd.sim.sparse.entries import Directories, sort_words
 
 __all__ = [
     "EntryStore",

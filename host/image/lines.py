@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.sim.dense.lines import TRANSPOSE
+from p4sgd.sim.dense.model import TRANSPOSE
 
 __all__ = ["pack_lines", "unpack_lines"]
 

@@ -24,7 +24,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-from p4sgd.sim.sparse.sorting import sort_words
+from p4sgd.sim.sparse.entries import sort_words
 
 __all__ = [
     "PackedBlocks",

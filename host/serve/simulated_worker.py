@@ -84,7 +84,7 @@ class SimulatedWorker:
             return
         frames, self._came, self._asked = self._came, [], False
         cycles = _RUN_CYCLES if self._busy else _IDLE_CYCLES
-        sent, idle = self._simulator.exchange(frames, cycles)
+        sent, idle = self._simulator.request("exchange", frames=frames, cycles=cycles)
         self._busy = not idle
         for frame in sent:
             self._send(frame)

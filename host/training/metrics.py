@@ -30,7 +30,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.dense.lines import Lines
+from p4sgd.sim.dense.model import Lines
 from p4sgd.sim.features import Features, Source, shared_features
 from p4sgd.sim.sparse.entries import Entries
 

@@ -38,7 +38,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.features import Model, single_model
+from p4sgd.sim.features import Model, Targets, new_model
 
 __all__ = ["samples_of_trials", "search_rate", "try_rates"]
 
@@ -208,7 +208,6 @@ class _Trials:
         self._ranks = prepared.communicator
         self._first = first
         self._loss = loss
-        self._table = broadcast(self._ranks, loss.table())
         trained = first.batch * first.mini_batches
         rows = min(trained, prepared.samples)
         begin = min(rows, prepared.samples - rows)
@@ -216,9 +215,9 @@ class _Trials:
         self._y = prepared.targets.coding.rows[0].real(prepared.targets.labels[self._scored])
         weights = None if prepared.targets.weights is None else prepared.targets.weights[self._scored]
         self._weights = weights if weights is not None and weights.any() else None
-        self._labels = prepared.images[0].labels[:trained].astype(np.int64)
-        weighing = prepared.images[0].importances
-        self._importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
+        labels, weighing = prepared.images[0].labels[:trained].astype(np.int64), prepared.images[0].importances
+        importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
+        self._targets = Targets(labels, importances, broadcast(self._ranks, loss.table()))
         samples = max(trained, self._scored.stop)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
         self._groups = [
@@ -239,11 +238,18 @@ class _Trials:
         layouts = [image.layout for image in self._prepared.images]
         zeros = [np.broadcast_to(np.int32(0), (each.config.engines, each.model_bytes // 4)) for each in layouts]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
-        limit = self._first.partial_limit if self._alone else None
+        limits = np.array([self._first.partial_limit if self._alone else np.iinfo(np.int64).max])
         exempt = [_exempt_place(image) for image in self._prepared.images]
         self._models = [
             [
-                single_model(features, [zeros[at] for at in places], each, limit, [exempt[at] for at in places])
+                new_model(
+                    features,
+                    [zeros[at] for at in places],
+                    each,
+                    self._targets,
+                    limits,
+                    [exempt[at] for at in places],
+                )
                 for places, features in self._groups
             ]
             for each in settings
@@ -260,30 +266,18 @@ class _Trials:
             begin = number % first.mini_batches
             end = min(begin + updates.stop - number, first.mini_batches)
             number += end - begin
-            rows = slice(begin * first.batch, end * first.batch)
             for (model,) in self._models:
-                model.train(rows.start, self._labels[rows], self._importances[rows], self._table)
+                model.train(slice(begin * first.batch, end * first.batch))
 
     def _update(self, number: int) -> None:
         """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""
-        first, form, flags = self._first, self._first.features, golden.Flags()
-        begin = number % first.mini_batches * first.batch
-        rows = slice(begin, begin + first.batch)
-        labels, importances = self._labels[rows], self._importances[rows] if first.weighted else None
-        activations = self._ranks.all_sum(
-            np.stack(
-                [
-                    np.sum([part.partials(begin, first.batch, form.forward_shift) for part in parts], axis=0)
-                    for parts in self._models
-                ]
-            )
-        )
-        z = golden.partial(activations, first, flags)
-        residuals = golden.residual(z, np.broadcast_to(labels, z.shape), self._table, first.label_mode, flags)
-        for settings, parts, g in zip(self._settings, self._models, residuals, strict=True):
+        begin = number % self._first.mini_batches * self._first.batch
+        rows = slice(begin, begin + self._first.batch)
+        own = [np.sum([part.forward(rows) for part in parts], axis=0) for parts in self._models]
+        sums = golden.partial(self._ranks.all_sum(np.stack(own)), self._first, golden.Flags())
+        for parts, z in zip(self._models, sums, strict=True):
             for part in parts:
-                part.update(begin, golden.delta(g, settings, importances))
-                part.regularize()
+                part.backward(rows, z)
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""

@@ -5,8 +5,6 @@ Elaboration takes several seconds, so the Verilog is cached as well, by configur
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
@@ -19,7 +17,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import build_lock, cache_directory, hold
+from p4sgd.sim.cache import cached
 from p4sgd.sim.cluster.cluster import Cluster, SingleWorker
 
 __all__ = ["build_cluster", "build_single_worker"]
@@ -40,24 +38,12 @@ def _source_hash() -> str:
 
 def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wiring.Component]) -> str:
     key = hashlib.sha256(f"{_source_hash()} {config} {size}".encode()).hexdigest()[:24]
-    path = cache_directory() / "verilog" / f"{top}-{key}.v"
-    if hold(path):
-        return path.read_text()
-    with build_lock(path):
-        if hold(path):
-            return path.read_text()
+
+    def generate(folder: Path) -> None:
         _logger.info("generating Verilog")
-        text = "\n".join([to_verilog(make(), top), *worker_verilog(config)])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
-        try:
-            with open(handle, "w") as file:
-                file.write(text)
-            hold(Path(scratch))
-            os.replace(scratch, path)
-        finally:
-            Path(scratch).unlink(missing_ok=True)
-    return text
+        (folder / f"{top}.v").write_text("\n".join([to_verilog(make(), top), *worker_verilog(config)]))
+
+    return (cached("verilog", f"{top}-{key}", generate) / f"{top}.v").read_text()
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:

@@ -13,7 +13,6 @@ __all__ = [
     "EVENTS_LIMIT",
     "LINK_CHANCES",
     "MEMORY_BITS",
-    "SOCKET",
     "WAVEFORM",
     "MemoryTiming",
     "memory_file",
@@ -67,9 +66,6 @@ DIRECTIONS = ("up", "down")
 
 LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
 """Chances of link faults, in 1/65536. The cluster has an input for each direction, such as ``up_loss``."""
-
-SOCKET = "socket"
-"""Socket on which the client listens, in the simulator's working folder."""
 
 WAVEFORM = "dump.vcd"
 """Waveform, in the simulator's working folder."""

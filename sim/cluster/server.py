@@ -4,7 +4,7 @@ It runs as a cocotb test and answers the requests of :class:`p4sgd.sim.cluster.p
 simulated time stands still.
 """
 
-import socket
+from multiprocessing.connection import Connection
 from typing import Any
 
 import cocotb
@@ -13,15 +13,10 @@ from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
 from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES
 from p4sgd.hw.spec.config import CLOCK_NS
-from p4sgd.sim.cluster.protocol import SOCKET
-from p4sgd.sim.rpc import Channel
 
 __all__ = ["serve"]
 
 _DATA_BITS = 8 * FRAME_BEAT_BYTES
-
-_BODY_LIMIT = 1 << 24
-"""Limit for the frames in a request, in bytes."""
 
 
 class AxiLiteMaster:
@@ -117,21 +112,19 @@ class _Server:
         await FallingEdge(self._dut.clk)
         return bool(self._dut.all_idle.value)
 
-    async def exchange(self, sizes: list[int], cycles: int, body: bytes) -> tuple[bool, bytes]:
+    async def exchange(self, frames: list[bytes], cycles: int) -> tuple[list[bytes], bool]:
         """Send frames to a single worker and run until it sends some or becomes idle, for at most ``cycles`` cycles.
 
-        The body of the request holds frames of these sizes. Returns whether the worker is idle, and the frames it sent.
+        Returns the frames that it has sent, and whether it is idle.
         """
         dut = self._dut
-        first = 0
-        for size in sizes:
-            await self._put(body[first : first + size])
-            first += size
+        for frame in frames:
+            await self._put(frame)
         await RisingEdge(dut.clk)
         if not dut.tx__valid.value:
             await First(RisingEdge(dut.tx__valid), RisingEdge(dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
         sent = await self._take()
-        return bool(dut.all_idle.value), sent
+        return sent, bool(dut.all_idle.value)
 
     async def _put(self, frame: bytes) -> None:
         dut = self._dut
@@ -147,36 +140,29 @@ class _Server:
                     break
         dut.rx__valid.value = 0
 
-    async def _take(self) -> bytes:
+    async def _take(self) -> list[bytes]:
         """Take all frames from the queue, one per cycle: a worker's frames have one beat."""
-        dut, taken = self._dut, bytearray()
+        dut, taken = self._dut, []
         dut.tx__ready.value = 1
         while True:
             await RisingEdge(dut.clk)
             if not dut.tx__valid.value:
                 break
-            taken += (int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little")
+            taken.append((int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little"))
         dut.tx__ready.value = 0
         await FallingEdge(dut.clk)
-        return bytes(taken)
+        return taken
 
 
 @cocotb.test()
 async def serve(dut: Any) -> None:
-    """Answer requests until the client closes the connection."""
+    """Answer requests, which come through standard input, until the client closes the connection."""
     Clock(dut.clk, CLOCK_NS, unit="ns").start()
     server = _Server(dut)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(SOCKET)
-        channel = Channel(connection)
+    with Connection(0) as client:
         while True:
             try:
-                request, body = channel.receive(_BODY_LIMIT)
-            except ConnectionResetError:
+                do, arguments = client.recv()
+            except EOFError:
                 return
-            do = request.pop("do")
-            if do == "exchange":
-                result, sent = await server.exchange(**request, body=body.tobytes())
-            else:
-                result, sent = await getattr(server, do)(**request), b""
-            channel.send({"ok": result}, sent)
+            client.send(await getattr(server, do)(**arguments))

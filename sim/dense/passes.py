@@ -1,11 +1,9 @@
 """Forward and backward passes on decoded features, penalties, and the loop that trains, compiled.
 
-`train` does many mini-batches of all workers of a process in one call, because with few features calls take longer than
-the arithmetic. It takes the features of all workers side by side: ``features`` is uint8 (samples, n),
-C-contiguous, with signed features q as q + 2^(P-1) (`p4sgd.sim.dense.lines.offset`). Unit i of the job's units in this
-process is the columns ``units[i]`` to ``units[i + 1]``, at most 64, and worker i has the units ``workers[i]`` to
-``workers[i + 1]``; both are int64. Weights are float64 (n,), integers; those of the columns ``exempt``, int64, have no
-penalties.
+``features`` is uint8 (samples, n), C-contiguous: those of all workers of a process side by side, signed ones q as
+q + 2^(P-1) (`offset`). Unit i of the job's units in this process is the columns ``units[i]`` to ``units[i + 1]``, at
+most 64, and worker i has the units ``workers[i]`` to ``workers[i + 1]``; both are int64. Weights are float64 (n,),
+integers.
 
 Sums use float64 where it is exact, that is, where every partial sum is an integer below 2^53 in magnitude:
 
@@ -17,21 +15,19 @@ Exact sums do not depend on the order of addition, so the compiler may vectorise
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, ByteArray, IntArray
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.fixed import WEIGHT, ByteArray, IntArray
+from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.dense.lines import offset
 from p4sgd.sim.intrinsics import prefetch
-from p4sgd.sim.loss import add_partials, deltas_of
-from p4sgd.sim.parallel import meet
+from p4sgd.sim.model import next_deltas
 
-__all__ = ["FloatArray", "backward", "penalties_of", "regularize", "totals", "train"]
+__all__ = ["DenseRun", "DenseWeights", "FloatArray", "backward", "offset", "regularize", "totals", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -49,6 +45,41 @@ _NONE = np.empty(0, np.int64)
 _compiled = functools.partial(compiled, "the emulator's loops")
 
 
+class DenseRun(NamedTuple):
+    """Layout and numbers of a run for the loops."""
+
+    units: IntArray
+    workers: IntArray
+    offset: int
+    """`offset` of the features."""
+    shift: int
+    """Right shift of Round 1."""
+    scale: float
+    """2^-shift of Round 3."""
+    shrink: float
+    """Fraction that L2 takes of a weight."""
+    threshold: float
+    """Integer that L1 takes of a weight."""
+    exempt: IntArray
+    """Columns without penalties."""
+    stale: bool
+
+
+class DenseWeights(NamedTuple):
+    """Weights during a run; each thread changes its own columns."""
+
+    weights: FloatArray
+    read: FloatArray
+    """Those that forward passes read: the same array, or with staleness the weights before the last update."""
+    others: FloatArray
+    """Weights that no sample has a feature for, which penalties change."""
+
+
+def offset(form: FeatureFormat) -> int:
+    """What is added to signed features: 2^(P-1), by inverting their sign bit."""
+    return 1 << (form.precision - 1) if form.signed else 0
+
+
 def totals(
     features: ByteArray,
     first: int,
@@ -58,71 +89,23 @@ def totals(
     weights: FloatArray,
     sums: IntArray,
 ) -> None:
-    """Forward pass of some samples, rounded: each worker's sums.
-
-    Parameters
-    ----------
-    features, weights
-        See the module.
-    first
-        First sample.
-    layout
-        ``units`` and ``workers``, see the module.
-    form
-        Format of the features.
-    shift
-        The dot product of a unit is divided by ``2**shift``.
-    sums
-        int64 (workers, samples), which get the sums.
-    """
+    """Forward pass from sample ``first`` on, Round 1 with ``shift``: each worker's sums, int64 (workers, samples)."""
     (units, workers), count = layout, layout[0].size - 1
     addends = np.empty(count, np.int64)
     _totals(features, first, units, workers, (0, count), offset(form), shift, weights, addends, sums)
 
 
-def backward(
-    features: ByteArray,
-    first: int,
-    columns: tuple[int, int],
-    deltas: IntArray,
-    form: FeatureFormat,
-    gradient_shift: int,
-    weights: FloatArray,
-) -> bool:
-    """Gradients and Round 3 of all micro-batches of a mini-batch, in order; returns whether any weight saturated.
-
-    Parameters
-    ----------
-    features, weights
-        See the module; weights are updated in place.
-    first
-        First sample.
-    columns
-        First column, and the one after the last.
-    deltas
-        int64 (B,).
-    form
-        Format of the features.
-    gradient_shift
-        Right shift of Round 3.
-    """
-    scale = 2.0**-gradient_shift
-    return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(offset(form)), scale, weights))
+def backward(features: ByteArray, first: int, columns: slice, deltas: IntArray, run: DenseRun, w: FloatArray) -> bool:
+    """Gradients and Round 3 of the micro-batches from sample ``first`` on, in order; returns whether one saturated."""
+    own = columns.start, columns.stop
+    return bool(_descend(features, first, *own, deltas.astype(np.float64), float(run.offset), run.scale, w))
 
 
-def penalties_of(settings: RunSettings) -> tuple[float, float]:
-    """L2 and L1 penalties as the loops take them: the fraction of a weight, and the integer, that it loses."""
-    return settings.shrink * 2.0**-SHRINK.fraction, float(settings.threshold)
-
-
-def regularize(weights: FloatArray, penalties: tuple[float, float], exempt: IntArray = _NONE) -> None:
-    """L2 shrinkage and L1 soft thresholding, by `penalties_of`, of weights, float64 (n,), in place.
-
-    Those at the places ``exempt``, int64 (few,), stay as they are.
-    """
-    if any(penalties):
+def regularize(weights: FloatArray, run: DenseRun, exempt: IntArray = _NONE) -> None:
+    """L2 shrinkage and L1 soft thresholding of weights in place, but for those at the indices ``exempt``."""
+    if run.shrink or run.threshold:
         kept = weights[exempt]
-        _penalise(weights, *penalties)
+        _penalise(weights, run.shrink, run.threshold)
         weights[exempt] = kept
 
 
@@ -222,96 +205,39 @@ def _penalise(weights: Any, shrink: float, threshold: float) -> None:
 
 
 @_compiled(nogil=True)
-def train(
-    thread: int,
-    arrivals: Any,
-    totals: Any,
-    scratch: Any,
-    features: Any,
-    labels: Any,
-    importances: Any,
-    layout: Any,
-    form: Any,
-    limits: Any,
-    loss: Any,
-    rate: Any,
-    penalties: Any,
-    exempt: Any,
-    stale: bool,
-    weights: Any,
-    read: Any,
-    others: Any,
-    clamped: Any,
-    saturated: Any,
-) -> bool:
-    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do.
+def train(team: Any, batches: Any, run: Any, features: Any, state: Any, addends: Any, kept: Any) -> bool:
+    """Do mini-batches as one thread of a `Team`; returns whether a residual or its argument was saturated.
 
-    Parameters
-    ----------
-    thread, arrivals
-        Number of this thread, and where threads `meet`.
-    totals
-        int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one.
-    scratch
-        Space of this thread: sums, int64 (B,), δ, float64 (B,), int64 (units,), and the weights of exempt columns.
-    features, labels, importances
-        Of whole mini-batches: see the module; int64 (samples,), no importances if the run is not ``weighted``.
-    layout
-        ``units`` and ``workers``, see the module.
-    form
-        The `offset` of features, and the shift of Round 1.
-    limits, clamped, saturated
-        See `p4sgd.sim.model.Model`.
-    loss, rate
-        `p4sgd.sim.loss.loss_of`, and the mantissa of the rate with the scale of Round 3.
-    penalties, exempt
-        `penalties_of`, and the columns that have none.
-    stale
-        Whether ``read``, the weights that forward passes read, are those before the last update; else they are the same
-        array as ``weights``.
-    others
-        float64: weights that no sample has a feature for, which penalties change.
-
-    Returns
-    -------
-    Whether a residual or its argument was saturated.
+    ``features`` are those of `Batches`; ``state`` is `DenseWeights`. Scratch space of this thread: ``addends``, int64
+    (units,), and ``kept``, float64 (exempt columns,).
     """
-    sums, deltas, addends, kept = scratch
-    units, workers = layout
-    offset, shift = form
-    mantissa, scale = rate
-    shrink, threshold = penalties
-    threads, batch = totals.shape[1], totals.shape[3]
-    count = units.size - 1
-    own = count * thread // threads, count * (thread + 1) // threads
+    units, workers, weights, read = run.units, run.workers, state.weights, state.read
+    threads, batch, count = team.totals.shape[1], team.sums.size, units.size - 1
+    own = count * team.thread // threads, count * (team.thread + 1) // threads
     left, right = units[own[0]], units[own[1]]
     residual_saturated = False
-    for mini_batch in range(labels.size // batch):
+    for mini_batch in range(batches.labels.size // batch):
         first = mini_batch * batch
         # A thread may begin the next mini-batch while others still read the sums of this one.
-        parts = totals[mini_batch % 2]
-        _totals(features, first, units, workers, own, offset, shift, read, addends, parts[thread])
-        if threads > 1:
-            meet(arrivals, thread, mini_batch + 1)
-        add_partials(parts, limits, clamped, sums)
-        rows = slice(first, first + batch)
-        residual_saturated |= deltas_of(sums, labels[rows], importances[rows], loss, mantissa, deltas)
-        if stale:
+        partials = team.totals[mini_batch % 2, team.thread]
+        _totals(features, first, units, workers, own, run.offset, run.shift, read, addends, partials)
+        residual_saturated |= next_deltas(team, batches, mini_batch)
+        if run.stale:
             for j in range(left, right):  # an assignment of slices takes 2 seconds to compile, for its error's text
                 read[j] = weights[j]
-        for worker in range(limits.size):
-            begin, end = max(own[0], workers[worker]), min(own[1], workers[worker + 1])
-            if begin < end:
-                full = _descend(features, first, units[begin], units[end], deltas, float(offset), scale, weights)
-                if full:
-                    saturated[worker] = True
-        if shrink or threshold:
-            for number in range(exempt.size):
-                kept[number] = weights[exempt[number]]
-            _penalise(weights[left:right], shrink, threshold)
-            for number in range(exempt.size):
-                if left <= exempt[number] < right:
-                    weights[exempt[number]] = kept[number]
-            if thread == 0:
-                _penalise(others, shrink, threshold)
+        for worker in range(batches.limits.size):
+            begin, end = units[max(own[0], workers[worker])], units[min(own[1], workers[worker + 1])]
+            if begin < end and _descend(
+                features, first, begin, end, team.deltas, float(run.offset), run.scale, weights
+            ):
+                batches.saturated[worker] = True
+        if run.shrink or run.threshold:
+            for number in range(run.exempt.size):
+                kept[number] = weights[run.exempt[number]]
+            _penalise(weights[left:right], run.shrink, run.threshold)
+            for number in range(run.exempt.size):
+                if left <= run.exempt[number] < right:
+                    weights[run.exempt[number]] = kept[number]
+            if team.thread == 0:
+                _penalise(state.others, run.shrink, run.threshold)
     return residual_saturated

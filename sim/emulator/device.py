@@ -142,7 +142,7 @@ class EmulatedDevice:
             runs = [Run(group, self._sample_ranks) for group in groups]
             self._features = [run.features for run in runs]
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
-                runs[0].train()
+                runs[0].model.train(slice(0, runs[0].settings.mini_batches * runs[0].settings.batch))
             else:
                 self._train(runs)
         except BaseException:
@@ -217,11 +217,11 @@ def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
     """The passes of a mini-batch, for `RemoteWorkers`."""
 
     def forward(part: range) -> IntArray:
-        return golden.all_reduce([run.partials(mini_batch, part) for run in runs])
+        return golden.all_reduce([run.model.forward(run.samples(mini_batch, part)) for run in runs])
 
     def backward(part: range, sums: IntArray) -> None:
         for run in runs:
-            run.update(mini_batch, sums, part)
+            run.model.backward(run.samples(mini_batch, part), sums)
 
     return forward, backward
 
@@ -244,5 +244,5 @@ def warm_up(config: WorkerConfig) -> None:
             worker.write_memory(memory, 0, content)
         for engine in range(config.engines if directory else 0):
             client.write_pair(spec.lines_count(engine), contents[engine * config.ports].shape[0])
-        run = Run([Inputs(worker)])
-        run.update(0, run.partials(0))
+        run, samples = Run([Inputs(worker)]), slice(0, BANKS)
+        run.model.backward(samples, run.model.forward(samples))

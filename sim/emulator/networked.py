@@ -60,7 +60,7 @@ class _Progress:
         self._sums += sums
         if len(self._sums) == self.run.settings.batch:
             with self._computing():
-                self.run.update(self._mini_batch, np.array(self._sums, np.int64))
+                self.run.model.backward(self.run.samples(self._mini_batch), np.array(self._sums, np.int64))
                 self._sums.clear()
                 self._next()
 
@@ -72,7 +72,7 @@ class _Progress:
     def _next(self) -> None:
         self._mini_batch += 1
         if not self.is_over:
-            partials = self.run.partials(self._mini_batch).reshape(-1)
+            partials = self.run.model.forward(self.run.samples(self._mini_batch))
             self.partials.extend(partials[first : first + self._size] for first in range(0, partials.size, self._size))
 
 
@@ -117,7 +117,7 @@ class NetworkedWorker(EmulatedWorker):
         self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
         self._features: Features | None = None  # those of the last run, and where they are: memory, address, bytes
-        self._places: list[tuple[int, int, int]] = []
+        self._regions: list[tuple[int, int, int]] = []
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
         self._speed = speed
@@ -154,9 +154,9 @@ class NetworkedWorker(EmulatedWorker):
 
     def _release_features(self, bank: int, address: int, size: int) -> None:
         """Keep the features of the last run no longer once some of their bytes change, all of which they hold."""
-        for memory, start, length in self._places:
+        for memory, start, length in self._regions:
             if memory == bank and address < start + length and start < address + size:
-                self._features, self._places = None, []
+                self._features, self._regions = None, []
                 return
 
     def receive(self, frame: bytes) -> None:
@@ -205,7 +205,7 @@ class NetworkedWorker(EmulatedWorker):
             inputs = Inputs(self)
             run = Run([inputs])
             self._features = run.features
-            self._places = [(memory, self._get_pair(pair), size) for memory, pair, size in inputs.places]
+            self._regions = [(memory, self._get_pair(pair), size) for memory, pair, size in inputs.regions]
         except BaseException:
             self.started = False
             self.registers.set(spec.CTRL, "idle", 1)

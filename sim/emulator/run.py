@@ -10,18 +10,16 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT
 from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.register_map import Register
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.dense.lines import Lines
+from p4sgd.sim.dense.model import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Source, new_model, shared_features
-from p4sgd.sim.loss import deltas
+from p4sgd.sim.features import Source, Targets, new_model, shared_features
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-from p4sgd.sim.sparse.directories import Directories
-from p4sgd.sim.sparse.entries import Entries
+from p4sgd.sim.sparse.entries import Directories, Entries
 
 __all__ = ["Inputs", "Run", "read_settings"]
 
@@ -32,7 +30,7 @@ class Run:
     Parameters
     ----------
     inputs
-        What the workers' registers and memory say; see `Inputs.alike`.
+        Those of the workers; see `Inputs.alike`.
     ranks
         Processes that have other samples of the worker, a single sparse one; None if all are here.
 
@@ -42,6 +40,8 @@ class Run:
         The settings; ``chunks`` are those of the first worker.
     features
         The features. Who keeps them saves a later run of the same samples the decoding.
+    model
+        The weights, to be trained on all mini-batches.
 
     Raises
     ------
@@ -52,81 +52,46 @@ class Run:
     def __init__(self, inputs: Sequence["Inputs"], ranks: SampleRanks | None = None) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
-        self.table, self.labels, self.importances = inputs[0].table, inputs[0].labels, inputs[0].importances
         try:
             self.features = shared_features([each.source for each in inputs])
         except ValueError as error:
             raise EmulatorError(f"worker {', '.join(str(worker.index) for worker in workers)}: {error}") from error
         weights = [worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)]
         limits, exempt = np.array([each.limit for each in inputs]), [each.exempt for each in inputs]
-        self._model = new_model(self.features, weights, self.settings, limits, exempt, ranks)
-        self._residual_saturated = False
+        self.model = new_model(self.features, weights, self.settings, inputs[0].targets, limits, exempt, ranks)
 
-    def partials(self, mini_batch: int, part: range | None = None) -> IntArray:
-        """Forward pass, Round 1 and clamp of a mini-batch: sums of the workers' partial activations, int64 (B,).
-
-        With staleness this may come before or after the `update` of the mini-batch before, to the same values.
-
-        Parameters
-        ----------
-        mini_batch
-            Its number.
-        part
-            Consecutive micro-batches of it, for the sums of which alone this is called; by default all.
-        """
-        rows = self._rows(mini_batch, part)
-        return self._model.partials(rows.start, rows.stop - rows.start, self.settings.features.forward_shift)
-
-    def update(self, mini_batch: int, sums: IntArray, part: range | None = None) -> None:
-        """Loss, backward pass and Round 3 of a mini-batch, or of the parts of `partials` in the same order.
-
-        They begin when all partials of the mini-batch are there, which read the weights from before it.
-
-        Parameters
-        ----------
-        sums
-            The job's sums, int64 (B,) or as many as the part has.
-        mini_batch, part
-            See `partials`.
-        """
-        rows = self._rows(mini_batch, part)
-        own, saturated = deltas(sums, self.labels[rows], self.importances[rows], self.table, self.settings)
-        self._residual_saturated |= saturated
-        self._model.update(rows.start, own)
-        if rows.stop % self.settings.batch == 0:
-            self._model.regularize()
-
-    def _rows(self, mini_batch: int, part: range | None) -> slice:
-        """The samples of a part of a mini-batch."""
+    def samples(self, mini_batch: int, part: range | None = None) -> slice:
+        """The samples of a mini-batch, or of some of its micro-batches."""
         part = range(self.settings.micro_batches) if part is None else part
         first = mini_batch * self.settings.batch
         return slice(first + BANKS * part.start, first + BANKS * part.stop)
 
-    def train(self) -> None:
-        """Do all mini-batches, if the workers are all of the job's."""
-        settings, step = self.settings, self._model.mini_batches_at_once
-        for first in range(0, settings.mini_batches, step):
-            samples = slice(first * settings.batch, min(first + step, settings.mini_batches) * settings.batch)
-            self._residual_saturated |= self._model.train(
-                samples.start, self.labels[samples], self.importances[samples], self.table
-            )
-
     def finish(self) -> None:
         """Set weights, flags and control registers of the workers as at the end of a run."""
-        model = self._model
+        model = self.model
         for worker, weights, clamped, saturated in zip(
             self._workers, model.values(last=True), model.clamped, model.saturated, strict=True
         ):
-            worker.finish(weights, golden.Flags(bool(clamped), self._residual_saturated, bool(saturated)))
+            worker.finish(weights, golden.Flags(bool(clamped), model.residual_saturated, bool(saturated)))
 
 
 class Inputs:
-    """What a worker's registers and memory say about a run.
+    """A run as a worker's registers and memory describe it.
 
     Attributes
     ----------
-    places
-        Where the features are: memories, the registers with the addresses, and bytes.
+    settings, targets
+        Settings, labels and loss.
+    limit
+        Largest magnitude of a partial activation.
+    exempt
+        Index of the weight without penalties among those of all engines; None if there is none.
+    job
+        Number of the job, and of its workers.
+    source
+        The features.
+    regions
+        Their regions: memories, the registers with the addresses, and bytes.
 
     Raises
     ------
@@ -140,14 +105,13 @@ class Inputs:
         self.settings, self.limit = read_settings(worker)
         self.exempt = _exempt(worker, self.settings.chunks)
         self.job = get(spec.JOB, "job"), get(spec.JOB, "workers")
-        self.table = worker.table()
         total = self.settings.micro_batches * self.settings.mini_batches
         weighted = self.settings.weighted
         labels = worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES * (1 + weighted))
-        self.labels, self.importances = unpack_labels(labels, weighted=weighted)
-        if IMPORTANCE.one < self.importances.max(initial=0) or self.importances.min(initial=0) < 0:
+        self.targets = Targets(*unpack_labels(labels, weighted=weighted), worker.table())
+        if IMPORTANCE.one < self.targets.importances.max(initial=0) or self.targets.importances.min(initial=0) < 0:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
-        self.places: list[tuple[int, tuple[Register, Register], int]] = []
+        self.regions: list[tuple[int, tuple[Register, Register], int]] = []
         self.source: Source
         if config.sparse:
             self.source = self._entries(total)
@@ -197,19 +161,20 @@ class Inputs:
 
     def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
         """Bytes of features."""
-        self.places.append((memory, address, size))
+        self.regions.append((memory, address, size))
         return self.worker.memory(memory, address, size)
 
     def alike(self, other: "Inputs") -> bool:
         """Whether two workers do the same but for their features, so that one `Run` can do both."""
+        own, others = self.targets, other.targets
         return (
             type(self.source) is type(other.source)
             and dataclasses.replace(self.settings, chunks=other.settings.chunks) == other.settings
-            and self.table.shift == other.table.shift
-            and np.array_equal(self.table.slope, other.table.slope)
-            and np.array_equal(self.table.intercept, other.table.intercept)
-            and np.array_equal(self.labels, other.labels)
-            and np.array_equal(self.importances, other.importances)
+            and own.table.shift == others.table.shift
+            and np.array_equal(own.table.slope, others.table.slope)
+            and np.array_equal(own.table.intercept, others.table.intercept)
+            and np.array_equal(own.labels, others.labels)
+            and np.array_equal(own.importances, others.importances)
         )
 
 
@@ -255,7 +220,7 @@ def _lines_of(worker: EmulatedWorker, engine: int) -> int:
 
 
 def _exempt(worker: EmulatedWorker, chunks: int) -> int | None:
-    """Place of the weight without penalties among those of all engines; None if there is none."""
+    """Index of the weight without penalties among those of all engines; None if there is none."""
     get, config = worker.registers.get, worker.config
     place = get(spec.EXEMPT, "engine"), get(spec.EXEMPT, "chunk"), get(spec.EXEMPT, "lane")
     sizes = config.engines, chunks, config.lanes

@@ -1,7 +1,7 @@
 """The aggregator's state machine for many frames at a time, compiled.
 
-`p4sgd.sim.network.aggregator` is the specification to read. This is the same on arrays, without an object for a packet
-or a slot, and some fifty times as fast; tests compare the two frame by frame. Everything is int64 except bytes and
+``tests/support/aggregator_model.py`` is to be read first. This is the same on arrays, without an object for a packet or
+a slot, and some fifty times as fast; tests compare the two frame by frame. Everything is int64 except bytes and
 sums, because Numba computes with int64 and uint64 together in floating point.
 """
 
@@ -64,17 +64,21 @@ _OUTCOMES = 1 << OUTCOME_BITS
 
 
 class BatchAggregator:
-    """Sums up partials and answers, as `p4sgd.sim.network.aggregator.Aggregator` does, many frames at a time.
+    """Sums up partials and answers, as `p4sgd.hw.aggregator.aggregator.Aggregator` does, many frames at a time.
 
     Parameters
     ----------
-    slots, jobs, most
-        As there.
+    slots
+        Slots of each job.
+    jobs
+        Number of places, each for one of the jobs that are served at a time.
+    mac
+        Own MAC address; packets to other addresses are dropped.
+    most
+        Most micro-batches in a packet of version 2; 0 to speak version 1 only.
 
     Attributes
     ----------
-    mac : int
-        Own MAC address; packets to other addresses are dropped.
     jobs : dict of int to Job
         Jobs served, by place.
     members : ndarray
@@ -131,9 +135,9 @@ class BatchAggregator:
         return found | {f"DROPPED_{drop.name}": int(self._counts[:, drop].sum()) for drop in further}
 
     def read_slots(self, place: int, slots: range) -> list[list[int]]:
-        """Round, aggregated and acknowledged shards of slots of the current or last job in a place.
+        """Round, and bitmaps of the shards that are in the sums and that have acknowledged these, of slots of a place.
 
-        They are as in `p4sgd.sim.network.aggregator.SlotState`.
+        No shard is in the sums only if the slot is unused.
         """
         columns = (self._rounds, self._aggregated, self._acknowledged)
         states: list[list[int]] = np.stack([column[place, slots] for column in columns], axis=1).tolist()

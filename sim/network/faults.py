@@ -1,13 +1,13 @@
-"""Faults of the Python network in tests and campaigns: their probabilities, and links that apply them to packets.
+"""Faults of packets between programs (``--fault``): their probabilities, and links that apply them.
 
-Faults of the simulated RTL (``--fault``) are in `p4sgd.sim.cluster.link`.
+Those of the simulated RTL are in `p4sgd.sim.cluster.link`.
 """
 
 import random
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["Bursts", "Faults", "Line", "Pauses", "Restart", "Schedule", "between"]
+__all__ = ["Bursts", "Faults", "Line", "between", "check_bounds"]
 
 
 def between(rng: random.Random, bounds: tuple[int, int]) -> int:
@@ -22,7 +22,8 @@ def _check_chances(faults: object, *names: str) -> None:
             raise ValueError(f"{name} must be 0 to below 1, not {getattr(faults, name)}")
 
 
-def _check_bounds(name: str, bounds: tuple[int, int]) -> None:
+def check_bounds(name: str, bounds: tuple[int, int]) -> None:
+    """Refuse a range that is not ascending and positive."""
     if not 0 < bounds[0] <= bounds[1]:
         raise ValueError(f"{name} must be two ascending positive numbers, not {bounds}")
 
@@ -86,66 +87,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         _check_chances(self, "loss", "corruption", "duplication", "straggle")
-        _check_bounds("delay", self.delay)
-
-
-@dataclass(frozen=True)
-class Pauses:
-    """Random pauses of workers, which neither send nor receive; packets that arrive wait.
-
-    Attributes
-    ----------
-    every
-        Shortest and longest time from one pause to the next.
-    length
-        Shortest and longest pause.
-    """
-
-    every: tuple[int, int]
-    length: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        _check_bounds("every", self.every)
-        _check_bounds("length", self.length)
-
-
-@dataclass(frozen=True)
-class Restart:
-    """Restart of a worker, which loses its state. Some time later the host restarts the job.
-
-    Attributes
-    ----------
-    worker
-        Shard index.
-    time
-        Time of the restart, from the beginning of the run.
-    notice
-        Time until the host notices; the other workers continue as far as they can.
-    """
-
-    worker: int
-    time: int
-    notice: int
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """All faults of a cluster.
-
-    Attributes
-    ----------
-    up, down
-        Faults of the links from the workers to the aggregator, and back.
-    pauses
-        Pauses of the workers.
-    restarts
-        Restarts of workers in order of time. A restart waits until the job has been restarted after the last one.
-    """
-
-    up: Faults = Faults()
-    down: Faults = Faults()
-    pauses: Pauses | None = None
-    restarts: tuple[Restart, ...] = ()
+        check_bounds("delay", self.delay)
 
 
 class Line:

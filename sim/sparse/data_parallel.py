@@ -26,12 +26,11 @@ import numpy.typing as npt
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.packet import VALUES
-from p4sgd.hw.spec.run import LossTable, RunSettings
+from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.loss import add_partials, deltas
+from p4sgd.sim.model import Targets
 from p4sgd.sim.sparse.entries import Columns
-from p4sgd.sim.sparse.features import SparseFeatures
-from p4sgd.sim.sparse.model import SparseModel
+from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
 __all__ = ["DataParallelModel", "SampleRanks"]
@@ -95,7 +94,7 @@ class SampleRanks:
         return np.searchsorted(ends, micro_batches % count, side="right")
 
     def owner(self, columns: Columns) -> Columns:
-        """The rank that has the weights of cold columns. Neighbours have different ones, since heat falls slowly."""
+        """The rank that has the weights of cold columns. Neighbours, about as frequent, have different ones."""
         return columns % np.uint32(self.size)
 
     def lists(self, features: SparseFeatures, micro_batches: int, hot: int) -> "ColumnLists":
@@ -103,41 +102,25 @@ class SampleRanks:
         key = weakref.ref(features), micro_batches, hot
         known = self._lists if self._lists is not None and self._lists.key == key else None
         if self.agree(np.array([known is None], np.int64))[0]:
-            known = self._lists = ColumnLists(features, micro_batches, hot, self)
-            known.key = key
+            known = self._lists = ColumnLists(features, micro_batches, hot, self, key)
         assert known is not None
         return known
 
 
 class ColumnLists:
-    """Which cold columns each rank needs in each mini-batch. The owners are told all of them before the first one.
+    """Cold columns that each rank needs in each mini-batch. The owners get all lists before the first one.
 
-    Parameters
-    ----------
-    features
-        Entries of this rank's samples.
-    micro_batches
-        Micro-batches of a mini-batch.
-    cold
-        First cold column.
-    ranks
-        The ranks.
-
-    Attributes
-    ----------
-    wanted, served
-        uint32 (columns,): for each mini-batch what this rank needs, by owners, and then in ascending order; and what it
-        sends to the others, rank by rank.
+    Columns from ``cold`` on are cold; ``key`` is what the lists are made for.
     """
 
-    key: object = None
-    """What they were made for."""
-
-    def __init__(self, features: SparseFeatures, micro_batches: int, cold: int, ranks: SampleRanks) -> None:
-        mini_batches = features.samples // (BANKS * micro_batches)
-        wanted, served, counts = [], [], np.empty((2, mini_batches, ranks.size), np.int64)
-        for number in range(mini_batches):
-            columns = features.columns(number * micro_batches, micro_batches)
+    def __init__(
+        self, features: SparseFeatures, micro_batches: int, cold: int, ranks: SampleRanks, key: object
+    ) -> None:
+        self.key = key
+        batch = BANKS * micro_batches
+        wanted, served, counts = [], [], np.empty((2, features.samples // batch, ranks.size), np.int64)
+        for number in range(features.samples // batch):
+            columns = features.columns(slice(number * batch, (number + 1) * batch))
             columns = columns[np.searchsorted(columns, cold) :]
             owners = ranks.owner(columns)
             columns = columns[np.argsort(owners, kind="stable")]
@@ -147,29 +130,19 @@ class ColumnLists:
             counts[1, number] = [part.size // 4 for part in theirs]
             wanted.append(columns)
             served.append(np.concatenate(theirs).view(np.uint32))
-        self.wanted, self.served = np.concatenate(wanted), np.concatenate(served)
-        self._wanted_counts, self._served_counts = counts
-        self._wanted_ends = np.append(0, np.cumsum(self._wanted_counts.sum(axis=1)))
-        self._served_ends = np.append(0, np.cumsum(self._served_counts.sum(axis=1)))
+        self._wanted, self._served, self._counts = wanted, served, counts
 
     def of(self, mini_batch: int) -> tuple[Columns, IntArray, Columns, IntArray]:
-        """Columns that this rank wants, how many from each owner, columns that it serves, and how many to each rank."""
-        wanted = self.wanted[self._wanted_ends[mini_batch] : self._wanted_ends[mini_batch + 1]]
-        served = self.served[self._served_ends[mini_batch] : self._served_ends[mini_batch + 1]]
-        return wanted, self._wanted_counts[mini_batch], served, self._served_counts[mini_batch]
+        """Columns that this rank wants, by owners and then in ascending order, and how many from each; columns that it
+        serves, rank by rank, and how many to each."""
+        wanted_counts, served_counts = self._counts[:, mini_batch]
+        return self._wanted[mini_batch], wanted_counts, self._served[mini_batch], served_counts
 
 
 class DataParallelModel(SparseModel):
     """Weights of a sparse worker during a run in which ranks have some of its samples each.
 
-    Parameters
-    ----------
-    features
-        Entries of the worker, in the micro-batches of this rank.
-    weights, settings, limits, exempt
-        See `SparseModel`.
-    ranks
-        The ranks.
+    ``features`` are those of this rank's micro-batches; the rest as in `SparseModel`.
     """
 
     def __init__(
@@ -177,20 +150,23 @@ class DataParallelModel(SparseModel):
         features: SparseFeatures,
         weights: Sequence[EngineWeights],
         settings: RunSettings,
+        targets: Targets,
         limits: IntArray,
         exempt: Sequence[int | None],
         ranks: SampleRanks,
     ) -> None:
-        super().__init__(features, weights, settings, limits, exempt)
+        super().__init__(features, weights, settings, targets, limits, exempt)
         self._ranks = ranks
-        self._own = ranks.micro_batches(settings.micro_batches)
+        own = ranks.micro_batches(settings.micro_batches)
+        self._own = slice(BANKS * own.start, BANKS * own.stop)
+        """This rank's samples of a mini-batch."""
         self._shared = np.arange(min(ranks.hot, features.count), dtype=np.uint32)
         self._lists = ranks.lists(features, settings.micro_batches, self._shared.size)
         self._seen = np.zeros(features.count, np.int32)
         """Weights as the forward pass reads them, of the columns that this rank needs."""
         self._moved = np.zeros(features.count, np.int32)
         """How far this rank's micro-batches move the weights of a mini-batch; 0 in between."""
-        total = int(ranks.agree(np.array([features.entries]))[0])
+        total = int(ranks.agree(np.array([features.merged.keys.size]))[0])
         at_once = _PART * features.samples * ranks.size // (settings.batch * max(1, total))
         if ranks.packets:
             at_once = min(at_once, _PACKETS // (1 + self._shared.size // VALUES))
@@ -200,35 +176,31 @@ class DataParallelModel(SparseModel):
         """See `SparseModel`: all columns catch up."""
         return np.zeros(1, np.int64)
 
-    @property
-    def mini_batches_at_once(self) -> int:
-        """See `SparseModel`; the same on all ranks."""
-        return self._at_once
+    def _mini_batches_at_once(self) -> int:
+        return self._at_once  # the same on all ranks
 
-    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
-        """Do mini-batches, together with the other ranks; see `SparseModel.train`. Flags are those of all ranks."""
-        batch, saturated = self._settings.batch, False
-        for begin in range(0, labels.size, batch):
-            rows = slice(begin, begin + batch)
-            saturated |= self._step(first + begin, labels[rows], importances[rows], table)
-        flags = self._ranks.agree(np.array([saturated, self.clamped[0], self.saturated[0]], np.int64))
-        self.clamped[0], self.saturated[0] = flags[1:] > 0
-        return bool(flags[0])
+    def _train(self, samples: slice) -> None:
+        """Do mini-batches, together with the other ranks. Flags are those of all ranks."""
+        batch = self._settings.batch
+        for first in range(samples.start, samples.stop, batch):
+            self._step(first // batch)
+        flags = np.array([self.residual_saturated, self.clamped[0], self.saturated[0]], np.int64)
+        self.residual_saturated, self.clamped[0], self.saturated[0] = (self._ranks.agree(flags) > 0).tolist()
 
-    def _step(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
-        """Do a mini-batch; returns whether a residual of this rank was saturated."""
+    def _step(self, mini_batch: int) -> None:
         ranks, settings, number = self._ranks, self._settings, self._mini_batch
-        wanted, wanted_counts, served, served_counts = self._lists.of(first // settings.batch)
+        wanted, wanted_counts, served, served_counts = self._lists.of(mini_batch)
         hot, weights = np.empty(self._shared.size, np.int32), np.empty(served.size, np.int32)
         large = _read(self._shared, number, self._penalty, self._state, hot)
         large |= _read(served, number, self._penalty, self._state, weights)
         self._seen[: hot.size] = hot
         self._seen[wanted] = self._send(weights, served_counts, wanted_counts)
 
-        own_deltas, saturated = self._deltas(first, labels, importances, table)
-        columns, steps = self._features.steps(first // BANKS + self._own.start, own_deltas, settings.gradient_shift)
+        first = mini_batch * settings.batch
+        own = slice(first + self._own.start, first + self._own.stop)
+        columns, steps = self._features.steps(own, self._deltas(own, self.forward(own)), settings.gradient_shift)
         largest = int(np.abs(steps).max(initial=0))
-        large |= largest * len(self._own) > _HALF // ranks.size
+        large |= largest * (own.stop - own.start) // BANKS > _HALF // ranks.size
         _add_steps(columns, steps, self._moved)
         rows = np.zeros(self._shared.size + VALUES, np.int64)
         if large:
@@ -246,23 +218,15 @@ class DataParallelModel(SparseModel):
             self._apply(self._shared, rows[:-VALUES])
             self._apply(served, self._send(moved, wanted_counts, served_counts).astype(np.int64))
         self._mini_batch += 1
-        return saturated
+
+    def _forward(self, samples: slice, totals: IntArray) -> None:
+        totals[:] = self._features.unit_sums(self._seen, samples, self._rounding)
 
     def _send(self, values: npt.NDArray[np.int32], counts: IntArray, expected: IntArray) -> npt.NDArray[np.int32]:
         """Send so many values to each rank, and return those that come, as many as expected from each."""
         blocks = np.split(values.view(np.uint8), 4 * np.cumsum(counts)[:-1])
         self._ranks.counts["BYTES_SENT"] += values.nbytes - blocks[self._ranks.rank].size
         return np.concatenate(self._ranks.exchange(blocks, 4 * expected)).view(np.int32)
-
-    def _deltas(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> tuple[IntArray, bool]:
-        """δ of this rank's samples of a mini-batch, and whether a residual was saturated."""
-        settings = self._settings
-        own = slice(BANKS * self._own.start, BANKS * self._own.stop)
-        count, shift = len(self._own), settings.features.forward_shift
-        totals = self._features.unit_sums(self._seen, first // BANKS + self._own.start, count, shift)
-        sums = np.empty(BANKS * count, np.int64)
-        add_partials(totals[None, None], self._limits, self.clamped, sums)
-        return deltas(sums, labels[own], importances[own], table, settings)
 
     def _take_in_order(self, columns: Columns, steps: IntArray) -> None:
         """Exchange steps one by one, and take those of hot and own columns in the order of micro-batches."""

@@ -1,19 +1,25 @@
-"""Entries: lists of the nonzero features of sparse workers, and the index of each micro-batch in them."""
+"""Entries: lists of the nonzero features of sparse workers, with the index of each micro-batch; also of directories.
 
+Entries are sorted digit by digit (`sort_words`): NumPy's sort takes four times as long on some processors. Lines with
+directories (`p4sgd.hw.spec.image`) are decoded to entries.
+"""
+
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import ByteArray, IntArray, WeightArray
-from p4sgd.hw.spec.image import BANK_BITS
+from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.compiled import compiled
 
-__all__ = ["Columns", "Entries", "MergedEntries", "blocks_of"]
+__all__ = ["Columns", "Directories", "Entries", "blocks_of", "sort_words"]
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
@@ -92,34 +98,10 @@ class Entries:
         return weights.reshape(-1, self.shape[0], self.unit).swapaxes(0, 1)
 
 
-class MergedEntries(NamedTuple):
-    """Entries of all workers of a process as the loops take them, read-only, micro-batch by micro-batch.
-
-    Parameters
-    ----------
-    keys
-        uint32 (entries,): column << 3 | bank, ascending within a micro-batch. The columns of the workers follow each
-        other, those of a worker unit by unit.
-    values
-        The integers that a run reads: int8 (entries,) if signed, else uint8.
-    firsts
-        uint8 (entries,): 1 if no entry of its sample before it has the same unit, else 0.
-    """
-
-    keys: Columns
-    values: npt.NDArray[np.integer[Any]]
-    firsts: ByteArray
-
-
 def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
     """Blocks of consecutive micro-batches with at most so many entries, or of a single one that has more.
 
-    Parameters
-    ----------
-    counts
-        int64 (T,): entries of each micro-batch.
-    most
-        Most entries of a block.
+    ``counts``, int64 (T,), are the entries of each micro-batch.
     """
     ends, first = np.cumsum(counts), 0
     while first < ends.size:
@@ -127,3 +109,281 @@ def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
         stop = max(first + 1, int(np.searchsorted(ends, before + most, "right")))
         yield slice(first, stop)
         first = stop
+
+
+# -- sorting -----------------------------------------------------------------------------------------------------------
+
+_VALUE_BITS = 8
+"""The lowest bits, which do not matter, because no two entries agree in all others."""
+
+_DIGIT_BITS = 11
+"""Bits of a digit: the counters of a pass fit into the first-level cache."""
+
+Words = npt.NDArray[np.uint64]
+
+
+def sort_words(words: Words) -> Words:
+    """`p4sgd.hw.spec.image.entry_words` in ascending order, uint64 (entries,); the given array is overwritten."""
+    sorted_words, spare, shift = words, np.empty_like(words), _VALUE_BITS
+    places = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
+    # Only digits in which words differ.
+    differ = int(np.bitwise_or.reduce(words) ^ np.bitwise_and.reduce(words))
+    while differ >> shift:
+        if differ >> shift & 1:
+            _sort_by_digit(sorted_words, shift, places, spare)
+            sorted_words, spare, shift = spare, sorted_words, shift + _DIGIT_BITS
+        else:
+            shift += 1
+    return sorted_words
+
+
+@compiled("the sorting of sparse data", nogil=True)
+def _sort_by_digit(words: Any, shift: int, places: Any, target: Any) -> None:
+    """Copy words in the order of a digit; those with equal ones keep their order."""
+    places[:] = 0
+    low, mask = np.uint64(shift), np.uint64((1 << _DIGIT_BITS) - 1)
+    for word in words:
+        places[((word >> low) & mask) + np.uint64(1)] += 1
+    for digit in range(1, places.size):
+        places[digit] += places[digit - 1]
+    for word in words:
+        digit = (word >> low) & mask
+        target[places[digit]] = word
+        places[digit] += 1
+
+
+# -- directories -------------------------------------------------------------------------------------------------------
+
+_FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
+
+_AT_ONCE = 1 << 22
+"""About as many entries are put in order at a time."""
+
+
+@dataclass(frozen=True)
+class Directories:
+    """Lines with directories of a worker, of whole micro-batches.
+
+    Parameters
+    ----------
+    parts
+        For each port of each engine: uint8 (lines, 8/ports, lanes/8).
+    micro_batches
+        Micro-batches that the lines are of (T).
+    chunks
+        Chunks of each engine (C).
+    form
+        Format of the features; all planes are read.
+    unit
+        Features of a unit, padding included: whole chunks.
+    room
+        Lines of a micro-batch that an engine has room for, without directories; ``None`` where none is needed.
+    """
+
+    parts: tuple[ByteArray, ...]
+    micro_batches: int
+    chunks: int
+    form: FeatureFormat
+    unit: int
+    room: int | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal if these are the same arrays, which nobody changes: then they have the same entries."""
+        arrays = ((part.ctypes.data, part.shape) for part in self.parts)
+        return (*arrays, self.micro_batches, self.chunks, self.form, self.unit, self.room)
+
+    def entries(self) -> Entries:
+        """The features that are not 0.
+
+        Raises
+        ------
+        ValueError
+            If the lines are not those that `p4sgd.hw.spec.image.ImageLayout.pack_directories` makes: the message names
+            engine and micro-batch.
+        """
+        ports = BANKS // self.parts[0].shape[1]
+        engines, lanes = len(self.parts) // ports, 8 * self.parts[0].shape[2]
+        starts = np.zeros((engines, self.micro_batches + 1), np.int64)
+        counts = np.zeros(self.micro_batches, np.int64)
+        lines = [_of_engine(self.parts[engine * ports : (engine + 1) * ports]) for engine in range(engines)]
+        room = np.iinfo(np.int64).max if self.room is None else self.room
+        for engine, own in enumerate(lines):
+            problem, where = _scan(own, self.chunks, self.form.stored, room, starts[engine], counts)
+            if problem:
+                raise ValueError(f"engine {engine}, micro-batch {where}: {_PROBLEMS[problem]}: write the image again")
+            if starts[engine, -1] != own[0].shape[0]:
+                raise ValueError(f"engine {engine} has more lines than its directories tell of: write the image again")
+        size, blocks = (engines, lanes, self.unit // lanes), []
+        for which in blocks_of(counts, _AT_ONCE):
+            count, done = int(counts[which].sum()), 0
+            found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
+            for engine, own in enumerate(lines):
+                edges = starts[engine, which.start : which.stop + 1]
+                done = _decode(own, edges, engine, size, self.form.stored, found, done)
+            blocks.append(split_words(sort_words(entry_words(*found)), which.stop - which.start))
+        counts, keys, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        entries = np.append(0, np.cumsum(counts)), keys, values
+        return Entries(*entries, self.form, self.unit, (engines, self.chunks * lanes))
+
+
+def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
+    """Lines of an engine as bytes: those of port 0 and those of port 1, of which there may be none."""
+    low, *others = (part.reshape(part.shape[0], part.shape[1] * part.shape[2]) for part in parts)
+    found = low.view(), (others[0] if others else np.empty((low.shape[0], 0), np.uint8)).view()
+    for each in found:
+        each.flags.writeable = False  # as images in files are, so that the loops are compiled for one type only
+    return found
+
+
+_ENDS, _CHUNKS, _PLANES, _BEHIND, _ROOM = range(1, 6)
+
+_RESERVED = (1 << 32) - 1 ^ Descriptor(0xFFFF, 7, 0x7F, True).encode()
+
+_PROBLEMS = {
+    _ENDS: "the lines end in the middle",
+    _CHUNKS: "the directory does not list chunks of the run in ascending order, up to the last one",
+    _PLANES: "the directory leaves out the last plane of a chunk or two in a row, or has planes that the run has not",
+    _BEHIND: "the directory goes on behind the last chunk",
+    _ROOM: "there are more lines than the line FIFO holds",
+}
+"""What `_scan` finds wrong."""
+
+
+_compiled = functools.partial(compiled, "the emulator's loops for directories")
+
+
+@_compiled(nogil=True)
+def _word(lines: Any, line: int, number: int) -> Any:
+    """The little-endian descriptor of this number in a directory line."""
+    low, high = lines
+    word = np.int64(0)
+    for byte in range(4 * number, 4 * number + 4):
+        own = low[line, byte] if byte < low.shape[1] else high[line, byte - low.shape[1]]
+        word |= np.int64(own) << 8 * (byte - 4 * number)
+    return word
+
+
+@_compiled(nogil=True)
+def _kept(word: int, stored: int) -> int:
+    """The planes of a descriptor's lines, as bits of their places in a feature; 0 if it cannot have these."""
+    top = stored - 1 - (word >> _FIRST & 7)
+    later = word >> _LATER & 0x7F
+    kept = 1 << 7
+    for plane in range(7):
+        kept |= (later >> plane & 1) << 6 - plane
+    if top < 0 or kept & (1 << 7 - top) - 1:
+        return 0
+    kept >>= 7 - top
+    # The last plane, and of two in a row one.
+    if not kept & 1 or (kept | kept >> 1) != (1 << top + 1) - 1:
+        return 0
+    return kept
+
+
+@_compiled(nogil=True)
+def _ones(own: Any, line: int, count: int) -> int:
+    """In how many places some of these lines have a 1."""
+    total = 0
+    for byte in range(own.shape[1]):
+        seen = 0
+        for each in range(line, line + count):
+            seen |= own[each, byte]
+        total += _count(seen)
+    return total
+
+
+@_compiled(nogil=True)
+def _count(bits: int) -> int:
+    """How many bits are 1."""
+    count = 0
+    while bits:
+        bits &= bits - 1
+        count += 1
+    return count
+
+
+@_compiled(nogil=True)
+def _scan(lines: Any, chunks: int, stored: int, room: int, starts: Any, counts: Any) -> Any:
+    """Find where micro-batches begin, and add their entries to counts; returns what is wrong, and where."""
+    low, high = lines
+    descriptors = (low.shape[1] + high.shape[1]) // 4
+    line = 0
+    for micro_batch in range(counts.size):
+        before, kept_lines, last = -1, 0, False
+        while not last:
+            if line >= low.shape[0]:
+                return _ENDS, micro_batch
+            directory, line = line, line + 1
+            for number in range(descriptors):
+                word = _word(lines, directory, number)
+                if last:
+                    if word:
+                        return _BEHIND, micro_batch
+                    continue
+                chunk, last, kept = word & 0xFFFF, word >> _LAST > 0, _kept(word, stored)
+                if chunk <= before or chunk >= chunks or last != (chunk == chunks - 1) or word & _RESERVED:
+                    return _CHUNKS, micro_batch
+                if not kept:
+                    return _PLANES, micro_batch
+                before, count = chunk, _count(kept)
+                if line + count > low.shape[0]:
+                    return _ENDS, micro_batch
+                counts[micro_batch] += _ones(low, line, count) + _ones(high, line, count)
+                line, kept_lines = line + count, kept_lines + count
+        if kept_lines > room:
+            return _ROOM, micro_batch
+        starts[micro_batch + 1] = line
+    return 0, 0
+
+
+@_compiled(nogil=True)
+def _decode(lines: Any, starts: Any, engine: int, size: Any, stored: int, found: Any, done: int) -> int:
+    """Add an engine's entries of some micro-batches, sample, place and value, behind the first ``done`` ones that are
+    found; returns how many there are then."""
+    low, high = lines
+    engines, lanes, unit_chunks = size
+    descriptors = (low.shape[1] + high.shape[1]) // 4
+    for micro_batch in range(starts.size - 1):
+        line = starts[micro_batch]
+        while line < starts[micro_batch + 1]:
+            directory, line = line, line + 1
+            for number in range(descriptors):
+                word = _word(lines, directory, number)
+                chunk, kept = word & 0xFFFF, _kept(word, stored)
+                unit = chunk // unit_chunks * engines + engine
+                begin = BANKS * micro_batch, (unit * unit_chunks + chunk % unit_chunks) * lanes
+                done = _add(low, 0, line, kept, lanes, begin, found, done)
+                done = _add(high, low.shape[1], line, kept, lanes, begin, found, done)
+                line += _count(kept)
+                if word >> _LAST:
+                    break
+    return done
+
+
+@_compiled(nogil=True)
+def _add(own: Any, first: int, line: int, kept: int, lanes: int, begin: Any, found: Any, done: int) -> int:
+    """Add the entries of a chunk that are in a port's part of its lines, bytes from ``first`` on."""
+    rows, places, values = found
+    planes, count = 0, 0  # a digit of 4 bits for each
+    for bit in range(7, -1, -1):
+        if kept >> bit & 1:
+            planes |= bit << 4 * count
+            count += 1
+    for byte in range(own.shape[1]):
+        seen = 0
+        for each in range(count):
+            seen |= own[line + each, byte]
+        if not seen:
+            continue
+        place = 8 * (first + byte)
+        for bit in range(8):
+            if seen >> bit & 1:
+                value: Any = 0
+                for each in range(count):
+                    value |= (np.int64(own[line + each, byte]) >> bit & 1) << (planes >> 4 * each & 7)
+                rows[done] = begin[0] + place // lanes
+                places[done] = begin[1] + place % lanes + bit
+                values[done] = value
+                done += 1
+    return done

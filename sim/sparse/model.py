@@ -1,30 +1,39 @@
-"""Weights of sparse workers during a run.
+"""Entries of several sparse workers, merged by micro-batches, and their weights during a run.
 
 Time and memory of a run are proportional to the number of entries; only its start and its end touch all weights.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
-from p4sgd.hw.spec.run import LossTable, RunSettings
-from p4sgd.sim.model import Model
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.sim import parallel
+from p4sgd.sim.compiled import compiled
+from p4sgd.sim.model import Batches, Features, Model, Targets, Team
 from p4sgd.sim.sparse import passes
-from p4sgd.sim.sparse.features import SparseFeatures
-from p4sgd.sim.sparse.passes import Rounding, WeightState
+from p4sgd.sim.sparse.entries import Columns, Entries
+from p4sgd.sim.sparse.passes import MergedEntries, Rounding, Share, WeightState
 from p4sgd.sim.sparse.penalties import Penalty, catch_up, catch_up_all, first_cold, penalise, steps_seen
 
-__all__ = ["SparseModel"]
+__all__ = ["SparseFeatures", "SparseModel"]
 
-_THREAD_ENTRIES = 1 << 12
-"""Fewest entries of a mini-batch for a thread: less would not make up for the waiting."""
+_BLOCK = 1 << 10
+"""Units whose columns are looked at at once."""
+
+_DOTS_ENTRIES, _THREAD_ENTRIES = 1 << 18, 1 << 12
+"""Fewest entries for a thread of `SparseFeatures.dots`, which is started for them, and of a mini-batch for a thread:
+fewer would not make up for the start and for the waiting."""
 
 _PART = 1 << 22
-"""Number of entries that a call trains on, some hundredths of a second: between calls Ctrl-C acts."""
+"""Number of entries that a call of the loops trains on, some hundredths of a second."""
 
 _ALL = np.iinfo(np.int32).max
 """More mini-batches than a run has."""
@@ -35,31 +44,161 @@ _FIRST_CHOICE = 16
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
+# Numba makes an index that may be negative count from the end; this is not.
+_BANK = np.uint64(BANKS - 1)
 
-class SparseModel(Model):
-    """Weights of sparse workers during a run.
+
+class SparseFeatures(Features):
+    """Entries of several workers, merged by micro-batches.
 
     Parameters
     ----------
-    features
-        The features.
-    weights
-        Initial weights of each worker.
-    settings, limits
-        See `Model`.
-    exempt
-        See `p4sgd.sim.features.new_model`.
+    sources
+        Those of each worker.
+
+    Attributes
+    ----------
+    begins
+        First column of each worker, and the end of the last.
+    merged
+        Entries of all workers.
     """
+
+    def __init__(self, sources: Sequence[Entries]) -> None:
+        self.sources = sources
+        first = sources[0]
+        self.form, self._unit = first.form, first.unit
+        self.samples = BANKS * (first.starts.size - 1)
+        self.begins = np.cumsum([0, *(each.columns for each in sources)])
+        self.count = int(self.begins[-1])
+        if len(sources) == 1:
+            starts, keys, values = first.starts, first.keys, first.values
+        else:
+            counts = np.stack([np.diff(each.starts) for each in sources], axis=1)
+            ends = np.cumsum(counts.reshape(-1)).reshape(counts.shape)
+            starts = np.append(0, ends[:, -1])
+            keys, values = np.empty(ends[-1, -1], np.uint32), np.empty(ends[-1, -1], np.uint8)
+            for worker, each in enumerate(sources):
+                begin = np.uint32(int(self.begins[worker]) << BANK_BITS)
+                own = _read_only(each.starts), _read_only(each.keys), _read_only(each.values)
+                _merge(*own, begin, ends[:, worker] - counts[:, worker], keys, values)
+        self._starts, keys = _read_only(starts), _read_only(keys)
+        self._unit_bits = BANK_BITS + int(math.log2(self._unit))
+        """Bits of a key that are below those of its unit."""
+        firsts = np.empty(keys.size, np.uint8)
+        _find_firsts(self._starts, keys, self._unit_bits, np.empty(BANKS, np.int64), firsts)
+        self.merged = MergedEntries(keys, _read_only(_decoded(values, self.form)), _read_only(firsts))
+        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray]] = {}
+        self._visits: dict[int, npt.NDArray[np.float64]] = {}
+
+    def dots(self, weights: WeightArray, samples: slice) -> IntArray:
+        """See `Features`."""
+        sums = np.empty(samples.stop - samples.start, np.int64)
+        micro_batches, begin = sums.size // BANKS, samples.start // BANKS
+        threads = max(1, min(parallel.THREADS, micro_batches, self.entries(samples) // _DOTS_ENTRIES))
+        edges = [micro_batches * thread // threads for thread in range(threads + 1)]
+
+        def share(thread: int) -> None:
+            low, high = edges[thread], edges[thread + 1]
+            starts = self._starts[begin + low : begin + high + 1]
+            passes.dots(self.merged, starts, weights, sums[low * BANKS : high * BANKS])
+
+        parallel.in_threads(share, threads)
+        return sums
+
+    def flatten(self, weights: Sequence[EngineWeights]) -> WeightArray:
+        """See `Features`: int32, unit by unit."""
+        flat = np.empty(self.count, np.int32)
+        for each, engines, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
+            target = each.by_engine(part)
+            if isinstance(engines, np.ndarray):  # which NumPy copies in the better order
+                target[:] = engines.reshape(target.shape)
+                continue
+            for unit_by_unit, own in zip(target, engines, strict=True):
+                unit_by_unit[:] = own.reshape(unit_by_unit.shape)
+        return flat
+
+    def unflatten(self, flat: WeightArray) -> list[WeightArray]:
+        """Undo `flatten`: int32 (engines, chunks · lanes) of each worker."""
+        parts = np.split(flat, self.begins[1:-1])
+        return [each.by_engine(part).reshape(each.shape) for each, part in zip(self.sources, parts, strict=True)]
+
+    def unit_sums(self, weights: WeightArray, samples: slice, rounding: Rounding) -> IntArray:
+        """Sums of rounded dot products of units with weights, as if a single worker had all columns: int64 (1, n)."""
+        sums: IntArray = np.empty((1, samples.stop - samples.start), np.int64)
+        nothing = np.zeros(0, np.int32)
+        state = WeightState(weights, nothing, nothing, nothing)
+        passes.totals(self.merged, self.spans(1, 1)[0][0], samples.start // BANKS, rounding, 0, state, sums)
+        return sums
+
+    def steps(self, samples: slice, deltas: IntArray, shift: int) -> tuple[Columns, IntArray]:
+        """Rounded gradients of micro-batches, in their order: columns, uint32 (steps,), and steps, int64 (steps,)."""
+        starts = self._starts[samples.start // BANKS : samples.stop // BANKS + 1]
+        most = int(starts[-1] - starts[0])
+        columns, steps = np.empty(most, np.uint32), np.empty(most, np.int64)
+        count = passes.list_steps(self.merged, starts, deltas, shift, columns, steps)
+        return columns[:count], steps[:count]
+
+    def columns(self, samples: slice) -> Columns:
+        """Columns of which some whole micro-batches have entries, ascending."""
+        own = self.merged.keys[self._starts[samples.start // BANKS] : self._starts[samples.stop // BANKS]]
+        return np.unique(own >> np.uint32(BANK_BITS))
+
+    def entries(self, samples: slice) -> int:
+        """Number of entries of some whole micro-batches."""
+        return int(self._starts[samples.stop // BANKS] - self._starts[samples.start // BANKS])
+
+    def visits(self, batch: int) -> npt.NDArray[np.float64]:
+        """Fraction of the mini-batches in which a column of each unit has entries, on average: (units,)."""
+        if batch not in self._visits:
+            counts = np.zeros(self.count, np.uint32)
+            _count(self.merged.keys, BANK_BITS, counts)
+            units = counts.reshape(-1, self._unit)
+            visits = self._visits[batch] = np.empty(len(units))
+            for first in range(0, len(units), _BLOCK):  # there may be millions of columns
+                block = slice(first, first + _BLOCK)
+                # As many columns catch up in a mini-batch as there are entries, or fewer.
+                visits[block] = np.minimum(1.0, units[block] * (batch / self.samples)).mean(axis=1)
+        return self._visits[batch]
+
+    def begins_of(self, workers: int) -> IntArray:
+        """As `begins`; of one worker if all count as one."""
+        return self.begins if workers == len(self.sources) else self.begins[[0, -1]]
+
+    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray]:
+        """The entries of each thread, whole units, about as many for each; ``workers`` is 1 if all count as one.
+
+        Returns
+        -------
+        Begins and ends of the entries of each micro-batch, int64 (threads, T, workers, 2). And the columns of each
+        thread, int64 (threads, workers + 1): the first of each worker, and the end of the last.
+        """
+        if (threads, workers) not in self._spans:
+            units = np.zeros(self.count // self._unit, np.int64)
+            _count(self.merged.keys, self._unit_bits, units)
+            shares = units.sum() * np.arange(1, threads) / threads
+            cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * self._unit
+            # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
+            edges = np.clip(self.begins_of(workers), cuts[:-1, np.newaxis], cuts[1:, np.newaxis])
+            spans = np.empty((threads, self._starts.size - 1, workers, 2), np.int64)
+            _cut(self.merged.keys, self._starts, edges, spans)
+            self._spans[threads, workers] = spans, edges
+        return self._spans[threads, workers]
+
+
+class SparseModel(Model):
+    """Weights of sparse workers during a run; see `p4sgd.sim.features.new_model`."""
 
     def __init__(
         self,
         features: SparseFeatures,
         weights: Sequence[EngineWeights],
         settings: RunSettings,
+        targets: Targets,
         limits: IntArray,
         exempt: Sequence[int | None],
     ) -> None:
-        super().__init__(settings, limits)
+        super().__init__(settings, targets, limits)
         self._features = features
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
@@ -75,9 +214,21 @@ class SparseModel(Model):
         )
         self._mini_batch = 0
         self._penalty = Penalty.of(settings.shrink, settings.threshold)
+        self._rounding = Rounding.by(settings.features.forward_shift, settings.gradient_shift)
         self._choose()
         self._next_choice = _FIRST_CHOICE if settings.shrink and not stale and not self._state.weights.any() else 0
         """Mini-batch after which to choose again, as weights that are all 0 tell nothing; 0 for never."""
+
+    def dots(self, samples: slice) -> IntArray:
+        """See `Model`."""
+        return self._features.dots(self._present(), samples)
+
+    def values(self, *, last: bool = False) -> list[WeightArray]:
+        """See `Model`."""
+        weights = self._present()
+        if last:
+            del self._state  # may take as much memory as the weights
+        return self._features.unflatten(weights)
 
     def _choose(self) -> None:
         """Choose which columns are hot. All weights must have the penalties of all mini-batches so far."""
@@ -93,19 +244,6 @@ class SparseModel(Model):
                 self._state.done[:] = self._mini_batch
             self._state.done[[column for column in self._exempted if column < features.count]] = _ALL
 
-    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
-        """See `Model`."""
-        saturated, batch = False, self._settings.batch
-        while labels.size:
-            if 0 < self._next_choice <= self._mini_batch:
-                self._present()
-                self._choose()
-                self._next_choice = 2 * self._mini_batch
-            count = (self._next_choice - self._mini_batch) * batch if self._next_choice else labels.size
-            saturated |= super().train(first, labels[:count], importances[:count], table)
-            first, labels, importances = first + count, labels[count:], importances[count:]
-        return saturated
-
     def _first_cold(self) -> IntArray:
         """Each worker's first column whose weight is to catch up with penalties: int64 (workers,)."""
         features, settings = self._features, self._settings
@@ -115,88 +253,58 @@ class SparseModel(Model):
             return begins[:-1]
         return first_cold(features.visits(settings.batch), self._state.weights, settings.shrink, begins)
 
-    def update(self, first: int, deltas: IntArray) -> None:
-        """See `Model`."""
-        entries, spans, begin, shift = self._features.merged, self._spans, first // BANKS, self._settings.gradient_shift
-        if self._settings.stale:
-            own = spans[begin : begin + deltas.size // BANKS]
-            passes.remember(entries, own, self._cold, self._mini_batch, self._penalty, self._state)
-        passes.descend(entries, spans, begin, deltas, shift, self._state.weights, True, self.saturated)
-
-    @property
-    def mini_batches_at_once(self) -> int:
-        """See `Model`."""
-        features = self._features
-        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.entries)))
-
-    def dots(self, samples: slice) -> IntArray:
-        """See `Model`."""
-        return self._features.dots(self._present(), samples)
-
-    def values(self, *, last: bool = False) -> list[WeightArray]:
-        """See `Model`."""
-        weights = self._present()
-        if last:
-            del self._state  # may take as much memory as the weights
-        return self._features.unflatten(weights)
-
-    def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
-        entries, spans, begin, state = self._features.merged, self._spans, first // BANKS, self._state
+    def _forward(self, samples: slice, totals: IntArray) -> None:
+        entries, spans, begin, state = self._features.merged, self._spans, samples.start // BANKS, self._state
         mini_batch = self._mini_batch + self._under_way - 1
         if state.done.size:
-            own, seen = spans[begin : begin + totals.shape[1] // BANKS], steps_seen(mini_batch, self._settings.stale)
+            own, seen = spans[begin : samples.stop // BANKS], steps_seen(mini_batch, self._settings.stale)
             catch_up(entries.keys, BANK_BITS, own, self._cold, seen, self._penalty, state.weights, state.done)
-        passes.totals(entries, spans, begin, Rounding.by(shift), mini_batch, state, totals)
+        passes.totals(entries, spans, begin, self._rounding, mini_batch, state, totals)
+
+    def _backward(self, samples: slice, deltas: IntArray) -> None:
+        entries, spans, begin, state = self._features.merged, self._spans, samples.start // BANKS, self._state
+        if self._settings.stale:
+            own = spans[begin : samples.stop // BANKS]
+            passes.remember(entries, own, self._cold, self._mini_batch, self._penalty, state)
+        shift = self._settings.gradient_shift
+        passes.descend(entries, spans, begin, deltas, shift, state.weights, True, self.saturated)
 
     def _regularize(self) -> None:
         penalise(self._hot, self._penalty, self._state.weights)
         self._mini_batch += 1
 
-    def _most_threads(self, first: int, samples: int) -> int:
-        mini_batches = samples // self._settings.batch
-        entries = self._features.entries_of(slice(first, first + samples))
+    def _mini_batches_at_once(self) -> int:
+        if 0 < self._next_choice <= self._mini_batch:
+            self._present()
+            self._choose()
+            self._next_choice = 2 * self._mini_batch
+        features = self._features
+        entries = max(1, int(features.merged.keys.size))
+        count = max(1, _PART * features.samples // (self._settings.batch * entries))
+        return min(count, self._next_choice - self._mini_batch) if self._next_choice else count
+
+    def _most_threads(self, samples: slice) -> int:
+        mini_batches = int(samples.stop - samples.start) // self._settings.batch
+        entries = self._features.entries(samples)
         return min(entries // (mini_batches * _THREAD_ENTRIES), self._features.count // self._settings.unit)
 
-    def _share(
-        self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
-    ) -> Callable[[int, IntArray, IntArray], bool]:
-        features, settings, mini_batch = self._features, self._settings, self._mini_batch
-        spans, edges = features.spans(threads, self._limits.size)
+    def _share(self, samples: slice, batches: Batches, threads: int) -> Callable[[Team], bool]:
+        settings, mini_batch, merged = self._settings, self._mini_batch, self._features.merged
+        spans, edges = self._features.spans(threads, self._limits.size)
         hot = np.clip(self._hot, edges[:, :1, np.newaxis], edges[:, -1:, np.newaxis])
-        rounding = Rounding.by(settings.features.forward_shift)
-        self._mini_batch += labels.size // settings.batch
+        self._mini_batch += (samples.stop - samples.start) // settings.batch
 
-        def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
-            done: bool = passes.train(
-                thread,
-                arrivals,
-                totals,
-                np.empty((2, settings.batch), np.int64),
-                features.merged,
-                spans[thread],
-                (edges[thread, 0], edges[thread, -1]),
-                hot[thread],
-                self._cold,
-                first,
-                labels,
-                importances,
-                mini_batch,
-                self._limits,
-                loss,
-                rounding,
-                (settings.rate_mantissa, settings.gradient_shift),
-                Penalty.of(settings.shrink, settings.threshold),
-                self._state,
-                self.clamped,
-                self.saturated,
-            )
-            return done
+        def share(team: Team) -> bool:
+            number, penalty = team.thread, Penalty.of(settings.shrink, settings.threshold)
+            own = Share(spans[number], edges[number, 0], edges[number, -1], hot[number], self._cold, penalty)
+            first, state = samples.start // BANKS, self._state
+            return bool(passes.train(team, batches, merged, own, self._rounding, state, first, mini_batch))
 
         return share
 
     @property
     def _spans(self) -> IntArray:
-        """Where each worker's entries of each micro-batch begin and end: int64 (T, workers, 2)."""
+        """The entries of each micro-batch and worker: int64 (T, workers, 2)."""
         spans: IntArray = self._features.spans(1, self._limits.size)[0][0]
         return spans
 
@@ -210,3 +318,70 @@ class SparseModel(Model):
         ranges = np.stack((self._cold, self._features.begins_of(self._limits.size)[1:]), 1)
         catch_up_all(ranges, self._mini_batch, self._penalty, weights, done)
         return weights
+
+
+def _decoded(values: ByteArray, form: FeatureFormat) -> npt.NDArray[np.integer[Any]]:
+    """Values as the run reads them, int8 if signed, else uint8, from those of an image."""
+    high = values if form.stored == 8 else values << np.uint8(8 - form.stored)  # which drops the ignored bits
+    own: npt.NDArray[np.integer[Any]] = high.view(np.int8) if form.signed else high
+    return own if form.precision == 8 else own >> own.dtype.type(8 - form.precision)
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same array as in mapped files, so that the loops are compiled for one type only."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_compiled = functools.partial(compiled, "the emulator's loops for sparse data")
+
+
+@_compiled(nogil=True)
+def _merge(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_keys: Any, all_values: Any) -> None:
+    """Copy a worker's entries to their place among those of all; its first column is there at key ``begin``."""
+    for micro_batch in range(target.size):
+        place = target[micro_batch]
+        for entry in range(starts[micro_batch], starts[micro_batch + 1]):
+            all_keys[place] = keys[entry] + begin
+            all_values[place] = values[entry]
+            place += 1
+
+
+@_compiled(nogil=True)
+def _find_firsts(starts: Any, keys: Any, bits: int, units: Any, firsts: Any) -> None:
+    """Set to 1 the entries that are the first of their unit, which keys have above their lowest ``bits``, in a sample;
+    the others to 0. ``units`` is scratch space, (BANKS,)."""
+    for micro_batch in range(starts.size - 1):
+        units[:] = -1
+        for entry in range(np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])):
+            bank, unit = keys[entry] & _BANK, np.int64(keys[entry]) >> bits
+            firsts[entry] = unit != units[bank]
+            units[bank] = unit
+
+
+@_compiled(nogil=True)
+def _count(keys: Any, bits: int, counts: Any) -> None:
+    """Count keys by what they have above the lowest ``bits``."""
+    for key in keys:
+        counts[np.uint64(key) >> np.uint64(bits)] += 1
+
+
+@_compiled(nogil=True)
+def _cut(keys: Any, starts: Any, edges: Any, spans: Any) -> None:
+    """Divide the keys of each micro-batch at columns: (threads, T, workers, 2)."""
+    for micro_batch in range(starts.size - 1):
+        begin, end = starts[micro_batch], starts[micro_batch + 1]
+        for thread in range(edges.shape[0]):
+            for edge in range(edges.shape[1]):
+                low, high = begin, end
+                while low < high:
+                    middle = (low + high) // 2
+                    if np.int64(keys[middle]) >> BANK_BITS < edges[thread, edge]:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if edge > 0:
+                    spans[thread, micro_batch, edge - 1, 1] = low
+                if edge < spans.shape[2]:
+                    spans[thread, micro_batch, edge, 0] = low

@@ -2,68 +2,84 @@
 
 Entries are sorted by column and bank within each micro-batch. So a column that several samples have is updated once,
 and forward passes, which add up all samples of a micro-batch together, see the units of each sample in order. Weights
-are int32, and sums int64, which none of them overflows (`p4sgd.sim.golden`).
+are int32, and sums int64, which none of them overflows (`p4sgd.sim.golden`). ``spans`` say where the entries of each
+micro-batch and worker begin and end, int64 (T, workers, 2).
 """
 
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import WEIGHT, ByteArray, IntArray, WeightArray
 from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.loss import add_partials, deltas_of
-from p4sgd.sim.parallel import meet
-from p4sgd.sim.sparse.penalties import catch_up, penalise, steps_seen
+from p4sgd.sim.model import next_deltas
+from p4sgd.sim.sparse.entries import Columns
+from p4sgd.sim.sparse.penalties import Penalty, catch_up, penalise, steps_seen
 
-__all__ = ["Rounding", "WeightState", "descend", "dots", "list_steps", "remember", "totals", "train"]
+__all__ = ["MergedEntries", "Rounding", "Share", "WeightState", "descend", "dots", "list_steps", "totals", "train"]
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE, _TWO = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1), np.uint64(2)
 
 
-class WeightState(NamedTuple):
-    """Weights of all columns during a run, and what is known of each; arrays that a run does not need are empty.
+class MergedEntries(NamedTuple):
+    """Entries of all workers of a process, read-only, micro-batch by micro-batch."""
 
-    Parameters
-    ----------
-    weights
-        int32 (columns,).
-    done
-        With penalties, int32 (columns,): mini-batches whose penalty each weight has that catches up and is not 0; the
-        largest number for exempt ones, which have none.
-    before, changed
-        With staleness, int32 (columns,): weights before the last mini-batch that changed them, and that mini-batch.
-    """
+    keys: Columns
+    """uint32 (entries,): column << 3 | bank, ascending within a micro-batch. The columns of the workers follow each
+    other, those of a worker unit by unit."""
+    values: npt.NDArray[np.integer[Any]]
+    """The integers that a run reads: int8 (entries,) if signed, else uint8."""
+    firsts: ByteArray
+    """uint8 (entries,): 1 if no entry of its sample before it has the same unit, else 0."""
+
+
+class WeightState(NamedTuple):
+    """Weights of all columns during a run, and the state of each; arrays that a run does not need are empty."""
 
     weights: WeightArray
+    """int32 (columns,)."""
     done: WeightArray
+    """With penalties, int32 (columns,): mini-batches whose penalty each weight has that catches up and is not 0; the
+    largest number for exempt ones, which have none."""
     before: WeightArray
+    """With staleness, int32 (columns,): weights before the last mini-batch that changed them."""
     changed: WeightArray
+    """With staleness, int32 (columns,): that mini-batch."""
 
 
 class Rounding(NamedTuple):
-    """How dot products of units are rounded: divided by ``2**shift``, half up.
-
-    Parameters
-    ----------
-    shift
-        The shift.
-    parts
-        int64 (4,): what `totals` adds to a sum before an entry, and which bits it keeps of it then. Nothing and all, of
-        a unit that others of its sample have begun. Of a new one what makes the sum so far a multiple of ``2**shift``.
-    """
+    """Right shifts of Rounds 1 and 3."""
 
     shift: int
     parts: IntArray
+    """int64 (4,): what `totals` adds to a sum before an entry, and which bits it keeps of it then. Nothing and all, of
+    a unit that others of its sample have begun. Of a new one what makes the sum so far a multiple of ``2**shift``."""
+    gradient_shift: int
 
     @classmethod
-    def by(cls, shift: int) -> "Rounding":
-        """That of a shift."""
-        return cls(shift, np.array([0, (1 << shift) >> 1, -1, -1 << shift]))
+    def by(cls, shift: int, gradient_shift: int = 0) -> "Rounding":
+        """That of two shifts."""
+        return cls(shift, np.array([0, (1 << shift) >> 1, -1, -1 << shift]), gradient_shift)
+
+
+class Share(NamedTuple):
+    """Columns of a thread, whole units."""
+
+    spans: IntArray
+    begin: int
+    end: int
+    """First column, and the one after the last."""
+    hot: IntArray
+    """Ranges of hot columns, int64 (n, 2)."""
+    cold: IntArray
+    """Each worker's first cold column, int64 (workers,)."""
+    penalty: Penalty
 
 
 _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
@@ -128,8 +144,7 @@ def descend(
 
 @_compiled(nogil=True)
 def remember(entries: Any, spans: Any, cold: Any, mini_batch: int, penalty: Any, state: Any) -> None:
-    """Keep the weights, with all penalties, that a mini-batch is going to change: those of the entries of ``spans``,
-    (n, workers, 2)."""
+    """Keep the weights, with all penalties, that a mini-batch is going to change: those of the entries of ``spans``."""
     keys, weights, before, changed = entries.keys, state.weights, state.before, state.changed
     if state.done.size > 0:
         catch_up(keys, BANK_BITS, spans, cold, mini_batch, penalty, weights, state.done)
@@ -143,95 +158,36 @@ def remember(entries: Any, spans: Any, cold: Any, mini_batch: int, penalty: Any,
 
 @_compiled(nogil=True)
 def train(
-    thread: int,
-    arrivals: Any,
-    sums_of_threads: Any,
-    scratch: Any,
-    entries: Any,
-    spans: Any,
-    columns: Any,
-    hot: Any,
-    cold: Any,
-    first: int,
-    labels: Any,
-    importances: Any,
-    mini_batch: int,
-    limits: Any,
-    loss: Any,
-    rounding: Any,
-    rate: Any,
-    penalty: Any,
-    state: Any,
-    clamped: Any,
-    saturated: Any,
+    team: Any, batches: Any, entries: Any, share: Any, rounding: Any, state: Any, first: int, mini_batch: int
 ) -> bool:
-    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do.
+    """Do mini-batches as one thread of a `Team`; returns whether a residual or its argument was saturated.
 
-    Parameters
-    ----------
-    thread, arrivals
-        Number of this thread, and where threads `meet`.
-    sums_of_threads
-        int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one.
-    scratch
-        int64 (2, B), of this thread: sums and δ of a mini-batch.
-    entries, spans
-        `MergedEntries`, and where this thread's entries of each micro-batch and worker begin and end: int64 (T,
-        workers, 2).
-    columns
-        First column of this thread, and the one after the last.
-    hot, cold
-        Ranges of this thread's hot columns, int64 (n, 2), and each worker's first cold column, int64 (workers,).
-    first
-        First sample.
-    labels, importances
-        Those from the first sample on, int64, of whole mini-batches; no importances if the run is not ``weighted``.
-    mini_batch
-        Mini-batches before.
-    limits, clamped, saturated
-        See `p4sgd.sim.model.Model`.
-    loss, rounding, rate
-        `p4sgd.sim.loss.loss_of`, `Rounding`, and the mantissa of the rate with the shift of Round 3.
-    penalty
-        `Penalty` of this thread.
-    state
-        `WeightState`, of which each thread changes its own columns.
-
-    Returns
-    -------
-    Whether a residual or its argument was saturated.
+    ``first`` is the first micro-batch of `Batches`, and ``mini_batch`` the number of mini-batches of the run before.
+    ``share`` is that of this thread, which alone changes the weights of its columns in the `WeightState`.
     """
-    mantissa, gradient_shift = rate
-    batch = sums_of_threads.shape[3]
-    micro_batches = batch // BANKS
-    sums, deltas, residual_saturated = scratch[0], scratch[1], False
-    weights = state.weights[columns[0] : columns[1]]
+    spans, penalty, batch, shift = share.spans, share.penalty, team.sums.size, rounding.gradient_shift
+    weights, residual_saturated = state.weights[share.begin : share.end], False
     room, unchecked = np.int64(-1), np.int64(0)
-    for number in range(labels.size // batch):
-        micro_batch, now = first // BANKS + number * micro_batches, mini_batch + number
-        # A thread may begin the next mini-batch while others still read the sums of this one.
-        partials = sums_of_threads[number % 2]
-        own = spans[micro_batch : micro_batch + micro_batches]
+    for number in range(batches.labels.size // batch):
+        micro_batch, now = first + number * (batch // BANKS), mini_batch + number
+        own = spans[micro_batch : micro_batch + batch // BANKS]
         if state.done.size > 0:
             seen = steps_seen(now, state.changed.size > 0)
-            catch_up(entries.keys, BANK_BITS, own, cold, seen, penalty, state.weights, state.done)
-        totals(entries, spans, micro_batch, rounding, now, state, partials[thread])
-        if sums_of_threads.shape[1] > 1:
-            meet(arrivals, thread, number + 1)
-        add_partials(partials, limits, clamped, sums)
-        part = slice(number * batch, (number + 1) * batch)
-        residual_saturated |= deltas_of(sums, labels[part], importances[part], loss, mantissa, deltas)
+            catch_up(entries.keys, BANK_BITS, own, share.cold, seen, penalty, state.weights, state.done)
+        # A thread may begin the next mini-batch while others still read the sums of this one.
+        totals(entries, spans, micro_batch, rounding, now, state, team.totals[number % 2, team.thread])
+        residual_saturated |= next_deltas(team, batches, number)
         # Checks of weights that cannot saturate would take a tenth of the time. A look at all weights pays after as
         # many entries. The room is −1 where it is not known.
-        most = _most_change(deltas, gradient_shift)
+        most = _most_change(team.deltas, shift)
         unchecked += own[-1, -1, 1] - own[0, 0, 0]
         if room < most and unchecked > weights.size:
             room, unchecked = _room(weights), np.int64(0)
         room = max(room - most, np.int64(-1))
         if state.changed.size > 0:
-            remember(entries, own, cold, now, penalty, state)
-        descend(entries, spans, micro_batch, deltas, gradient_shift, state.weights, room < 0, saturated)
-        penalise(hot, penalty, state.weights)
+            remember(entries, own, share.cold, now, penalty, state)
+        descend(entries, spans, micro_batch, team.deltas, shift, state.weights, room < 0, batches.saturated)
+        penalise(share.hot, penalty, state.weights)
     return residual_saturated
 
 
@@ -254,14 +210,7 @@ def _room(weights: Any) -> Any:
 
 
 @_compiled(nogil=True)
-def list_steps(
-    entries: Any,
-    starts: Any,
-    deltas: Any,
-    shift: int,
-    columns: Any,
-    steps: Any,
-) -> int:
+def list_steps(entries: Any, starts: Any, deltas: Any, shift: int, columns: Any, steps: Any) -> int:
     """Rounded gradients of each column of each micro-batch; returns their number."""
     half = np.int64((1 << shift) >> 1)
     keys, values = entries.keys, entries.values

@@ -16,11 +16,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from support.aggregator_model import Aggregator
+from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
+
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
-from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
+from p4sgd.sim.network.faults import Bursts, Faults
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from support.aggregator_model import Aggregator
 from support.batch import answers_of
 
 from conformance.frames import MOST
@@ -10,12 +11,11 @@ from conformance.script import MAC
 from conformance.subject import Abilities, State
 from conformance.vectors import Geometry
 from p4sgd.hw.spec.job import Job
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.batch import BatchAggregator
 
 
 class ModelSubject:
-    """`sim/network/aggregator.py`, or a class that is derived from it."""
+    """`support/aggregator_model.py`, or a class that is derived from it."""
 
     def __init__(self, geometry: Geometry, model: type[Aggregator] = Aggregator) -> None:
         self.abilities = Abilities(geometry)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from support import aggregator_model as model
+from support.aggregator_model import Aggregator, SlotState
 from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, KeyedDrop, Packet, PacketType
-from p4sgd.sim.network import aggregator as model
-from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
 _ROUNDS = 1 << 16
 

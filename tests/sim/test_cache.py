@@ -11,7 +11,7 @@ import pytest
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import build_lock, cache_directory, hold, prune, size
+from p4sgd.sim.cache import cache_directory, cached, hold, prune, size
 from p4sgd.sim.cluster import build as cluster
 
 
@@ -135,39 +135,30 @@ def test_settings_of_a_simulator_make_another(cache, monkeypatch):
     assert len(folders) == len(settings)
 
 
-@pytest.mark.parametrize("disk", ["", "full"])
-def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
+def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch):
     monkeypatch.setattr(cluster, "to_verilog", lambda *_: "module cluster; endmodule")
+    monkeypatch.setattr(cluster, "worker_verilog", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None)
+    assert list((cache / "verilog").iterdir()) == []
     monkeypatch.setattr(cluster, "worker_verilog", lambda _: ())
-    if disk == "full":
-
-        def replace(*_):
-            raise OSError("full")
-
-        monkeypatch.setattr(os, "replace", replace)
-        with pytest.raises(OSError, match="full"):
-            cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None)
-        assert list((cache / "verilog").iterdir()) == []
-    else:
-        assert cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None) == "module cluster; endmodule"
-        (kept,) = (cache / "verilog").iterdir()
-        assert kept.suffix == ".v"
+    assert cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None) == "module cluster; endmodule"
+    monkeypatch.setattr(cluster, "to_verilog", None)
+    assert cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None) == "module cluster; endmodule"
 
 
 def test_one_at_a_time_makes_an_entry(cache):
-    path = cache / "verilog" / "design-00ff.v"
-    seen = []
+    begun, makers = threading.Event(), []
 
-    def make():
-        with build_lock(path):
-            seen.append(path.exists())
-
-    other = threading.Thread(target=make)
-    with build_lock(path):
-        other.start()
+    def make(folder):
+        makers.append(folder)
+        begun.set()
         other.join(0.2)
         assert other.is_alive()
-        path.parent.mkdir()
-        path.write_text("made")
+
+    other = threading.Thread(target=lambda: begun.wait() and cached("verilog", "design-00ff", make))
+    other.start()
+    made = cached("verilog", "design-00ff", make)
     other.join()
-    assert seen == [True]
+    assert len(makers) == 1
+    assert made.is_dir()

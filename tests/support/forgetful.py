@@ -1,7 +1,7 @@
 """A protocol that is known to be wrong, to test the tests of the right one."""
 
 from p4sgd.hw.spec.packet import DropReason, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
+from support.aggregator_model import Aggregator
 
 
 class Forgetful(Aggregator):

@@ -8,7 +8,7 @@ from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VERSION, DropReason, EchoValue, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
+from support.aggregator_model import Aggregator
 
 
 class CountingAggregator:

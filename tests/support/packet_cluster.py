@@ -10,8 +10,8 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
 from p4sgd.sim.emulator import NetworkedWorker
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.faults import Faults, Line
+from support.aggregator_model import Aggregator
 
 _GROUP = 1 << 40
 _LIMIT = 2_000_000

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.aggregator_model import Aggregator
 from support.bench import default_seed
 from support.directory_cycles import listed_chunks
 from support.recording_device import RecordingDevice
@@ -26,7 +27,6 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.sim.network.aggregator import Aggregator
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=512)
 

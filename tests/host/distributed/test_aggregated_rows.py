@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.aggregator_model import Aggregator
 from support.ranks import run_ranks
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions, WorkerAddress
@@ -19,7 +20,6 @@ from p4sgd.host.distributed.communicator import SingleProcess
 from p4sgd.host.distributed.rows import AggregatedRows
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.packet import mac_text
-from p4sgd.sim.network.aggregator import Aggregator
 
 RANKS = 2
 HOST = f"process {os.getpid()}"

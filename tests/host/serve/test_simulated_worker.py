@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.aggregator_model import Aggregator
 from support.bench import default_seed
 from support.jobs import configure, random_job, run_on, start
 from support.worker_process import OneWorker, aggregating, serve_worker
@@ -22,7 +23,6 @@ from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.sim.cluster.build import build_single_worker
 from p4sgd.sim.cluster.protocol import MEMORY_BITS
-from p4sgd.sim.network.aggregator import Aggregator
 
 TINY = WorkerConfig.tiny()
 MAC = 0x0250_3453_47FF

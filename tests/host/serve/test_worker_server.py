@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.aggregator_model import Aggregator
 from support.bench import default_seed
 from support.jobs import configure, random_job, run_on, start
 from support.worker_process import OneWorker, aggregating, serve_worker
@@ -30,7 +31,6 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.udp import address_of
 from p4sgd.sim.emulator import warm_up
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.rpc import HEADER_LIMIT, MAGIC, PREFIX, VERSION, Channel, RefusedError, encode, greeting
 
 TINY = WorkerConfig.tiny()

@@ -8,6 +8,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
+from support import aggregator_model as model
 from support.aggregator import MAC, Host, beat
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
@@ -17,7 +18,6 @@ from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
-from p4sgd.sim.network import aggregator as model
 
 FRAME = (1 << 512) - 1
 KEEP = (1 << 64) - 1

@@ -6,6 +6,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
+from support import aggregator_model as model
 from support.aggregator import MAC, Host, beat
 from support.bench import parameters, run_bench, start, times
 from support.mutation import WHOLE, mutated
@@ -15,7 +16,6 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import DropReason, Packet, PacketType
-from p4sgd.sim.network import aggregator as model
 
 CONFIG = AggregatorConfig(slots=8, jobs=2, ports=2)
 WORKERS = 3

@@ -7,6 +7,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from support.aggregator import MAC, Host
+from support.aggregator_model import Aggregator
 from support.bench import run_verilog_bench, start
 from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
 
@@ -14,7 +15,6 @@ from p4sgd.hw.kernel.verilog import aggregator_kernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
 
 CONFIG = AggregatorConfig(slots=8, jobs=2, ports=2)
 WORKERS = tuple(Member(0x0200_0000_0010 + shard, shard % 2) for shard in range(5))

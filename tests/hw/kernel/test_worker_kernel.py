@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
+from support.aggregator_model import Aggregator
 from support.bench import parameters, run_verilog_bench, start
 from support.foreign_axi import axi, frame_sink, frame_source
 from support.jobs import SMALL, collect, configure, random_job
@@ -23,7 +24,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import FRAME_BYTES
-from p4sgd.sim.network.aggregator import Aggregator
 
 NUMBER = 5
 BUILD_ID = 0x1234

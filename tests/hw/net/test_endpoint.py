@@ -8,6 +8,7 @@ from itertools import pairwise
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from support.aggregator_model import Aggregator
 from support.axi import PulseCounter, pulse
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -16,7 +17,6 @@ from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
 JOB = 9

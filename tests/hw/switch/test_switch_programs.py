@@ -4,13 +4,13 @@ import random
 from collections import Counter
 
 import pytest
+from support.aggregator_model import Aggregator
 from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
 
 from p4sgd.hw.spec.aggregator import FLOOD_GROUP, AggregatorConfig, Outcome
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, DropReason, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
 
 MAC = 0x0250_3453_47FF
 CONFIG = AggregatorConfig(slots=4, jobs=2)

@@ -15,14 +15,12 @@ from p4sgd.sim.cluster.process import ClusterProcess
 from p4sgd.sim.verilator import Build, SimulationError
 
 CONNECT = """
-import os, socket, time
-from p4sgd.sim.rpc import Channel
-connection = socket.socket(socket.AF_UNIX)
-connection.connect("socket")
-channel = Channel(connection)
+import os, time
+from multiprocessing.connection import Connection
+client = Connection(0)
 def answer():
-    channel.receive()
-    channel.send({"ok": os.getpid()})
+    client.recv()
+    client.send(os.getpid())
 """
 OBEDIENT = CONNECT + "while True: answer()"
 HANGING = CONNECT + "answer()\nanswer()\ntime.sleep(600)"
@@ -43,8 +41,9 @@ def stand_in(monkeypatch, program, started=None):
     """Have clusters start a program, by way of a parent as cocotb's runner is one."""
     runner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
 
-    def spawn(self, build):
-        child = subprocess.Popen([sys.executable, "-c", runner], cwd=self.directory, start_new_session=True)
+    def spawn(self, build, connection):
+        command = [sys.executable, "-c", runner]
+        child = subprocess.Popen(command, cwd=self.directory, stdin=connection, start_new_session=True)
         if started is not None:
             started.append(child.pid)
         return child
@@ -85,15 +84,6 @@ def test_asks_and_ends(scratch, monkeypatch):
     cluster.close()
 
 
-def test_a_scratch_folder_of_any_depth(scratch, monkeypatch):
-    """The address of a socket has 107 bytes."""
-    deep = scratch / ("x" * 100)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    ClusterProcess(stand_in(monkeypatch, OBEDIENT), {}).close()
-    deep.rmdir()
-
-
 def test_an_answer_to_another_request_is_never_taken(scratch, monkeypatch):
     with ClusterProcess(stand_in(monkeypatch, HANGING), {}) as cluster:
         cluster.request("who")
@@ -128,7 +118,7 @@ def test_ctrl_c_while_starting(scratch, monkeypatch):
 
 
 def test_nothing_to_start(scratch, monkeypatch):
-    def spawn(self, build):
+    def spawn(self, build, connection):
         raise OSError("no more processes")
 
     monkeypatch.setattr(ClusterProcess, "_spawn", spawn)

@@ -18,17 +18,15 @@ from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import features, parallel
-from p4sgd.sim.dense import features as dense_features
 from p4sgd.sim.dense import model as dense_model
 from p4sgd.sim.dense import passes
-from p4sgd.sim.dense.features import KEPT_BYTES, DenseFeatures
-from p4sgd.sim.dense.lines import Lines
+from p4sgd.sim.dense.model import KEPT_BYTES, DenseFeatures, Lines
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.run import read_settings
 from p4sgd.sim.features import shared_features
 from p4sgd.sim.sparse import model as sparse_model
 from p4sgd.sim.sparse import penalties
-from p4sgd.sim.sparse.features import SparseFeatures
+from p4sgd.sim.sparse.model import SparseFeatures
 
 configs = st.builds(
     WorkerConfig,
@@ -72,7 +70,7 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         if kind not in ("lines", "directories"):
             stored[rng.random(stored.shape) < (0.8 if kind == "entries" else 0.98)] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_features, "KEPT_BYTES", kept)
+        patch.setattr(dense_model, "KEPT_BYTES", kept)
         patch.setattr(dense_model, "_PART", part)
         patch.setattr(sparse_model, "_PART", part)
         patch.setattr(sparse_model, "_THREAD_ENTRIES", 1)
@@ -152,7 +150,7 @@ def test_decoded_features_are_shared_by_what_they_are():
     assert shared_features(lines(8, 8)) is first
     assert shared_features(lines(8, 16)) is not first
     fewer = shared_features(lines(2, 8))
-    assert fewer.rows(0, 16)[0].max() == 3 < first.rows(0, 16)[0].max()
+    assert fewer.rows(slice(0, 16))[0].max() == 3 < first.rows(slice(0, 16))[0].max()
     copied = shared_features([Lines(tuple(part.copy() for part in parts), FeatureFormat(8, 8, False), 8)])
     assert copied is not first
 
@@ -166,11 +164,11 @@ def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, faili
     compiled = passes.train
     seen = []
 
-    def fail(thread, *arguments):
-        seen.append(thread)
-        if thread == failing:
+    def fail(team, *arguments):
+        seen.append(team.thread)
+        if team.thread == failing:
             raise MemoryError("no memory left")
-        return compiled(thread, *arguments)
+        return compiled(team, *arguments)
 
     monkeypatch.setattr(passes, "train", fail)
     with pytest.raises(MemoryError):
@@ -232,8 +230,8 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
     scattered = layout.scatter(layout.pad(weights.astype(np.int32)))
     source = Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_features, "KEPT_BYTES", kept)
-        patch.setattr(dense_features, "_BLOCK", 1)
+        patch.setattr(dense_model, "KEPT_BYTES", kept)
+        patch.setattr(dense_model, "_BLOCK", 1)
         got = DenseFeatures([source]).activations([scattered])
         patch.setattr(features, "_LEAST", 0)
         patch.setattr(features, "_SPARSE", 1)

@@ -4,13 +4,13 @@ import random
 
 import numpy as np
 import pytest
+from support.aggregator_model import Aggregator
 from support.batch import answers_of
 from support.bench import default_seed, times
 
 from p4sgd.hw.spec.job import MAX_PORTS, Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, MOST_MICRO_BATCHES, Packet, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.batch import BatchAggregator
 
 MAC = 0x0250_3453_47FF

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 from conformance.mutants import AddsTwice, CountsLateAcks, IgnoresLateAcks, TellsFullOnce
+from support.aggregator_model import Aggregator
 from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VALUES, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 
 GROUP = 1 << 40

@@ -5,11 +5,11 @@ from collections import Counter
 from itertools import accumulate, pairwise
 
 import pytest
+from support.aggregator_model import Aggregator
+from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
 
-from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Bursts, Faults, Line, Pauses, Restart, Schedule
+from p4sgd.sim.network.faults import Bursts, Faults, Line
 
 COUNT = 20_000
 

@@ -1,11 +1,11 @@
 """The model of the aggregator: its places, and its counters."""
 
 import pytest
+from support.aggregator_model import Aggregator
 
 from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
 
 GROUP = 1 << 40
 

@@ -4,13 +4,13 @@ import random
 
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from support.aggregator_model import Aggregator
+from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
 
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, DropReason, KeyedDrop, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
+from p4sgd.sim.network.faults import Bursts, Faults
 
 SLOTS = 4
 

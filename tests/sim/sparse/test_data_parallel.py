@@ -14,7 +14,7 @@ from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.sim.emulator import EmulatedDevice
 from p4sgd.sim.sparse import data_parallel
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-from p4sgd.sim.sparse.features import SparseFeatures
+from p4sgd.sim.sparse.model import SparseFeatures
 
 CONFIG = WorkerConfig(engines=3, lanes=16, chunks=16, sparse=True)
 
@@ -109,8 +109,8 @@ def test_steps_of_any_size_end_where_one_after_the_other_would(size, micro_batch
     signs = -direction * np.sort(rng.choice([-1, 1], (micro_batches, columns)), axis=0)[::-1]
     steps = signs * rng.integers(1 << step - 1, 1 << step, signs.shape)
 
-    def given_steps(features, first, deltas, shift):
-        own = steps[first : first + deltas.size // BANKS]
+    def given_steps(features, samples, deltas, shift):
+        own = steps[samples.start // BANKS : samples.stop // BANKS]
         return np.tile(np.arange(columns, dtype=np.uint32), len(own)), own.reshape(-1)
 
     expected, saturated = job.weights[0], False

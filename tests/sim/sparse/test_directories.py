@@ -11,8 +11,8 @@ from support.bench import default_seed
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import Descriptor, ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim.sparse import directories
-from p4sgd.sim.sparse.directories import Directories
+from p4sgd.sim.sparse import entries as module
+from p4sgd.sim.sparse.entries import Directories
 
 
 def packed(layout: ImageLayout, q: np.ndarray, *, signed: bool = False) -> Directories:
@@ -45,7 +45,7 @@ def test_entries_are_those_of_a_sparse_worker(
     config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
     layout = ImageLayout(config, features, 8 * micro_batches, stored, unit, directory=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directories, "_AT_ONCE", at_once)
+        patch.setattr(module, "_AT_ONCE", at_once)
         entries = packed(layout, q).entries()
     sparse = dataclasses.replace(config, engines=3, sparse=True)  # keys do not depend on engines
     starts, keys, values, *_ = ImageLayout(sparse, features, 8 * micro_batches, stored, unit).memories(q)

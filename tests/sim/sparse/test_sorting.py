@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.hw.spec.image import entry_words
-from p4sgd.sim.sparse.sorting import sort_words
+from p4sgd.sim.sparse.entries import sort_words
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 3000), st.integers(1, 1 << 27), st.integers(1, 1 << 29))

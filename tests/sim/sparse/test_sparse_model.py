@@ -14,11 +14,11 @@ from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.emulator import EmulatedDevice
+from p4sgd.sim.model import Targets
 from p4sgd.sim.sparse import model as sparse_model
 from p4sgd.sim.sparse import penalties
 from p4sgd.sim.sparse.entries import Entries
-from p4sgd.sim.sparse.features import SparseFeatures
-from p4sgd.sim.sparse.model import SparseModel
+from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 
 
 @pytest.mark.parametrize(("second", "saturated"), [(1 << 30, False), (0, True)])
@@ -29,8 +29,9 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     entries = Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
     run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, unit=64)
     weights = np.full((1, 64), WEIGHT.maximum - 10, np.int32)
-    model = SparseModel(SparseFeatures([entries]), [weights], run, np.array([1 << 40]), [None])
-    model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
+    targets = Targets(np.zeros(8, np.int64), np.zeros(0, np.int64), LossTable(0, *np.zeros((2, 16), np.int64)))
+    model = SparseModel(SparseFeatures([entries]), [weights], run, targets, np.array([1 << 40]), [None])
+    model._backward(slice(0, 8), np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
     assert model.values()[0][0, 0] == WEIGHT.maximum - (0 if saturated else 10)
 
@@ -64,9 +65,10 @@ def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, ex
     words = np.sort(entry_words(rows, places, q[rows, places].astype(np.uint8)))
     counts, keys, values = split_words(words, samples // 8)
     entries = Entries(np.append(0, np.cumsum(counts)), keys, values, form, 64, (1, 64))
-    model = SparseModel(SparseFeatures([entries]), [[weights.astype(np.int32)]], run, np.array([1 << 60]), [None])
     labels = np.zeros(samples, np.int64)
-    model.train(0, labels, labels[:0], table)
+    targets, first = Targets(labels, labels[:0], table), [[weights.astype(np.int32)]]
+    model = SparseModel(SparseFeatures([entries]), first, run, targets, np.array([1 << 60]), [None])
+    model.train(slice(0, samples))
     wanted = golden.train([q], labels, [weights], table, run)
     np.testing.assert_array_equal(model.values()[0][0], wanted.weights[0])
     assert model.saturated.tolist() == [wanted.flags[0].weight_saturated]

@@ -1,4 +1,7 @@
-"""State machine of the aggregator in the AllReduce protocol."""
+"""State machine of the aggregator in the AllReduce protocol, to be read, and compared with all others.
+
+The product has it compiled, `p4sgd.sim.network.batch`.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -41,19 +44,10 @@ def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class SlotState:
-    """State of a slot of a job.
+    """State of a slot of a job: bitmaps of the shards whose partials are in ``sums``, and that have acknowledged these.
 
-    Attributes
-    ----------
-    round
-        Round that the slot is in.
-    aggregated
-        Bitmap of the shards whose partials are in ``sums``. It is 0 only in a slot that has not been used yet: that
-        counts as complete in the round before the job's first, but has no sums to answer with.
-    acknowledged
-        Bitmap of the shards that have acknowledged the sums.
-    sums
-        Int32, eight for each micro-batch.
+    ``aggregated`` is 0 only in a slot that has not been used yet: that counts as complete in the round before the job's
+    first, but has no sums to answer with.
     """
 
     round: int = 0
@@ -71,33 +65,10 @@ class Answer:
 
 
 class Aggregator:
-    """Sums up partials and answers, as :class:`p4sgd.hw.aggregator.aggregator.Aggregator` does.
+    """Sums up partials and answers, as `p4sgd.hw.aggregator.aggregator.Aggregator` does.
 
-    Parameters
-    ----------
-    slots
-        Slots of each job.
-    jobs
-        Number of places, each for one of the jobs that are served at a time.
-    mac
-        Own MAC address; packets to other addresses are dropped.
-    most
-        Most micro-batches in a packet of version 2; 0 to speak version 1 only, as hardware does.
-
-    Attributes
-    ----------
-    slots : list of lists of SlotState
-        Slots of the current or last job in each place; empty before the first job.
-    jobs : dict of int to Job
-        Jobs served, by place.
-    accepted : int
-        Packets that changed the state or were answered.
-    drops : Counter of Drop
-        All other packets.
-    job_accepted, job_dropped : Counter of int
-        Accepted and dropped packets to this address that belong to a job, by its place.
-    counts : Counter of str
-        Effects of accepted packets, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
+    It serves one of ``jobs`` jobs in each place, with so many ``slots`` each, and takes at ``most`` so many
+    micro-batches in a packet of version 2, or speaks version 1 only, as hardware does.
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0, most: int = 0) -> None:
@@ -115,13 +86,7 @@ class Aggregator:
         self.counts: Counter[str] = Counter()
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
-        """Serve a job in place ``index`` from round ``first_round`` on, with all slots unused.
-
-        Raises
-        ------
-        ValueError
-            If another place serves a job of this number.
-        """
+        """Serve a job in place ``index`` from round ``first_round`` on, with all slots unused."""
         if self._place_of.get(job.number, index) != index:
             raise ValueError(f"job {job.number} is being served already")
         self.end(index)

@@ -4,25 +4,55 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS, Packet
-from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Line, Restart, Schedule, between
+from p4sgd.sim.network.faults import Faults, Line, between, check_bounds
+from support.aggregator_model import Aggregator
 
-__all__ = ["EventQueue", "FaultyCluster", "StalledError"]
+
+@dataclass(frozen=True)
+class Pauses:
+    """Random pauses of workers, which neither send nor receive; packets that arrive wait.
+
+    Time from one pause to the next, and of a pause: from the shortest to the longest.
+    """
+
+    every: tuple[int, int]
+    length: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        check_bounds("every", self.every)
+        check_bounds("length", self.length)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Restart of a worker at a time of the run: it loses its state. After ``notice`` the host restarts the job."""
+
+    worker: int
+    time: int
+    notice: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All faults of a cluster: of the links to the aggregator and back, of workers, and restarts in order of time.
+
+    A restart waits until the job has been restarted after the last one.
+    """
+
+    up: Faults = field(default_factory=Faults)
+    down: Faults = field(default_factory=Faults)
+    pauses: Pauses | None = None
+    restarts: tuple[Restart, ...] = ()
 
 
 class EventQueue:
-    """Event queue of a discrete-event simulation; time is an integer.
-
-    Attributes
-    ----------
-    now : int
-        Time of the latest event.
-    """
+    """Event queue of a discrete-event simulation; time is an integer."""
 
     def __init__(self) -> None:
         self.now = 0
