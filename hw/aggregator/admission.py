@@ -101,7 +101,7 @@ def slot_item(config: AggregatorConfig) -> data.StructLayout:
 
 
 STATE = data.StructLayout({"round": ROUND_BITS, "aggregated": MAX_WORKERS, "acknowledged": MAX_WORKERS})
-"""The state of a slot, as :class:`p4sgd.sim.network.aggregator.SlotState`."""
+"""The state of a slot, as in `p4sgd.sim.network.batch.BatchAggregator`."""
 
 OUTCOME = data.StructLayout(
     {
