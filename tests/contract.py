@@ -168,12 +168,12 @@ SLOW_WAYS = ("ranks", "cluster", "rtl")
 MATRIX = {
     "logistic": "2 workers, 4 workers, tiny, u50, folder, resumed, 2 ranks, cluster, Verilog, Verilog, faults",
     "hinge": "3 workers, u55c, folder, 3 workers, resumed on 3 workers, 3 ranks",
-    "squared": "2 workers, u280_deep, resumed, small, cluster that loses packets",
+    "squared": "2 workers, u280_deep, resumed, small",
     "poisson": "2 workers, folder, 2 ranks",
     "tweedie": "folder, resumed",
     "gamma": "u280_wide, 2 workers",
     "quantile": "small, 2 workers, resumed",
-    "1 bit": "5 workers, folder",
+    "1 bit": "5 workers, folder, cluster that loses packets",
     "4 bits": "u280_wide, 2 workers, small, 2 workers, folder in little memory",
     "6 bits": "tiny, 3 workers, 2 ranks, messages of 3",
     "2 of 8 bits": "2 workers, Verilog",
@@ -200,8 +200,8 @@ MATRIX = {
     "staleness": "3 workers, folder, resumed, 2 ranks, Verilog, faults",
     "stale hinge": "sparse, 3 workers, all lines, directories, 2 ranks",
     "whitened": "2 workers, small, 2 workers, folder, resumed, 2 ranks",
-    "whitened digits": "3 workers, folder",
-    "iris": "u50, folder, resumed, 2 ranks, cluster",
+    "whitened digits": "3 workers, folder, cluster",
+    "iris": "u50, folder, resumed, 2 ranks",
     "two targets": "3 workers, resumed",
     "begun with a model": "2 workers",
 }
@@ -356,7 +356,7 @@ ERRORS = (
     "train --resume table.csv",
     "train titanic.csv",
     "train table.csv --label-column nothing",
-    "train table.csv --weight-column c0",
+    "train table.csv --weight-column c3",
     "train rcv1.libsvm --scaling standard",
     "train rcv1.libsvm --precondition block",
     "train words.vw --format csv",
@@ -374,7 +374,7 @@ ERRORS = (
     "worker --control unix:s",
     "nothing",
 )
-"""Commands that are refused: the status, and the options and files that the message names."""
+"""Commands that are refused: the status, and which options, values and files of the command the message names."""
 
 KEYS = (
     "info",
@@ -398,8 +398,21 @@ KEYS = (
 )
 """Commands whose documents' keys are frozen."""
 
+DROPPED = ("plan factors",)
+"""Commands that may go."""
+
 VOLATILE = {"seconds", "samples_per_second", "p4sgd", "version", "message_times", "whitening_times", "remarks", "next"}
-VOLATILE |= {"counters", "generated_by", "sha256", "bytes", "images_bytes", "files", "schema", "board_ms"}
+VOLATILE |= {
+    "generated_by",
+    "problem",
+    "remedy",
+    "sha256",
+    "bytes",
+    "images_bytes",
+    "files",
+    "schema",
+    "board_ms",
+}
 """Members of documents that depend on the machine, the release or wording, or are frozen elsewhere."""
 
 
@@ -442,7 +455,7 @@ def p4sgd(words: str, *, apart: bool = False) -> str:
         status, out, err = done.returncode, done.stdout, done.stderr
     else:
         status, out, err = attempt(words)
-    if status:
+    if status and not (status == 1 and words.startswith("doctor")):  # which ends with 1 if it has found a fault
         raise RuntimeError(f"p4sgd {words}: status {status}: {err[-400:]}")
     return out
 
@@ -628,7 +641,9 @@ class Lab:
             "scaling": document["scaling"],
             "signed": document["signed"],
             "metrics": document["metrics"],
-            "rows": [{name: row.get(name) for name in chosen} | {"losses": losses(row)} for row in rows],
+            "rows": [
+                {name: row.get(name, document.get(name)) for name in chosen} | {"losses": losses(row)} for row in rows
+            ],
             "evaluation": {name: value for name, value in scrubbed(evaluation).items() if name != "model"},
             "predictions": sha(predictions),
         }
@@ -796,10 +811,12 @@ class Lab:
         return found
 
     def refused(self, words: str) -> list[Any]:
-        """The status of a command that is wrong, and the options and files in its message."""
+        """The status of a command that is wrong, and which of its words the message names, however it is worded."""
         self.need_models(words)
         status, _, err = attempt(words)
-        return [status, *sorted(set(re.findall(r"--[a-z0-9-]+|\b[\w/-]+\.(?:csv|libsvm|vw|model|toml)\b", err)))]
+        message = err.replace(f"p4sgd {words.split()[0]}", "")
+        patterns = {word: re.escape(word).replace(r"\-\-", "").replace(r"\-", "[-_ ]") for word in words.split()[1:]}
+        return [status, *(word for word, pattern in patterns.items() if re.search(rf"(?<!\w){pattern}(?!\w)", message))]
 
 
 def losses(row: dict[str, Any]) -> list[float]:
@@ -844,12 +861,9 @@ def declared(command: str) -> list[str]:
     ):
         if not part.strip():
             continue
-        line = " ".join(part.split("\n")[0].split())
-        name = re.match(
-            r"(?:-\w, )?(-\S+(?: / -\S+)?)( (?:\[?[A-Z0-9][^ a-z]*(?: RANGE)?|\[[^\]]*\]|\S*[A-Z|…]\S*))?", line
-        )
+        name = re.split(r"\s{2,}", part.strip())[0]
         default = re.search(r"\[(?:[^\]\[]*; )?default:\s+([^\]]*)\]", " ".join(part.split()))
-        found.append((name[0] if name else line) + (f" = {default[1]}" if default else ""))
+        found.append(name + (f" = {default[1]}" if default else ""))
     return found
 
 
@@ -888,6 +902,12 @@ def modules_of_ours() -> list[str]:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return sorted(done.stderr.split())
+
+
+def has_mpi() -> bool:
+    """Whether ranks can be started."""
+    command = [sys.executable, "-c", "from mpi4py import MPI"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def matrix(*, quick: bool) -> list[tuple[str, str]]:
@@ -929,7 +949,9 @@ def cases(*, quick: bool) -> dict[str, tuple[str, Callable[[Lab], Any]]]:
     for words in KEYS:
         add(f"keys/{words}", Lab.keys, words)
     add("vectors", lambda lab: folder_hashes(VECTORS))
-    for command in all_commands():
+    commands = [command for command in all_commands() if command not in DROPPED]
+    add("commands", lambda lab: commands)
+    for command in commands:
         add(f"options/{command}", lambda lab, command: declared(command), command)
     add("estimators", lambda lab: estimator_surface())
     return found
@@ -976,6 +998,9 @@ def main() -> int:
         for name, case in cases(quick=arguments.quick).items()
         if not arguments.only or any(word in name or fnmatch.fnmatch(name, word) for word in arguments.only)
     }
+    if any("ranks" in name for name in chosen) and not has_mpi():
+        print("LEFT OUT: ways with ranks, since mpi4py finds no MPI library (MPI4PY_LIBMPI may name one)")
+        chosen = {name: case for name, case in chosen.items() if not (name.startswith("way/") and "ranks" in name)}
     if arguments.action == "list":
         print(*chosen, sep="\n")
         return 0
@@ -997,6 +1022,9 @@ def main() -> int:
                 found = f"{type(error).__name__}: {error}"
             if key == name:
                 new[key] = json.loads(json.dumps(found))
+            if key not in frozen and arguments.action == "check":
+                print(f"{name}: not frozen")
+                continue
             expected = new.get(key) if arguments.action == "freeze" else frozen.get(key, "nothing")
             if key != name and isinstance(expected, dict):
                 expected = expected["weights_sha256"]
