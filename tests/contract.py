@@ -255,7 +255,6 @@ FOLDERS = {
     "generate u280_wide": "generate --config u280_wide",
     "generate u50": "generate --config u50",
     "generate u55c": "generate --config u55c",
-    "loopback": "build demo loopback",
     "selftest u280": "build selftest --config u280",
     "selftest u50": "build selftest --config u50 --cable optics",
     "vitis small": "build vitis --config small --board u280 --debug",
