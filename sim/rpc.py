@@ -6,19 +6,20 @@ Every message has a header, an object of JSON, and a body, such as the contents 
     bytes 4-11   length of the body, big-endian
     then         the header
     then         the body
+    then         a tag of 32 bytes, if both sides have a key (`Channel.sign`)
 
-A server begins with `MAGIC`, `VERSION` and a message. Its header names the kind of server (``server``) and its process
-(``process``), or says why it takes no more clients (``error``). If it also has a ``nonce``, the first request must be
-``prove``, with the client's ``nonce`` and ``proof`` (`p4sgd.host.rpc.token`); the result is the server's proof. Only
-the simulator sends no such greeting, because its client is its parent. Then the client sends requests, each after the
-answer to the previous one. A request names a method in ``do``, beside its arguments. An answer has either the result in
-``ok`` or the reason for a refusal in ``error``. Receivers check lengths before they allocate memory, and nothing that
-is received is executed or unpickled.
+A server begins with `MAGIC`, `VERSION` and a message: the kind of server (``server``), its process (``process``), and
+perhaps why it takes no more clients (``error``), or a ``nonce`` if clients must prove to have its token
+(`p4sgd.host.rpc.token`). Only the simulator sends no such greeting, because its client is its parent. A request names a
+method in ``do``, beside its arguments; the answer has the result in ``ok`` or the reason for a refusal in ``error``.
+Receivers check lengths before they allocate memory, and nothing that is received is executed or unpickled.
 """
 
+import hmac
 import json
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ __all__ = ["HEADER_LIMIT", "PREFIX", "VERSION", "Channel", "RefusedError", "deco
 
 MAGIC = b"P4SGDrpc"
 
-VERSION = 5
+VERSION = 6
 """Changes whenever a message or the meaning of a request does."""
 
 HEADER_LIMIT = 256 << 10
@@ -39,14 +40,12 @@ PREFIX = struct.Struct("!IQ")
 """Lengths of the header and of the body."""
 
 _GREETING = struct.Struct("!8sH")
-
+_TAG_BYTES = 32
 _PIECE = 1 << 20
 """Bytes of a body that are sent within one time-out."""
 
-# Prepared once, as registers are accessed one by one.
 _encoder = json.JSONEncoder(separators=(",", ":"))
 _decoder = json.JSONDecoder()
-_NO_BODY = np.empty(0, np.uint8)
 
 
 class RefusedError(Exception):
@@ -62,19 +61,12 @@ def encode(header: Mapping[str, Any], body_bytes: int = 0) -> bytes:
 
 
 def decode(text: bytes | bytearray) -> dict[str, Any]:
-    """Read a header.
-
-    Raises
-    ------
-    ValueError
-        If it is not a JSON object.
-    """
+    """Read a header; raises ValueError if it is not a JSON object."""
     try:
-        characters = text.decode()
-        header, end = _decoder.raw_decode(characters)
+        header = _decoder.decode(text.decode())
     except RecursionError:
         raise ValueError("a header is nested too deeply") from None
-    if not isinstance(header, dict) or end < len(characters):
+    if not isinstance(header, dict):
         raise ValueError("a header must be a JSON object")
     return header
 
@@ -85,43 +77,74 @@ def greeting(**header: Any) -> bytes:
 
 
 class Channel:
-    """A blocking connection.
+    """A blocking connection, closed by `close`.
 
-    All methods raise OSError if the other side is gone or exceeds the socket's time-out, ValueError if what it sends is
-    not a message. The connection cannot be used any more then.
+    All methods raise OSError if the other side is gone or exceeds a time-out, ValueError if what it sends is not a
+    message. The connection cannot be used any more then.
 
-    Parameters
+    Attributes
     ----------
-    connection
-        Connected socket, closed by `close`.
+    deadline
+        When to give up, by :func:`time.monotonic`, besides the time-out of the socket for each piece; None for never.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._stream = connection.makefile("rb")
+        self.socket = connection
+        self.deadline: float | None = None
+        self._key = b""
+        self._counts = {"sent": 0, "received": 0}
+        self._names = {"sent": b"", "received": b""}
+
+    def sign(self, key: bytes, *, as_server: bool) -> None:
+        """From now on, sign what is sent and check what is received, so that nothing can be changed on its way."""
+        self._key = key
+        sides = (b"server", b"client") if as_server else (b"client", b"server")
+        self._names = dict(zip(("sent", "received"), sides, strict=True))
 
     def send(self, header: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
         """Send a message."""
         head = encode(header, len(body))
+        tag = self._tag("sent", head, body)
         if len(body) < _PIECE:
-            self._connection.sendall(head + body)
+            self.socket.sendall(head + body + tag)
             return
-        self._connection.sendall(head)
+        self.socket.sendall(head)
         for first in range(0, len(body), _PIECE):
-            self._connection.sendall(body[first : first + _PIECE])
+            self.socket.sendall(body[first : first + _PIECE])
+        self.socket.sendall(tag)
 
     def receive(self, most: int = 0) -> tuple[dict[str, Any], npt.NDArray[np.uint8]]:
         """Receive a message: its header, and its body of at most ``most`` bytes."""
-        header_bytes, body_bytes = PREFIX.unpack(self._read(PREFIX.size))
-        if header_bytes > HEADER_LIMIT or body_bytes > most:
-            raise ValueError(f"a message of {header_bytes:,} and {body_bytes:,} bytes is too long")
-        header = decode(self._read(header_bytes))
-        if not body_bytes:
-            return header, _NO_BODY
-        body = np.empty(body_bytes, np.uint8)
-        if self._stream.readinto(body.data) != body_bytes:
-            raise ConnectionResetError("it has hung up")
-        return header, body
+        head, body_bytes = self.receive_head()
+        if body_bytes > most:
+            raise ValueError(f"a message with a body of {body_bytes:,} bytes is too long")
+        body = self.receive_body(head, body_bytes)
+        return decode(head[PREFIX.size :]), body
+
+    def receive_head(self, limit: int = HEADER_LIMIT) -> tuple[bytearray, int]:
+        """Receive the beginning of a message, lengths and header, and say how long its body is."""
+        prefix = self._read(PREFIX.size)
+        header_bytes, body_bytes = PREFIX.unpack(prefix)
+        if header_bytes > limit:
+            raise ValueError(f"a header of {header_bytes:,} bytes is too long: it has at most {limit} bytes")
+        return prefix + self._read(header_bytes), body_bytes
+
+    def receive_body(self, head: bytearray, size: int) -> npt.NDArray[np.uint8]:
+        """Receive the rest of a message that begins with ``head``."""
+        body = np.empty(size, np.uint8)
+        self._fill(body.data)
+        if self._key and not hmac.compare_digest(self._tag("received", head, body.data), self._read(_TAG_BYTES)):
+            raise ValueError("a message was changed on its way")
+        return body
+
+    def skip_body(self, size: int) -> None:
+        """Receive the rest of a message, and forget it."""
+        rest, piece = size + _TAG_BYTES * bool(self._key), memoryview(bytearray(min(size + _TAG_BYTES, _PIECE)))
+        if self._key:
+            self._counts["received"] += 1
+        while rest:
+            self._fill(piece[:rest])
+            rest -= min(rest, len(piece))
 
     def receive_greeting(self, server: str) -> dict[str, Any]:
         """Receive what a server sends first, and check that it is of this version and this kind."""
@@ -155,11 +178,28 @@ class Channel:
 
     def close(self) -> None:
         """End the connection."""
-        self._stream.close()
-        self._connection.close()
+        self.socket.close()
 
-    def _read(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        if len(data) < size:
-            raise ConnectionResetError("it has hung up")
+    def _tag(self, way: str, head: bytes | bytearray, body: bytes | memoryview) -> bytes:
+        """The signature of the next message of a direction; empty without a key."""
+        if not self._key:
+            return b""
+        made = hmac.new(self._key, b"%s %d " % (self._names[way], self._counts[way]), "sha256")
+        self._counts[way] += 1
+        made.update(head)
+        made.update(body)
+        return made.digest()
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        self._fill(memoryview(data))
         return data
+
+    def _fill(self, room: memoryview) -> None:
+        while room:
+            if self.deadline is not None:
+                self.socket.settimeout(max(self.deadline - time.monotonic(), 1e-6))
+            count = self.socket.recv_into(room)
+            if not count:
+                raise ConnectionResetError("it has hung up")
+            room = room[count:]

@@ -1,5 +1,6 @@
 """A worker process at the other end of a control socket."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from p4sgd.host.devices.identification import read_configuration
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
@@ -20,12 +22,45 @@ __all__ = ["RemoteWorker"]
 _TIMEOUT_S = 30.0
 """Longest time without an answer: a worker answers between two mini-batches."""
 
+_IDENTITY = [
+    register.offset
+    for register in (
+        registers.MAGIC_WORD,
+        registers.ABI,
+        registers.GEOMETRY,
+        registers.CONFIG_HASH,
+        registers.CHUNKS_MAX,
+        registers.LINE_FIFO_DEPTH,
+        registers.SLOTS,
+        registers.SEGMENTS,
+    )
+]
+"""What `read_configuration` reads."""
+
+_COMMANDS = {
+    register.offset
+    for register in (
+        registers.CTRL,
+        registers.STATUS,
+        registers.JOIN,
+        registers.SNAPSHOT,
+        registers.ABORT,
+        registers.PROBE,
+    )
+}
+"""Registers that do something when they are written; others only keep a value."""
+
+_MOST_KEPT = 1024
+"""Most writes that are sent at once."""
+
 _LARGE_WRITE = 1 << 20
 """Bytes from which on a worker is asked before they are sent, as it answers a write only after all of them."""
 
 
 class RemoteWorker:
     """Registers and memory of a worker process (`p4sgd.host.serve.worker`).
+
+    Writes to registers are kept and sent together, before anything else is asked for or when one of them is a command.
 
     Parameters
     ----------
@@ -63,8 +98,10 @@ class RemoteWorker:
         self._client = ControlClient(
             address, "worker", self._name, with_any, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )
+        self._kept: list[list[int]] = []
         try:
-            self._config = read_configuration(RegisterClient(self.read_register, self.write_register))
+            words = dict(zip(_IDENTITY, self.read_registers(_IDENTITY), strict=True))
+            self._config = read_configuration(RegisterClient(words.__getitem__, self.write_register))
         except P4sgdError as error:
             self.close()
             if str(error).startswith(self._name):  # of the connection
@@ -88,7 +125,7 @@ class RemoteWorker:
         return self.read_registers([offset])[0]
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
-        words, _ = self._client.call("read_registers", offsets=list(offsets))
+        words, _ = self._call("read_registers", offsets=list(offsets))
         if not isinstance(words, list) or len(words) != len(offsets):
             raise P4sgdError(f"{self._name} does not answer as it should: {words!r:.40} is no list of words")
         for word in words:
@@ -97,7 +134,10 @@ class RemoteWorker:
         return words
 
     def write_register(self, offset: int, word: int) -> None:
-        self._client.call("write_register", offset=offset, word=word)
+        """Write a word, with the next request if it is no command."""
+        self._kept.append([offset, word])
+        if offset in _COMMANDS or len(self._kept) == _MOST_KEPT:
+            self._send_kept()
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to a bank; the worker refuses if it has no room, or during a run, a large write before its bytes
@@ -105,23 +145,34 @@ class RemoteWorker:
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         where: dict[str, Any] = {"bank": bank, "address": address, "size": content.size}
         if content.size >= _LARGE_WRITE:
-            self._client.call("prepare_write", **where)
-        self._client.call("write_memory", content.data, **where)
+            self._call("prepare_write", **where)
+        self._call("write_memory", content.data, **where)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        _, content = self._client.call("read_memory", most=size, bank=bank, address=address, size=size)
+        _, content = self._call("read_memory", most=size, bank=bank, address=address, size=size)
         if content.size != size:
             raise P4sgdError(f"{self._name} does not answer as it should: {content.size:,} bytes, not {size:,}")
         return content
 
     def await_end(self, within_s: float) -> bool:
         """Wait for the end of the run, at most for a time; returns whether no run is under way."""
-        ended, _ = self._client.call("await_end", within_ms=round(within_s * 1e3))
+        ended, _ = self._call("await_end", within_ms=round(within_s * 1e3))
         return bool(ended)
 
     def close(self) -> None:
         """Disconnect. The worker stays as it is, for the next client."""
+        with contextlib.suppress(P4sgdError):
+            self._send_kept()
         self._client.close()
+
+    def _send_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        if kept:
+            self._client.call("write_registers", words=kept)
+
+    def _call(self, do: str, body: bytes | memoryview = b"", **arguments: Any) -> tuple[Any, npt.NDArray[np.uint8]]:
+        self._send_kept()
+        return self._client.call(do, body, **arguments)
 
 
 def _options(config: WorkerConfig) -> list[str]:

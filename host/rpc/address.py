@@ -17,11 +17,11 @@ from p4sgd.hw.spec.udp import is_unicast
 
 __all__ = ["ControlAddress", "ControlListener", "check_address"]
 
-
 _MOST_PATH_BYTES = 107
 """What Linux has room for (unix(7)), without the zero at the end."""
 
 _RETRY_S = 0.01
+_BACKLOG = 32
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,32 @@ class ControlAddress:
             if len(os.fsencode(rest)) > _MOST_PATH_BYTES or "\0" in rest:
                 raise UserError(f"{text}: a socket's path has at most {_MOST_PATH_BYTES} bytes: choose a shorter one")
             return cls(path=Path(rest))
-        host, port = _host_and_port(rest)
-        if kind == "tcp" and host:
-            _check_host(host, text)
-            return cls(host=host, port=port)
+        if kind == "tcp" and (found := cls._of(rest, text)):
+            return found
         raise UserError(f"{text!r} is not a control address: give unix:PATH or tcp:HOST:PORT")
 
     @classmethod
     def parse_tcp(cls, text: str, option: str) -> "ControlAddress":
-        """Read ``HOST:PORT``, the value of an option.
+        """Read ``HOST:PORT``, the value of an option; raises UserError as `parse`, with the option."""
+        if found := cls._of(text, f"{option}: {text}"):
+            return found
+        raise UserError(f"{option}: {text!r} is not HOST:PORT")
 
-        Raises
-        ------
-        UserError
-            If the text is something else, or no host can have the IP address; the message names the option.
-        """
-        host, port = _host_and_port(text)
-        if not host:
-            raise UserError(f"{option}: {text!r} is not HOST:PORT")
-        _check_host(host, f"{option}: {text}")
-        return cls(host=host, port=port)
+    @classmethod
+    def _of(cls, text: str, name: str) -> "ControlAddress | None":
+        """The address in ``HOST:PORT``; None if the text is something else."""
+        host, _, port = text.rpartition(":")
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:  # for other names socket raises errors that are not OSError
+            is_host = host != "" and b"\0" not in host.encode("idna")
+        except UnicodeError:
+            is_host = False
+        if not (is_host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            return None
+        with contextlib.suppress(ValueError):  # names are looked up later
+            if not is_unicast(ip_address(host)):
+                raise UserError(f"{name}: {host} is not the address of a single host")
+        return cls(host=host, port=int(port))
 
     def __str__(self) -> str:
         if self.path is not None:
@@ -77,15 +83,11 @@ class ControlAddress:
         return self if self.path is None else ControlAddress(path=folder / self.path)
 
     def connect(self, timeout_s: float) -> socket.socket:
-        """Connect to the server there; the socket keeps the time-out.
-
-        Raises
-        ------
-        OSError
-            If there is no server, or it does not answer in time.
-        """
+        """Connect to the server there; the socket keeps the time-out. Raises OSError if none answers in time."""
         if self.path is None:
-            return socket.create_connection((self.host, self.port), timeout_s)
+            connection = socket.create_connection((self.host, self.port), timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(timeout_s)
@@ -102,32 +104,10 @@ class ControlAddress:
             connection.close()
             raise
 
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    """Both parts of ``HOST:PORT``; an empty host if the text is something else."""
-    host, _, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16 and _may_be_host(host)):
-        return "", 0
-    return host, int(port)
-
-
-def _may_be_host(host: str) -> bool:
-    """Whether a host's name can be looked up; for others :mod:`socket` raises errors that are not OSError."""
-    try:
-        return b"\0" not in host.encode("idna")
-    except UnicodeError:
-        return False
-
-
-def _check_host(host: str, text: str) -> None:
-    """Refuse IP addresses that no host can have; names are looked up later."""
-    with contextlib.suppress(ValueError):
-        if not is_unicast(ip_address(host)):
-            raise UserError(f"{text}: {host} is not the address of a single host")
-
-
-_BACKLOG = 32
+    @property
+    def taken(self) -> UserError:
+        """The error if another program listens there."""
+        return UserError(f"{self}: another program serves there: end it, or choose another address")
 
 
 class ControlListener:
@@ -161,64 +141,58 @@ class ControlListener:
     ) -> None:
         self._path = address.path
         self.token = token if address.path is None else None
-        with _claimed(address):
-            self.socket = _bind(address, owner)
-            try:
-                if address.path is None and token is None:
-                    _check_loopback(address, self.socket)
-                self.socket.listen(_BACKLOG)
-                if self._path is not None:
-                    status = self._path.lstat()
-                    self._file = status.st_dev, status.st_ino
-            except BaseException:
-                self.socket.close()
-                raise
+        with _claimed(address), contextlib.ExitStack() as opened:
+            family = socket.AF_UNIX if self._path else socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            self.socket = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            if self._path is None:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.bind((address.host, address.port))
+                if token is None and not ip_address(self.socket.getsockname()[0].partition("%")[0]).is_loopback:
+                    raise UserError(
+                        f"{address}: anybody who reaches this address could control the program: give --token FILE "
+                        "with a secret that clients have too, or listen at unix:PATH or at a loopback address. "
+                        "(umask 077; head -c 32 /dev/urandom | base64 > FILE) makes one"
+                    )
+            else:
+                os.fchmod(self.socket.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
+                self.socket.bind(str(self._path))
+                if owner is not None:
+                    _give(address, self._path, owner)
+            self.socket.listen(_BACKLOG)
+            self._file = self._look()
+            opened.pop_all()
 
     @property
     def can_be_found(self) -> bool:
         """Whether clients come here: the file of a Unix socket may have been removed or replaced."""
-        if self._path is None:
-            return True
         try:
-            status = self._path.lstat()
+            return self._look() == self._file
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == self._file
+
+    def _look(self) -> tuple[int, int] | None:
+        """Device and inode of a Unix socket's file."""
+        if self._path is None:
+            return None
+        status = self._path.lstat()
+        return status.st_dev, status.st_ino
 
     def close(self) -> None:
         """Stop listening. Remove the socket's file, unless it was replaced or this process may not remove it."""
-        if self._path is not None:
-            if self.can_be_found:
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-            self._path = None  # closed again, it must not remove another program's socket
+        if self._path is not None and self.can_be_found:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self._path = None  # closed again, it must not remove another program's socket
         self.socket.close()
 
 
 def check_address(address: ControlAddress, token: bytes | None = None) -> None:
-    """Refuse an address that `ControlListener` would refuse, before long work.
-
-    Raises
-    ------
-    UserError
-        As `ControlListener`.
-    """
+    """Refuse an address that `ControlListener` would refuse, before long work; raises UserError as it does."""
     if address.path is None:
         ControlListener(address, token=token).close()
     else:
         with _claimed(address):
             pass
-
-
-def _check_loopback(address: ControlAddress, bound: socket.socket) -> None:
-    """Refuse to listen where other machines may connect."""
-    host = bound.getsockname()[0].partition("%")[0]
-    if not ip_address(host).is_loopback:
-        raise UserError(
-            f"{address}: anybody who reaches this address could control the program: give --token FILE with a secret "
-            "that clients have too, or listen at unix:PATH or at a loopback address. (umask 077; head -c 32 "
-            "/dev/urandom | base64 > FILE) makes one"
-        )
 
 
 @contextlib.contextmanager
@@ -238,7 +212,7 @@ def _claimed(address: ControlAddress) -> Iterator[None]:
             yield
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise _taken(address) from None
+            raise address.taken from None
         raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
 
 
@@ -261,24 +235,6 @@ def _locked(path: Path) -> Iterator[None]:
                 return
         finally:
             os.close(file)
-
-
-def _bind(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if address.path is None:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address.host, address.port))
-        else:
-            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
-            listener.bind(str(address.path))
-            if owner is not None:
-                _give(address, address.path, owner)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
@@ -306,8 +262,4 @@ def _make_room(address: ControlAddress, path: Path) -> None:
     except ConnectionRefusedError:
         path.unlink()
         return
-    raise _taken(address)
-
-
-def _taken(address: ControlAddress) -> UserError:
-    return UserError(f"{address}: another program serves there: end it, or choose another address")
+    raise address.taken

@@ -1,7 +1,6 @@
 """The client of a control socket."""
 
 import contextlib
-import socket
 from typing import Any
 
 import numpy as np
@@ -29,13 +28,10 @@ class TokenError(UserError):
 
 _NOT_ASKED = "asks for no token, and the cluster file has one: give it --token"
 _NOT_GIVEN = "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
-"""What is said of a server if only one side has a token."""
-
-
 _STARTED_AGAIN = "was started again in the meantime and has lost the state of this job"
 
 _TRIES = 5
-"""How often to connect to a server that hangs up before it has answered, as one does that many strangers connect to."""
+"""Connections to a server that hangs up before it has answered, as one does that many strangers connect to."""
 
 _GREETING_S = 0.2
 """Longest time that `ControlClient.check_process` waits; a process that runs greets within milliseconds."""
@@ -52,7 +48,7 @@ class ControlClient:
     address
         Where the server listens.
     server
-        What it must be, such as ``"worker"``.
+        Its kind, such as ``"worker"``.
     name
         What errors call it.
     command
@@ -66,6 +62,11 @@ class ControlClient:
     timeout_is_final
         Whether a time-out is a failure like others. If not, the next call connects anew, which tells whether the server
         is still the same process.
+
+    Attributes
+    ----------
+    process : int or None
+        Tells the server's process from another one at the same address.
 
     Raises
     ------
@@ -89,23 +90,14 @@ class ControlClient:
         token: bytes | None = None,
         timeout_is_final: bool = True,
     ) -> None:
-        self._address = address
+        self._address, self._server, self._name, self.command = address, server, name, command
         self._token = token if address.path is None else None
-        self._server = server
-        self._name = name
-        self.command = command
-        self._timeout_s = timeout_s
+        self._timeout_s, self._timeout_is_final = timeout_s, timeout_is_final
         self._connect_s = timeout_s if connect_s is None else connect_s
-        self._timeout_is_final = timeout_is_final
-        self._process: int | None = None
+        self.process: int | None = None
         self._channel: Channel | None = None
         self._failure: str | None = None
         self._connect()
-
-    @property
-    def process(self) -> int | None:
-        """What tells the server's process from another one at the same address."""
-        return self._process
 
     def call(
         self, do: str, body: bytes | memoryview = b"", *, most: int = 0, **arguments: Any
@@ -141,12 +133,12 @@ class ControlClient:
         """
         try:
             with contextlib.closing(Channel(self._address.connect(_GREETING_S))) as channel:
-                process = channel.receive_greeting(self._server).get("process", self._process)
+                process = channel.receive_greeting(self._server).get("process", self.process)
         except (ConnectionRefusedError, FileNotFoundError) as error:
             raise self._fail(error) from error
         except (OSError, ValueError):  # it does not go on at the moment
             return
-        if process != self._process:
+        if process != self.process:
             raise self._fail(_STARTED_AGAIN)
 
     def close(self) -> None:
@@ -156,7 +148,7 @@ class ControlClient:
             self._channel = None
 
     @property
-    def _whole_command(self) -> str:
+    def _start(self) -> str:
         return self.command if self._token is None else f"{self.command} --token FILE"
 
     def _connect(self) -> Channel:
@@ -173,20 +165,18 @@ class ControlClient:
 
     def _greet(self) -> Channel:
         """Connect once; raises ConnectionError if the server hangs up before it has answered."""
-        again = self._process is not None
+        again = self.process is not None
         try:
             connection = self._address.connect(self._connect_s)
         except OSError as error:
             if again:
                 raise self._fail(error) from error
             reason = error.strerror or error
-            raise UserError(f"{self._name} is not there ({reason}): start it: {self._whole_command}") from error
-        self._channel = Channel(connection)
+            raise UserError(f"{self._name} is not there ({reason}): start it: {self._start}") from error
+        channel = self._channel = Channel(connection)
         try:
-            if connection.family != socket.AF_UNIX:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            greeting = self._channel.receive_greeting(self._server)
-            refusal = greeting.get("error") or self._exchange_proofs(self._channel, greeting.get("nonce"))
+            greeting = channel.receive_greeting(self._server)
+            refusal = greeting.get("error") or self._exchange_proofs(channel, greeting.get("nonce"))
             connection.settimeout(self._timeout_s)
         except ConnectionError:
             raise
@@ -201,10 +191,10 @@ class ControlClient:
             if again:
                 raise P4sgdError(text)
             raise TokenError(text) if refusal in (_NOT_ASKED, _NOT_GIVEN, OTHER_TOKEN) else UserError(text)
-        if again and greeting.get("process") != self._process:
+        if again and greeting.get("process") != self.process:
             raise self._fail(_STARTED_AGAIN)
-        self._process = greeting.get("process")
-        return self._channel
+        self.process = greeting.get("process")
+        return channel
 
     def _exchange_proofs(self, channel: Channel, nonce: Any) -> str | None:
         """Prove to have the token, and have the server prove it; what to say after its name if it cannot be used."""
@@ -215,12 +205,14 @@ class ControlClient:
         if not is_nonce(nonce):
             raise ValueError("it sends something else than a nonce")
         nonces = nonce, new_nonce()
+        own, theirs, key = (prove(self._token, side, self._server, nonces) for side in ("client", "server", "key"))
         try:
-            proof, _ = channel.call("prove", nonce=nonces[1], proof=prove(self._token, "client", self._server, nonces))
+            proof, _ = channel.call("prove", nonce=nonces[1], proof=own.hex())
         except RefusedError as error:
             return str(error)
-        if not is_proof(proof, prove(self._token, "server", self._server, nonces)):
+        if not is_proof(proof, theirs):
             raise ValueError("it does not have the token that it asks for")
+        channel.sign(key, as_server=False)
         return None
 
     def _fail(self, reason: OSError | ValueError | str) -> P4sgdError:
@@ -231,12 +223,8 @@ class ControlClient:
             self._failure = why if self._timeout_is_final else None
             return GoneError(f"{self._name} {why}")
         if isinstance(reason, OSError):
-            self._failure = (
-                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._whole_command}"
-            )
-            return GoneError(f"{self._name} {self._failure}")
-        if isinstance(reason, ValueError):
-            self._failure = f"does not answer as it should: {reason}"
+            why = f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._start}"
         else:
-            self._failure = reason
-        return P4sgdError(f"{self._name} {self._failure}")
+            why = reason if isinstance(reason, str) else f"does not answer as it should: {reason}"
+        self._failure = why
+        return (GoneError if isinstance(reason, OSError) else P4sgdError)(f"{self._name} {why}")

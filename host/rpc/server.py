@@ -1,103 +1,41 @@
-"""The server of a control socket: an event loop that answers requests.
+"""The server of a control socket.
 
-The owner of a `ControlServer` calls `ControlServer.turn` again and again, and does its own work in between. No call of
-the server blocks because of a client, and nothing that a client sends or leaves unsent ends it.
+A thread for each client receives requests and sends answers. What clients ask for is done by the owner of the server
+alone, which calls `ControlServer.turn` again and again: no call blocks because of a client, and nothing that a client
+sends or leaves unsent ends the server.
 """
 
 import contextlib
 import errno
 import inspect
+import queue
 import random
 import select
 import selectors
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from types import GeneratorType
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.rpc.address import ControlListener
 from p4sgd.host.rpc.token import OTHER_TOKEN, is_nonce, is_proof, new_nonce, prove
-from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, RefusedError, decode, encode, greeting
+from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, decode, greeting
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
-__all__ = ["ControlServer", "Methods", "notice_vanishing", "whole"]
+__all__ = ["ControlServer", "Methods", "Until", "notice_vanishing", "whole"]
 
 _STALL_S = 30.0
 """Longest time without progress within a message; then the client is given up."""
 
 _TEXT_LIMIT = 2000
 """Most characters of the reason of a refusal."""
-
-_PIECE = 64 << 10
-"""Most bytes of an unwanted body that are read at a time."""
-
-_DONE = encode({"ok": None})
-
-
-def whole(value: Any, name: str, low: int, high: int) -> int:
-    """Check that an argument is a whole number within bounds, and return it.
-
-    Raises
-    ------
-    RefusedError
-        If it is anything else.
-    """
-    if type(value) is not int or not low <= value <= high:
-        raise RefusedError(f"{name} must be a whole number, {low} to {high}")
-    return value
-
-
-class Methods:
-    """The methods that clients may call, by name.
-
-    A method is called with the arguments of a request, which it has to check. It returns plain data for JSON, or a
-    memoryview, which is sent as the body of the answer. It may be a generator: yielding a memoryview fills it with the
-    body of the request, which must have this length; yielding a time of :func:`time.monotonic` waits for the next turn
-    of the event loop, but not longer.
-
-    Parameters
-    ----------
-    methods
-        The methods.
-    """
-
-    def __init__(self, **methods: Callable[..., Any]) -> None:
-        self._methods = {
-            name: (inspect.signature(method).parameters.keys(), method) for name, method in methods.items()
-        }
-
-    def call(self, request: dict[str, Any]) -> Any:
-        """Call the method that a request names.
-
-        Raises
-        ------
-        RefusedError
-            If there is none, or its arguments have other names; or as the method.
-        """
-        arguments = dict(request)
-        do = arguments.pop("do", None)
-        if not isinstance(do, str) or do not in self._methods:
-            raise RefusedError(f"there is no method {str(do)[:40]!r}; there are {', '.join(self._methods)}")
-        names, method = self._methods[do]
-        if arguments.keys() != names:
-            raise RefusedError(f"{do} needs the arguments {', '.join(sorted(names)) or '(none)'}, and no others")
-        return method(**arguments)
-
-
-def _request(header: bytes | bytearray) -> dict[str, Any]:
-    try:
-        return decode(header)
-    except ValueError as error:
-        raise RefusedError(f"this is not a request: {error}") from None
-
-
-_Steps = Generator[int, None, None]
-"""Yields the events of :mod:`selectors` to wait for; 0 for none, but the next turn."""
-
 
 _PROOF_S = 10.0
 """Longest time until a client has proved to have the token, however it sends the proof."""
@@ -106,164 +44,70 @@ _PROOF_LIMIT = 4096
 """Most bytes of the request with the proof."""
 
 _MOST_STRANGERS = 16
-"""How many clients that have not proved anything yet may be connected; then one makes room (`_drop_stranger`)."""
+"""Most connected clients that have not proved anything yet; then one makes room (`_drop_stranger`)."""
 
 _PAUSE_S = 0.1
-"""How long to accept nobody while the process has no descriptors left."""
+"""Time to accept nobody while the process has no descriptors left."""
 
 _TELL_S = 10.0
 """Shortest time between two remarks on clients that were refused."""
 
 
-class _Connection:
-    """One client, whose requests are answered one after the other.
+def whole(value: Any, name: str, low: int, high: int) -> int:
+    """Check that an argument is a whole number within bounds; raises RefusedError if it is anything else."""
+    if type(value) is not int or not low <= value <= high:
+        raise RefusedError(f"{name} must be a whole number, {low} to {high}")
+    return value
 
-    Parameters
-    ----------
-    connected
-        The socket.
-    peer
-        The client's host; for Unix sockets empty.
-    server
-        The server that it belongs to.
-    nonce
-        The server's nonce if the client must prove to have the token; else None.
 
-    Attributes
-    ----------
-    is_client
-        Whether it is served: it has proved to have the token, or need not.
-    events
-        What to wait for before `go_on`; 0 for the next turn.
-    deadline
-        When to call `go_on` in any case, by :func:`time.monotonic`; None for never.
+class Methods:
+    """The methods that clients may call, by name.
+
+    A method is called with the arguments of a request, which it has to check, and with its body if it has a parameter
+    ``body``. It returns plain data for JSON, a memoryview as the body of the answer, or an `Until`.
     """
 
-    def __init__(self, connected: socket.socket, peer: str, server: "ControlServer", nonce: str | None) -> None:
-        self.socket = connected
-        self.peer = peer
-        self.is_client = nonce is None
-        self.events = 0
-        self.deadline: float | None = None
-        self._server = server
-        self._end = None if nonce is None else time.monotonic() + _PROOF_S
-        self._unread = 0
-        self._steps = self._talk(nonce)
+    def __init__(self, **methods: Callable[..., Any]) -> None:
+        self._methods = methods
+        self._names = {name: inspect.signature(each).parameters.keys() for name, each in methods.items()}
 
-    def go_on(self) -> bool:
-        """Do what can be done now; returns whether the client is still there."""
-        try:
-            self.events = next(self._steps)
-        except OSError:
-            return False
-        return True
+    def call(self, request: Mapping[str, Any], body: Any = None) -> Any:
+        """Call the method that a request names."""
+        arguments = dict(request)
+        do = arguments.pop("do", None)
+        if not isinstance(do, str) or do not in self._methods:
+            raise RefusedError(f"there is no method {str(do)[:40]!r}; there are {', '.join(self._methods)}")
+        names = self._names[do]
+        if arguments.keys() != names - {"body"}:
+            wanted = ", ".join(sorted(names - {"body"})) or "(none)"
+            raise RefusedError(f"{do} needs the arguments {wanted}, and no others")
+        return self._methods[do](**arguments, **({"body": body} if "body" in names else {}))
+
+
+@dataclass(frozen=True)
+class Until:
+    """Result of a method that waits for a condition until ``end``, by :func:`time.monotonic`: whether it holds then."""
+
+    condition: Callable[[], bool]
+    end: float
+
+
+@dataclass(eq=False)
+class _Client:
+    """A connection. One over TCP is no client before it has proved to have the token."""
+
+    channel: Channel
+    peer: str
+    is_client: bool
 
     def has_hung_up(self) -> bool:
         """Whether the client has closed the connection, even if requests of it are still to be read."""
         poll = select.poll()
-        poll.register(self.socket, select.POLLRDHUP)
-        return bool(poll.poll(0))
-
-    def _talk(self, nonce: str | None) -> _Steps:
-        yield from self._send(self._server.greeting(nonce))
-        if nonce is not None:
-            yield from self._ask_for_proof(nonce)
-        while True:
-            # Even if the next request is there already, so that others have their turn before it.
-            yield from self._wait(selectors.EVENT_READ, self._server.idle_s)
-            header = yield from self._receive_header(HEADER_LIMIT)
-            body: bytes | memoryview = b""
-            try:
-                result = self._server.methods.call(_request(header))
-                if isinstance(result, GeneratorType):
-                    result = yield from self._follow(result)
-                if isinstance(result, memoryview):
-                    body = result
-                    answer = encode({"ok": None}, len(body))
-                else:
-                    answer = _DONE if result is None else encode({"ok": result})
-            except self._server.refusals as error:
-                text = str(error) or "there is not enough memory"
-                answer = encode({"error": text[:_TEXT_LIMIT]})
-            while self._unread:  # a body that was not wanted; the next request follows it
-                piece = bytearray(min(self._unread, _PIECE))
-                yield from self._receive(piece)
-                self._unread -= len(piece)
-            yield from self._send(answer)
-            if body:
-                yield from self._send(body)
-
-    def _ask_for_proof(self, nonce: str) -> _Steps:
-        """Go on only with a client that has the token. Nothing else that it sends has an effect."""
-        header = yield from self._receive_header(_PROOF_LIMIT)
-        answer, refusal = self._server.judge(nonce, header if not self._unread else b"")
-        if refusal is not None:
-            yield from self._send(encode({"error": refusal}))
-            raise ConnectionAbortedError("no client")
-        self.is_client, self._end = True, None
-        yield from self._send(encode({"ok": answer}))
-
-    def _receive_header(self, most: int) -> Generator[int, None, bytearray]:
-        prefix = bytearray(PREFIX.size)
-        yield from self._receive(prefix)
-        header_bytes, self._unread = PREFIX.unpack(prefix)
-        if header_bytes > most:
-            yield from self._send(encode({"error": f"a header has at most {most} bytes"}))
-            raise ConnectionAbortedError("no message of this protocol")
-        header = bytearray(header_bytes)
-        yield from self._receive(header)
-        return header
-
-    def _follow(self, method: Generator[memoryview | float, None, Any]) -> Generator[int, None, Any]:
-        """Do what a method yields, until it returns."""
-        while True:
-            try:
-                wanted = next(method)
-            except StopIteration as end:
-                return end.value
-            if isinstance(wanted, memoryview):
-                if len(wanted) != self._unread:
-                    raise RefusedError(f"the body has {self._unread:,} bytes, not {len(wanted):,}")
-                yield from self._receive(wanted)
-                self._unread = 0
-            else:
-                self.deadline = wanted
-                yield 0
-                self.deadline = None
-                if self.has_hung_up():
-                    raise ConnectionResetError("the client has hung up")
-
-    def _receive(self, room: bytearray | memoryview) -> _Steps:
-        """Fill a buffer. Others have their turn between the pieces."""
-        rest = memoryview(room)
-        while rest:
-            try:
-                count = self.socket.recv_into(rest)
-                if not count:
-                    raise ConnectionResetError("the client has hung up")
-                rest = rest[count:]
-            except BlockingIOError:
-                pass
-            if rest:
-                yield from self._wait(selectors.EVENT_READ, _STALL_S)
-
-    def _send(self, data: bytes | memoryview) -> _Steps:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[self.socket.send(rest) :]
-            except BlockingIOError:
-                yield from self._wait(selectors.EVENT_WRITE, _STALL_S)
-
-    def _wait(self, events: int, seconds: float | None) -> _Steps:
-        limits = [] if seconds is None else [time.monotonic() + seconds]
-        if self._end is not None:
-            limits.append(self._end)
-        self.deadline = min(limits, default=None)
-        yield events
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise TimeoutError("the client does not go on")
-        self.deadline = None
+        try:
+            poll.register(self.channel.socket, select.POLLRDHUP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed here
+            return True
 
 
 class ControlServer:
@@ -274,7 +118,7 @@ class ControlServer:
     listener
         Where clients connect, and the token that they must have. It is closed with the server.
     server
-        What the server is, such as ``"worker"``.
+        Kind of the server, such as ``"worker"``.
     methods
         What clients may call.
     refusals
@@ -283,6 +127,8 @@ class ControlServer:
         How many clients may be connected.
     busy
         What another client is told, after the server's name.
+    body_limit
+        Most bytes of the body of a request.
     idle_s
         How long a client may be connected without a request; None for any time.
     tell
@@ -298,57 +144,31 @@ class ControlServer:
         refusals: Sequence[type[Exception]] = (),
         most_clients: int,
         busy: str,
+        body_limit: int = 0,
         idle_s: float | None = None,
         tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
-        self.methods = methods
-        self.refusals: tuple[type[Exception], ...] = (RefusedError, *refusals)
-        self.idle_s = idle_s
-        self._listener = listener
-        self._server = server
-        self._busy = busy
-        self._tell = tell
-        self._refused, self._told_at = 0, -_TELL_S
-        self._most_clients = most_clients
+        self._listener, self._server, self._methods = listener, server, methods
+        self._refusals: tuple[type[Exception], ...] = (RefusedError, *refusals)
+        self._most_clients, self._busy, self._body_limit, self._idle_s = most_clients, busy, body_limit, idle_s
+        self._tell, self._refused, self._told_at = tell, 0, -_TELL_S
         # A process that is started again has lost its state. Clients tell by this number.
         self._process = random.SystemRandom().getrandbits(64)
-        self._connections: dict[_Connection, int] = {}  # with the events that the selector looks for
+        self._clients: list[_Client] = []
+        self._calls: queue.SimpleQueue[tuple[_Client, Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._waiting: list[tuple[Until, Future[Any]]] = []
         self._selector = selectors.DefaultSelector()
+        self._waker, self._alarm = socket.socketpair()
         self._accepts_at: float | None = None  # None while it does
-        listener.socket.setblocking(False)
+        for each in (listener.socket, self._waker, self._alarm):
+            each.setblocking(False)
         self.watch(listener.socket, self._accept)
+        self.watch(self._alarm, self._carry_out)
 
     @property
     def has_clients(self) -> bool:
         """Whether any client is connected."""
-        return any(each.is_client for each in self._connections)
-
-    # -- for connections -----------------------------------------------------------------------------------------
-
-    def greeting(self, nonce: str | None) -> bytes:
-        """What is sent first, with the nonce if the client must prove something."""
-        asked = {} if nonce is None else {"nonce": nonce}
-        return greeting(server=self._server, process=self._process, **asked)
-
-    def judge(self, nonce: str, header: bytes | bytearray) -> tuple[str, str | None]:
-        """Judge a stranger's proof; returns this side's own proof, and why the stranger is refused, or None."""
-        token = self._listener.token
-        assert token is not None
-        try:
-            request = _request(header)
-        except RefusedError:
-            request = {}
-        theirs = request.get("nonce")
-        if request.get("do") != "prove" or not is_nonce(theirs):
-            return "", self._refuse("serves only those who prove first that they have its token")
-        nonces = nonce, str(theirs)
-        if not is_proof(request.get("proof"), prove(token, "client", self._server, nonces)):
-            return "", self._refuse(OTHER_TOKEN)
-        if not self._has_room():
-            return "", self._busy
-        return prove(token, "server", self._server, nonces), None
-
-    # -- for the owner -------------------------------------------------------------------------------------------
+        return any(each.is_client and not each.has_hung_up() for each in list(self._clients))
 
     def watch(self, source: "HasFileno", on_readable: Callable[[], object]) -> None:
         """Have `turn` call a function whenever there is something to read."""
@@ -360,27 +180,31 @@ class ControlServer:
         Exceptions of functions given to `watch`, and those of methods that are no refusals, pass through.
         """
         now = time.monotonic()
-        for connection in list(self._connections):
-            if not connection.events or (connection.deadline is not None and now >= connection.deadline):
-                self._go_on(connection)
-        now = time.monotonic()  # a request may have taken long
+        for until, answer in list(self._waiting):
+            if (is_so := until.condition()) or now >= until.end:
+                self._waiting.remove((until, answer))
+                answer.set_result(is_so)
         if self._accepts_at is not None and now >= self._accepts_at:
             self._accepts_at = None
             self.watch(self._listener.socket, self._accept)
-        waits = [each.deadline - now for each in self._connections if each.deadline is not None]
-        if seconds is not None:
-            waits.append(seconds)
+        ends = [until.end for until, _ in self._waiting]
         if self._accepts_at is not None:
-            waits.append(self._accepts_at - now)
+            ends.append(self._accepts_at)
+        waits = [*(end - now for end in ends), *([] if seconds is None else [seconds])]
         for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
             key.data()
 
     def close(self) -> None:
         """Hang up, and listen no longer."""
-        for connection in list(self._connections):
-            self._drop(connection)
-        self._selector.close()
-        self._listener.close()
+        for client in list(self._clients):
+            self._drop(client)
+        self._carry_out()
+        for _, answer in self._waiting:
+            answer.cancel()
+        for each in (self._selector, self._listener, self._waker, self._alarm):
+            each.close()
+
+    # -- in the owner's thread -----------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
@@ -390,31 +214,30 @@ class ControlServer:
                 self._selector.unregister(self._listener.socket)
                 self._accepts_at = time.monotonic() + _PAUSE_S
             return  # else it is gone again
-        accepted.setblocking(False)
-        peer = "" if accepted.family == socket.AF_UNIX else name[0]
-        nonce = None if self._listener.token is None else new_nonce()
-        if nonce is not None:
-            self._drop_stranger(peer)
+        token = self._listener.token
+        client = _Client(Channel(accepted), "" if accepted.family == socket.AF_UNIX else name[0], token is None)
+        if token is not None:
+            self._drop_stranger(client.peer)
         elif not self._has_room():
             with accepted, contextlib.suppress(OSError):
+                accepted.setblocking(False)
                 accepted.send(greeting(server=self._server, error=self._busy))
             return
+        self._clients.append(client)
         try:
             if accepted.family != socket.AF_UNIX:
                 notice_vanishing(accepted)
-        except OSError:
+            threading.Thread(target=self._talk, args=(client, token), daemon=True).start()
+        except (OSError, RuntimeError):  # it is gone, or there are too many threads
+            self._clients.remove(client)
             accepted.close()
-            return
-        connection = _Connection(accepted, peer, self, nonce)
-        self._connections[connection] = 0
-        self._go_on(connection)
 
     def _drop_stranger(self, comer: str) -> None:
         """Make room for one more stranger: the oldest goes of the host that has most of them with the one that comes.
 
         The oldest of all may be a client whose proof is still under way, while one host connects again and again.
         """
-        strangers = [each for each in self._connections if not each.is_client]
+        strangers = [each for each in list(self._clients) if not each.is_client]
         if len(strangers) >= _MOST_STRANGERS:
             hosts = Counter([*(each.peer for each in strangers), comer])
             most = max(hosts.values())
@@ -422,57 +245,157 @@ class ControlServer:
 
     def _has_room(self) -> bool:
         """Whether another client may be served. Those that have hung up make room."""
-        clients = [each for each in self._connections if each.is_client]
-        if len(clients) < self._most_clients:
-            return True
-        gone = [each for each in clients if each.has_hung_up()]
-        for connection in gone:
-            self._drop(connection)
-        return bool(gone)
+        for client in list(self._clients):
+            if client.is_client and client.has_hung_up():
+                self._drop(client)
+        return sum(each.is_client for each in list(self._clients)) < self._most_clients
 
-    def _refuse(self, why: str) -> str:
-        """Note that a client was refused, and return why."""
+    def _drop(self, client: _Client) -> None:
+        """Hang up; the client's thread notices, and closes the socket."""
+        with contextlib.suppress(ValueError):
+            self._clients.remove(client)
+        with contextlib.suppress(OSError):
+            client.channel.socket.shutdown(socket.SHUT_RDWR)
+
+    def _carry_out(self) -> None:
+        """Do what clients' threads have asked for."""
+        with contextlib.suppress(OSError):  # nobody has, or the server is closed
+            self._alarm.recv(4096)
+        while not self._calls.empty():
+            client, call, answer = self._calls.get()
+            if client not in self._clients:  # dropped meanwhile
+                answer.cancel()
+                continue
+            try:
+                result = call()
+            except self._refusals as error:
+                text = str(error) or "there is not enough memory"
+                answer.set_exception(RefusedError(text[:_TEXT_LIMIT]))
+            except BaseException:
+                answer.cancel()
+                raise
+            else:
+                if isinstance(result, Until):
+                    self._waiting.append((result, answer))
+                else:
+                    answer.set_result(result)
+
+    def _judge(self, client: _Client, token: bytes, nonce: str, request: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Judge a stranger's proof, and take it as a client; returns this side's proof, and the key of the connection.
+
+        Raises RefusedError for one who is no client.
+        """
+        theirs = request.get("nonce")
+        if request.get("do") != "prove" or not is_nonce(theirs):
+            raise self._refuse("serves only those who prove first that they have its token")
+        nonces = nonce, str(theirs)
+        if not is_proof(request.get("proof"), prove(token, "client", self._server, nonces)):
+            raise self._refuse(OTHER_TOKEN)
+        if not self._has_room():
+            raise RefusedError(self._busy)
+        client.is_client = True
+        return prove(token, "server", self._server, nonces).hex(), prove(token, "key", self._server, nonces)
+
+    def _refuse(self, why: str) -> RefusedError:
+        """Note that a client was refused."""
         self._refused += 1
         if time.monotonic() >= self._told_at + _TELL_S:
             many = "a client was" if self._refused == 1 else f"{self._refused} clients were"
             self._tell(f"{many} refused: this {self._server} {why}")
             self._refused, self._told_at = 0, time.monotonic()
-        return why
+        return RefusedError(why)
 
-    def _go_on(self, connection: _Connection) -> None:
-        if connection not in self._connections:
-            return  # dropped by another event of this turn
-        if connection.go_on():
-            self._look_for(connection, connection.events)
-        else:
-            self._drop(connection)
+    # -- in the thread of a client -------------------------------------------------------------------------------
 
-    def _drop(self, connection: _Connection) -> None:
-        self._look_for(connection, 0)
-        del self._connections[connection]
-        connection.socket.close()
+    def _talk(self, client: _Client, token: bytes | None) -> None:
+        channel = client.channel
+        try:
+            channel.socket.settimeout(_STALL_S)
+            if token is None:
+                channel.socket.sendall(greeting(server=self._server, process=self._process))
+            else:
+                self._ask_for_proof(client, token)
+            while True:
+                channel.socket.settimeout(self._idle_s)
+                channel.socket.recv(1, socket.MSG_PEEK)
+                channel.socket.settimeout(_STALL_S)
+                self._answer(client)
+        except ValueError as error:  # what it sends is no message
+            with contextlib.suppress(OSError):
+                channel.send({"error": str(error)[:_TEXT_LIMIT]})
+        except (OSError, MemoryError, CancelledError):
+            pass
+        finally:
+            with contextlib.suppress(ValueError):
+                self._clients.remove(client)
+            channel.close()
+            self._wake()
 
-    def _look_for(self, connection: _Connection, events: int) -> None:
-        before = self._connections[connection]
-        if events == before:
+    def _ask_for_proof(self, client: _Client, token: bytes) -> None:
+        """Go on only with a client that has the token. Nothing else that it sends has an effect."""
+        channel, nonce = client.channel, new_nonce()
+        channel.deadline = time.monotonic() + _PROOF_S
+        channel.socket.sendall(greeting(server=self._server, process=self._process, nonce=nonce))
+        head, body_bytes = channel.receive_head(_PROOF_LIMIT)
+        try:
+            request = {} if body_bytes else decode(head[PREFIX.size :])
+        except ValueError:
+            request = {}
+        try:
+            proof, key = self._in_turn(client, partial(self._judge, client, token, nonce, request))
+        except RefusedError as refusal:
+            channel.send({"error": str(refusal)})
+            raise ConnectionAbortedError("no client") from None
+        channel.deadline = None
+        channel.send({"ok": proof})
+        channel.sign(key, as_server=True)
+
+    def _answer(self, client: _Client) -> None:
+        """Receive a request, have it carried out, and send the answer."""
+        channel = client.channel
+        head, unread = channel.receive_head(HEADER_LIMIT)
+        try:
+            try:
+                request = decode(head[PREFIX.size :])
+            except ValueError as error:
+                raise RefusedError(f"this is not a request: {error}") from None
+            if unread > self._body_limit:
+                raise RefusedError(f"a body of {unread:,} bytes is too long: it has at most {self._body_limit:,}")
+            body, unread = channel.receive_body(head, unread), 0
+            result = self._in_turn(client, partial(self._methods.call, request, body=body))
+        except RefusedError as refusal:
+            if unread:
+                channel.skip_body(unread)
+            channel.send({"error": str(refusal)})
             return
-        if before:
-            self._selector.unregister(connection.socket)
-        if events:
-            self._selector.register(connection.socket, events, lambda: self._go_on(connection))
-        self._connections[connection] = events
+        if isinstance(result, memoryview):
+            channel.send({"ok": None}, result)
+        else:
+            channel.send({"ok": result})
+
+    def _in_turn(self, client: _Client, call: Callable[[], Any]) -> Any:
+        """Have the owner's thread call a function; returns its result."""
+        answer: Future[Any] = Future()
+        self._calls.put((client, call, answer))
+        self._wake()
+        return answer.result()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # many have done so already, or the server is closed
+            self._waker.send(b"\0")
 
 
 def notice_vanishing(connection: socket.socket) -> None:
-    """Have the connection fail when the client's machine is gone."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Keepalive asks only while nothing is under way: an answer that nobody acknowledges needs a limit of its own.
+    """Have the connection fail when the client's machine is gone.
+
+    Keepalive asks only while nothing is under way: an answer that nobody acknowledges needs a limit of its own.
+    """
     timeouts = (
         (socket.TCP_KEEPIDLE, 10),
         (socket.TCP_KEEPINTVL, 5),
         (socket.TCP_KEEPCNT, 3),
         (socket.TCP_USER_TIMEOUT, 25_000),
     )
-    for option, value in timeouts:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_NODELAY, 1), *timeouts):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

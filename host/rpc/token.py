@@ -1,12 +1,8 @@
 """Tokens: the secret of those who may use a control socket over TCP, and how both sides prove that they have it.
 
-The server sends a nonce, the client another one and its proof, then the server its own proof: HMAC-SHA256 (RFC 2104) of
-the side, the kind of server and both nonces. The token is never sent, and what was recorded proves nothing later, as
-nonces are new each time. What follows on the connection is neither signed nor encrypted: that keeps out those who
-reach the address, not those who can change what is on its way or pass it on from the address of a server that has
-ended, and the former could change the packets of the training too.
-
-TLS would do more, but the standard library neither makes certificates nor, before Python 3.13, does without them.
+The server sends a nonce, the client another one and its proof, then the server its own: HMAC-SHA256 (RFC 2104) of side,
+kind of server and both nonces. Another digest of these is the key that signs all messages on the connection from then
+on. So the token is never sent, what was recorded is worth nothing, and who passes a connection on cannot add to it.
 """
 
 import hmac
@@ -26,8 +22,6 @@ OTHER_TOKEN = "has another token: give both sides the same file"
 
 _FEWEST, _MOST = 16, 4096
 """Bounds of a token's length in bytes: the lower one against guessing."""
-
-_NONCE_BYTES = 32
 
 
 def read_token(path: Path) -> bytes:
@@ -58,31 +52,22 @@ def read_token(path: Path) -> bytes:
 
 def new_nonce() -> str:
     """A number that was never used before."""
-    return secrets.token_hex(_NONCE_BYTES)
+    return secrets.token_hex(32)
 
 
-def prove(token: bytes, side: str, server: str, nonces: tuple[str, str]) -> str:
-    """The proof of a side that it has the token.
+def prove(token: bytes, side: str, server: str, nonces: tuple[str, str]) -> bytes:
+    """The proof of a ``side``, ``"client"`` or ``"server"``, to have the token; of ``"key"``, the connection's key.
 
-    Parameters
-    ----------
-    token
-        The token.
-    side
-        ``"client"`` or ``"server"``, so that neither proof can be taken for the other.
-    server
-        What the server is, such as ``"worker"``.
-    nonces
-        The server's and the client's, of `new_nonce`.
+    ``server`` is the kind of server, such as ``"worker"``; the nonces are the server's and the client's.
     """
-    return hmac.digest(token, "\0".join((side, server, *nonces)).encode(), "sha256").hex()
+    return hmac.digest(token, "\0".join((side, server, *nonces)).encode(), "sha256")
 
 
 def is_nonce(value: Any) -> bool:
     """Whether a value received is a nonce."""
-    return isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{2 * _NONCE_BYTES}}}", value) is not None
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
-def is_proof(value: Any, proof: str) -> bool:
-    """Whether a value received is this proof. The time that it takes does not tell how much of it is right."""
-    return isinstance(value, str) and hmac.compare_digest(value.encode(errors="replace"), proof.encode())
+def is_proof(value: Any, proof: bytes) -> bool:
+    """Whether a value received is this proof in hexadecimal. The time that it takes does not tell how much is right."""
+    return isinstance(value, str) and hmac.compare_digest(value.encode(errors="replace"), proof.hex().encode())

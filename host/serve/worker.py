@@ -1,7 +1,7 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlListener
-from p4sgd.host.rpc.server import ControlServer, Methods, whole
+from p4sgd.host.rpc.server import ControlServer, Methods, Until, whole
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import mac_text
@@ -78,6 +78,9 @@ _LONGEST_WAIT_MS = 10_000
 _MOST_REGISTERS = (1 << ADDRESS_BITS) // 4
 """Most registers that one request reads: as many as there can be."""
 
+_MOST_WRITES = 4096
+"""Most registers that one request writes, as packets wait in the meantime."""
+
 _ADDRESSES = 1 << 64
 
 
@@ -119,7 +122,7 @@ class WorkerServer:
         self._orphan_ends_at: float | None = None
         methods = Methods(
             read_registers=self._read_registers,
-            write_register=self._write_register,
+            write_registers=self._write_registers,
             read_memory=self._read_memory,
             prepare_write=self._prepare_write,
             write_memory=self._write_memory,
@@ -132,6 +135,7 @@ class WorkerServer:
             refusals=(EmulatorError, UserError, MemoryError, ValueError),
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
+            body_limit=memory_limit,
             tell=tell,
         )
         self._control.watch(link, self._take_frames)
@@ -164,7 +168,7 @@ class WorkerServer:
 
     def _abort_orphan(self) -> None:
         """Abort a run whose client has been gone for long."""
-        if self._control.has_clients or self._worker.idle:
+        if self._worker.idle or self._control.has_clients:
             self._orphan_ends_at = None
         elif self._orphan_ends_at is None:
             self._orphan_ends_at = time.monotonic() + _ORPHAN_S
@@ -180,10 +184,17 @@ class WorkerServer:
             raise RefusedError(f"offsets must be a list of up to {_MOST_REGISTERS} addresses of registers")
         return [self._worker.read_register(offset) for offset in list(map(_register, offsets))]
 
-    def _write_register(self, offset: Any, word: Any) -> None:
-        if _register(offset) == registers.JOIN.offset:
-            self._check_addresses()
-        self._worker.write_register(offset, whole(word, "word", 0, 0xFFFFFFFF))
+    def _write_registers(self, words: Any) -> None:
+        """Write words one after the other, given as [offset, word]."""
+        if not isinstance(words, list) or len(words) > _MOST_WRITES:
+            raise RefusedError(f"words must be a list of up to {_MOST_WRITES} pairs of an offset and a word")
+        for each in words:
+            if not isinstance(each, list) or len(each) != 2:
+                raise RefusedError("words must be a list of pairs of an offset and a word")
+            offset, word = _register(each[0]), whole(each[1], "word", 0, 0xFFFFFFFF)
+            if offset == registers.JOIN.offset:
+                self._check_addresses()
+            self._worker.write_register(offset, word)
 
     def _check_addresses(self) -> None:
         """Refuse to join a job with addresses that the link does not have or reach: its packets would be lost."""
@@ -217,18 +228,16 @@ class WorkerServer:
                 "taken: start the worker with a larger --memory-limit"
             )
 
-    def _write_memory(self, bank: Any, address: Any, size: Any) -> Generator[memoryview]:
+    def _write_memory(self, bank: Any, address: Any, size: Any, body: npt.NDArray[np.uint8]) -> None:
         self._prepare_write(bank, address, size)
-        data = np.empty(size, np.uint8)
-        yield data.data
-        self._worker.write_memory(bank, address, data)
+        if body.size != size:
+            raise RefusedError(f"the body has {body.size:,} bytes, not {size:,}")
+        self._worker.write_memory(bank, address, body)
 
-    def _await_end(self, within_ms: Any) -> Generator[float, None, bool]:
-        """Wait until no run is under way, but not for longer than asked; returns whether none is."""
+    def _await_end(self, within_ms: Any) -> Until:
+        """Wait until no run is under way, but not for longer than asked."""
         end = time.monotonic() + whole(within_ms, "within_ms", 0, _LONGEST_WAIT_MS) / 1e3
-        while not self._worker.idle and time.monotonic() < end:
-            yield end
-        return self._worker.idle
+        return Until(lambda: self._worker.idle, end)
 
     def _check_range(self, bank: Any, address: Any, size: Any) -> None:
         whole(bank, "bank", 0, self._worker.config.memories - 1)

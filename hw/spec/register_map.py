@@ -282,8 +282,8 @@ class RegisterClient:
 
     def read_pair(self, pair: tuple[Register, Register]) -> int:
         """The value of a wide register. Its halves are read one after the other."""
-        low, high = pair
-        return self.read(low)["value"] | self.read(high)["value"] << 32
+        low, high = self._read_many([half.offset for half in pair])
+        return low | high << 32
 
     def read_counters(self, counters: Mapping[str, Counter]) -> dict[str, int]:
         """The values of counters, by name."""

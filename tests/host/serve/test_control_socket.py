@@ -14,7 +14,6 @@ import threading
 import time
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,6 @@ from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import address as listening
-from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.server import ControlServer, Methods
@@ -306,7 +304,7 @@ def test_lines_of_text(address, client):
 def test_many_requests_at_once_are_answered_in_order(loop, address):
     channel = connect(address)
     requests = [*({"do": "set_mac", "mac": mac} for mac in range(500)), {"do": "size"}]
-    channel._connection.sendall(b"".join(map(encode, requests)))
+    channel.socket.sendall(b"".join(map(encode, requests)))
     assert [channel.receive()[0] for _ in range(500)] == [{"ok": None}] * 500
     assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES, "most": 46}}
     channel.close()
@@ -394,9 +392,7 @@ def test_clients_that_go_without_reading(address, client):
     assert client.served() == {}
 
 
-def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address):
     server = ControlServer(ControlListener(address), "test", Methods(), most_clients=2, busy="is busy")
     with contextlib.closing(server), address.connect(10) as client:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -410,36 +406,36 @@ def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(addr
             assert time.monotonic() - began >= 0.04, "it waits instead of trying again and again"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        now[0] += 1
-        server.turn(10)
+        pump(server, lambda: server.has_clients, 10)
         with contextlib.closing(Channel(client)) as channel:
             assert "error" not in channel.receive_greeting("test")
 
 
-def test_clients_that_are_idle_make_room(address, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+def test_clients_that_are_idle_make_room(address):
     methods = Methods(double=lambda number: 2 * number)
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=30)
-
-    def pump():
-        for _ in range(10):
-            server.turn(0)
-
-    with address.connect(10) as idle, address.connect(10) as busy:
-        pump()
-        now[0] += 20
-        busy.sendall(encode({"do": "double", "number": 5}))
-        pump()
-        now[0] += 20
-        pump()
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=0.5)
+    with (
+        contextlib.closing(server),
+        address.connect(10) as idle,
+        contextlib.closing(Channel(address.connect(10))) as busy,
+    ):
+        pump(server, lambda: False, 0.3)
+        busy.send({"do": "double", "number": 5})
+        pump(server, lambda: False, 0.3)
         assert idle.recv(1000)
         assert idle.recv(1000) == b"", "hung up"
-        assert busy.recv(1000).endswith(encode({"ok": 10}))
-        busy.sendall(encode({"do": "double", "number": 6}))
-        pump()
-        assert busy.recv(1000) == encode({"ok": 12})
-    server.close()
+        busy.receive_greeting("test")
+        assert busy.receive()[0] == {"ok": 10}
+        busy.send({"do": "double", "number": 6})
+        pump(server, lambda: False, 0.1)
+        assert busy.receive()[0] == {"ok": 12}
+
+
+def pump(server, is_over, seconds):
+    """Turn a server until something is so, at most for a time."""
+    end = time.monotonic() + seconds
+    while not is_over() and time.monotonic() < end:
+        server.turn(0.01)
 
 
 def test_nobody_else_may_connect(loop, address):

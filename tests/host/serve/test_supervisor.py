@@ -5,12 +5,10 @@ import signal
 import socket
 import subprocess
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.serve import local_cluster
 from p4sgd.host.serve.local_cluster import ClusterRequest, end_local_cluster, find_local_cluster
 from p4sgd.host.serve.supervisor import _Member, _Supervisor
@@ -38,8 +36,7 @@ def test_how_a_process_has_ended(tmp_path, command, log, ended):
 
 def test_one_that_is_busy_is_not_taken_for_none(tmp_path, monkeypatch):
     """Nor is it for long, if its clients say nothing."""
-    now = [1000.0]
-    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("p4sgd.host.serve.supervisor._IDLE_S", 2.0)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     request = ClusterRequest(file=None, workers=1, sparse=0, config="tiny", slots=None, faults=(), seed=0)
     supervisor = _Supervisor(request)
@@ -61,7 +58,6 @@ def test_one_that_is_busy_is_not_taken_for_none(tmp_path, monkeypatch):
         for does in (find_local_cluster, end_local_cluster):
             with pytest.raises(UserError, match=r"^the local cluster is in use by many programs: try again$"):
                 does()
-        now[0] += 60
         while silent.recv(1000):  # until it hangs up
             pass
         assert [each["name"] for each in find_local_cluster()["members"]] == ["switch", "worker 0"]

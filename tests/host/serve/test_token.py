@@ -3,8 +3,8 @@
 import contextlib
 import socket
 import threading
+import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -111,7 +111,7 @@ WRITE = {"do": "write_register", "offset": PAIR[0].offset, "word": 7}
 def test_requests_before_a_proof_are_not_carried_out(address, first):
     with contextlib.closing(Channel(ControlAddress.parse(address).connect(10))) as channel:
         assert len(channel.receive_greeting("worker")["nonce"]) == 64
-        channel._connection.sendall(first)
+        channel.socket.sendall(first)
         with contextlib.suppress(ConnectionError):
             answer, _ = channel.receive()
             assert "error" in answer
@@ -187,16 +187,17 @@ def test_every_greeting_has_a_nonce_of_its_own(address):
 def test_a_proof_is_for_one_side_one_kind_of_server_and_two_nonces():
     nonces = new_nonce(), new_nonce()
     proof = prove(TOKEN, "client", "worker", nonces)
-    assert is_proof(proof, prove(TOKEN, "client", "worker", nonces))
+    assert is_proof(proof.hex(), proof)
     for other in (
         prove(OTHER, "client", "worker", nonces),
         prove(TOKEN, "server", "worker", nonces),
+        prove(TOKEN, "key", "worker", nonces),
         prove(TOKEN, "client", "aggregator", nonces),
         prove(TOKEN, "client", "worker", (nonces[0], new_nonce())),
         prove(TOKEN, "client", "worker", (new_nonce(), nonces[1])),
         prove(TOKEN, "client", "worker", nonces[::-1]),
     ):
-        assert not is_proof(other, proof)
+        assert not is_proof(other.hex(), proof)
     assert not is_proof(None, proof)
 
 
@@ -254,27 +255,43 @@ def test_strangers_keep_nobody_out(address):
         assert 40 - 16 <= gone < 40, "the newest of them are still there"
 
 
+@contextlib.contextmanager
+def turning(**options):
+    """A server whose owner turns it, and its address."""
+    address, over = ControlAddress.parse(free_address()), threading.Event()
+    server = ControlServer(
+        ControlListener(address, token=TOKEN), "test", Methods(), most_clients=1, busy="is busy", **options
+    )
+
+    def turn():
+        while not over.is_set():
+            server.turn(0.01)
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    try:
+        yield server, address
+    finally:
+        over.set()
+        thread.join()
+        server.close()
+
+
 def test_strangers_of_another_host_keep_nobody_out_whose_proof_is_on_its_way():
-    address = ControlAddress.parse(free_address())
-    server = ControlServer(ControlListener(address, token=TOKEN), "test", Methods(), most_clients=1, busy="is busy")
+    with turning() as (server, address), contextlib.ExitStack() as opened:
 
-    def connect_strangers(opened, count):
-        for _ in range(count):
-            stranger = opened.enter_context(
-                socket.create_connection((address.host, address.port), 10, (str(loopback(9)), 0))
-            )
-            server.turn(10)  # accepts and greets it
-            assert stranger.recv(1000)
+        def connect_strangers(count):
+            for _ in range(count):
+                stranger = socket.create_connection((address.host, address.port), 10, (str(loopback(9)), 0))
+                assert opened.enter_context(stranger).recv(1000), "it is greeted"
 
-    with contextlib.closing(server), contextlib.ExitStack() as opened:
-        connect_strangers(opened, 10)
+        connect_strangers(10)
         honest = opened.enter_context(contextlib.closing(Channel(address.connect(10))))
-        server.turn(10)
         nonces = honest.receive_greeting("test")["nonce"], new_nonce()
-        connect_strangers(opened, 40)
-        honest.send({"do": "prove", "nonce": nonces[1], "proof": prove(TOKEN, "client", "test", nonces)})
-        server.turn(10)
-        assert is_proof(honest.receive()[0].get("ok"), prove(TOKEN, "server", "test", nonces))
+        connect_strangers(40)
+        proof = prove(TOKEN, "client", "test", nonces).hex()
+        answer, _ = honest.call("prove", nonce=nonces[1], proof=proof)
+        assert is_proof(answer, prove(TOKEN, "server", "test", nonces))
         assert server.has_clients
 
 
@@ -307,43 +324,47 @@ def test_a_server_that_hangs_up_before_it_has_answered_is_asked_again():
         thread.join(10)
 
 
-def test_strangers_are_no_clients_and_do_not_stay(monkeypatch):
-    """A run of a worker goes on while it has clients: strangers must not keep it alive."""
-    now = [1000.0]
-    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    address = ControlAddress.parse(free_address())
-    listener = ControlListener(address, token=TOKEN)
-    server = ControlServer(listener, "test", Methods(), most_clients=1, busy="is busy")
-
-    def pump():
-        for _ in range(10):
-            server.turn(0.01)
-
-    with contextlib.closing(server), address.connect(10) as stranger:
-        pump()
+@pytest.mark.parametrize("first", [b"", PREFIX.pack(100, 0)])
+def test_strangers_are_no_clients_and_do_not_stay(monkeypatch, first):
+    """A run of a worker goes on while it has clients: strangers must not keep it alive, however they send a proof."""
+    monkeypatch.setattr(rpc_server, "_PROOF_S", 1.0)
+    with turning() as (server, address), address.connect(10) as stranger:
+        assert stranger.recv(1000)
         assert not server.has_clients
-        assert stranger.recv(1000)
-        now[0] += 11
-        pump()
-        assert stranger.recv(1000) == b"", "hung up"
+        with contextlib.suppress(ConnectionError):
+            for byte in first:
+                stranger.sendall(bytes([byte]))
+                time.sleep(0.12)
+            assert stranger.recv(1000) == b"", "hung up"
 
 
-def test_a_proof_that_comes_byte_by_byte_takes_no_longer(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    address = ControlAddress.parse(free_address())
-    listener = ControlListener(address, token=TOKEN)
-    server = ControlServer(listener, "test", Methods(), most_clients=1, busy="is busy")
-    with contextlib.closing(server), address.connect(10) as stranger:
-        server.turn(10.0)
-        assert stranger.recv(1000)
-        for byte in PREFIX.pack(100, 0)[:10]:
-            stranger.sendall(bytes([byte]))
-            server.turn(0.1)
-            now[0] += 1
-        server.turn(0.0)
-        stranger.settimeout(1)
-        assert stranger.recv(1000) == b"", "hung up"
+class Meddler(Recorder):
+    """Changes a word that the client writes."""
+
+    def _pass(self, index, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.said[index] += data
+                target.sendall(data.replace(b"119]", b"118]"))
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_what_is_changed_on_its_way_changes_nothing(address):
+    meddler = Meddler(address)
+    with (
+        pytest.raises(P4sgdError, match="refuses: a message was changed on its way"),
+        connect(meddler.address) as worker,
+    ):
+        write_now(worker, 119)
+    meddler.join()
+    assert b"119]" in meddler.said[0]
+    assert read(address) == BEFORE
+
+
+def write_now(worker, value):
+    client_of(worker).write_pair(PAIR, value)
+    worker.read_register(PAIR[0].offset)
 
 
 def test_remarks_on_refused_clients_are_few(address, told):

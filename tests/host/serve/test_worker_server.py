@@ -150,7 +150,8 @@ def test_memory_is_what_was_written_last(writes):
         (lambda worker: worker.read_memory(0, -1, 1), "address"),
         (lambda worker: worker.read_memory(0, 1, 1 << 64), "size"),
         (lambda worker: worker.read_register(2), "0x2 is not the address of a register"),
-        (lambda worker: worker.write_register(1 << 12, 0), "offset must be a whole number, 0 to 4095"),
+        (lambda worker: write(worker, 1 << 12, 0), "offset must be a whole number, 0 to 4095"),
+        (lambda worker: write(worker, registers.JOB.offset, 1 << 32), "word must be a whole number"),
         (lambda worker: worker.write_register(0, 1 << 32), "word must be a whole number, 0 to 4294967295"),
         (lambda worker: worker.await_end(1e6), "within_ms"),
         (lambda worker: worker.write_register(registers.CTRL.offset, 1), "worker 0"),
@@ -161,6 +162,30 @@ def test_what_cannot_be_is_refused_and_the_next_request_works(remote, address, a
         ask(remote)
     assert address in str(failure.value)
     assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+
+
+def write(worker, offset, word):
+    worker.write_register(offset, word)
+    worker.read_register(0)
+
+
+def test_settings_are_written_together_before_anything_else(remote, monkeypatch):
+    asked, call = [], ControlClient.call
+    monkeypatch.setattr(
+        ControlClient, "call", lambda self, do, *body, **more: asked.append(do) or call(self, do, *body, **more)
+    )
+    client = client_of(remote)
+    for number in range(3):
+        client.write(registers.MICRO_BATCHES, value=number)
+        client.write(registers.LABEL_MODE)
+    assert asked == []
+    assert client.read(registers.MICRO_BATCHES)["value"] == 2
+    client.write(registers.MICRO_BATCHES, value=7)
+    client.write(registers.ABORT, abort=1)
+    assert asked == ["write_registers", "read_registers", "write_registers"]
+    client.write(registers.MICRO_BATCHES, value=8)
+    remote.close()
+    assert asked[-1] == "write_registers"
 
 
 def test_the_limit_is_of_all_memories(remote):
@@ -206,8 +231,8 @@ def test_nobody_there(tmp_path):
         (GREETING + encode({}), "does not answer as it should: it sends something else than an answer"),
         (GREETING + encode({"ok": 5}), "does not answer as it should: 5 is no list of words"),
         (GREETING + encode({"ok": []}), r"does not answer as it should: \[\] is no list of words"),
-        (GREETING + encode({"ok": ["5"]}), "does not answer as it should: '5' is no word of 32 bits"),
-        (GREETING + encode({"ok": [1 << 32]}), "does not answer as it should: 4294967296 is no word of 32 bits"),
+        (GREETING + encode({"ok": ["5"] * 8}), "does not answer as it should: '5' is no word of 32 bits"),
+        (GREETING + encode({"ok": [1 << 32] * 8}), "does not answer as it should: 4294967296 is no word of 32 bits"),
     ],
 )
 def test_something_else_is_there(tmp_path, answer, says):
@@ -244,7 +269,16 @@ def test_garbage_stops_nothing(board, address):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
-    methods = ["read_registers", "write_register", "read_memory", "prepare_write", "write_memory", "await_end", "no", 7]
+    methods = [
+        "read_registers",
+        "write_registers",
+        "read_memory",
+        "prepare_write",
+        "write_memory",
+        "await_end",
+        "no",
+        7,
+    ]
     arguments = ["offset", "word", "bank", "address", "size", "within_ms"]
     values = [0, 4, 1 << 63, 1 << 64, -1, 1e300, True, None, "0", [], {}]
     for _ in range(200):
@@ -276,7 +310,7 @@ def test_garbage_stops_nothing(board, address):
         (b"[" * 60_000, "not a request"),
         (b"[]", "must be a JSON object"),
         (b'{"do":' + b"9" * 5000 + b"}", "not a request"),
-        (b'{"do": 1}', "there is no method '1'; there are read_registers, write_register"),
+        (b'{"do": 1}', "there is no method '1'; there are read_registers, write_registers"),
         (b'{"do": "reboot"}', "there is no method 'reboot'"),
         (b'{"do": "read_registers"}', "read_registers needs the arguments offsets"),
         (b'{"do": "read_registers", "offsets": [0], "word": 0}', "read_registers needs the arguments offsets"),
@@ -284,6 +318,9 @@ def test_garbage_stops_nothing(board, address):
         (b'{"do": "read_registers", "offsets": [' + b"0," * 1024 + b"0]}", "offsets must be a list of up to 1024 addr"),
         (b'{"do": "read_registers", "offsets": [true]}', "offset must be a whole number"),
         (b'{"do": "read_registers", "offsets": [0, NaN]}', "offset must be a whole number"),
+        (b'{"do": "write_registers", "words": 0}', "words must be a list of up to 4096 pairs"),
+        (b'{"do": "write_registers", "words": [[0]]}', "words must be a list of pairs"),
+        (b'{"do": "write_registers", "words": [[64, 1], [66, 0]]}', "0x42 is not the address of a register"),
         (b'{"do": "write_memory", "bank": 0, "address": 0, "size": 2}', "the body has 3 bytes, not 2"),
     ],
 )
@@ -310,9 +347,10 @@ def test_a_body_that_is_refused_is_not_kept(board, address):
     """Of whatever length it is; what follows is the next request."""
     _, channel = raw(address)
     body = bytes(10_000_000)
-    with pytest.raises(RefusedError, match="--memory-limit"):
-        channel.call("write_memory", body, bank=0, address=0, size=len(body))
-    assert channel.call("read_registers", body, offsets=[registers.MAGIC_WORD.offset])[0] == [registers.MAGIC]
+    for do, arguments in (("write_memory", {"bank": 0, "address": 0, "size": len(body)}), ("read_registers", {})):
+        with pytest.raises(RefusedError, match="a body of 10,000,000 bytes is too long"):
+            channel.call(do, body, **arguments)
+    assert channel.call("read_registers", offsets=[registers.MAGIC_WORD.offset])[0] == [registers.MAGIC]
     channel.close()
 
 
@@ -330,7 +368,8 @@ def test_a_large_write_is_refused_before_it_is_sent(remote, monkeypatch, bank, s
     sent, send = [], Channel.send
 
     def record(channel, header, body=b""):
-        sent.append((header["do"], len(body)))
+        if "do" in header:  # else it is an answer
+            sent.append((header["do"], len(body)))
         send(channel, header, body)
 
     monkeypatch.setattr(Channel, "send", record)
