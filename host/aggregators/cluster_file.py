@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.opening import UDP
@@ -32,7 +32,6 @@ __all__ = [
     "WorkerAddress",
     "read_cluster",
 ]
-
 
 KINDS = ("socket", "bmv2", "tofino", "fpga")
 """The kinds of aggregators."""
@@ -173,12 +172,8 @@ class WorkerAddress:
 
         The machine is this one if the file names none, and the path of a socket is the absolute one. So the address is
         locally administered, the same in every program on this machine that uses the worker, and differs between
-        workers: several programs may have workers behind one port of an aggregator.
-
-        Parameters
-        ----------
-        program
-            Number of the program among those whose ranks share the interface.
+        workers: several programs may have workers behind one port of an aggregator. ``program`` is the number of the
+        program among those whose ranks share the interface.
         """
         kind, _, path = self.place.partition(":")
         place = f"unix:{os.path.realpath(path)}" if kind == "unix" else self.place
@@ -190,12 +185,7 @@ class WorkerAddress:
 class Cluster:
     """The contents of a cluster file. Workers are in the order of shards.
 
-    Attributes
-    ----------
-    aggregator, workers, network
-        The tables of the file.
-    token
-        The token of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
+    ``token`` is that of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
     """
 
     aggregator: AggregatorAddress
@@ -219,285 +209,268 @@ def read_cluster(path: Path) -> Cluster:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a TOML file: {error}") from error
     top = _Table(path, "", document)
-    cluster = Cluster(
-        aggregator=_aggregator(top.table("aggregator", required=True)),
-        network=_network(top.table("network")),
-        workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
-        token=top.token("token"),
+    top.take(
+        aggregator=_Key("a table: [aggregator]", _is_table),
+        network=_Key("a table: [network]", _is_table, usual={}),
+        workers=_Key(
+            f"1 to {MAX_WORKERS} tables, each begun with [[workers]]",
+            lambda value: _are_tables(value) and 1 <= len(value) <= MAX_WORKERS,
+        ),
+        token=_path(read_token),
     )
-    top.refuse_others()
-    # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
-    known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
-    for index, worker in enumerate(cluster.workers):
-        if (other := known.setdefault((worker.host, worker.place), f"workers[{index}]")) != f"workers[{index}]":
-            where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
-            key = "control" if worker.control else "interface"
-            raise UserError(f"{path}: workers[{index}].{key}: {worker.place} is also that of {other}{where}")
-    macs = {cluster.aggregator.mac: "aggregator"}
-    for index, worker in enumerate(cluster.workers):
-        if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
-            text = address_text(worker.local_mac, udp=worker.udp)
-            raise UserError(
-                f"{path}: workers[{index}].{'udp' if worker.udp else 'mac'}: {text} is also that of "
-                f"{other}: give each an address of its own"
-            )
-    if any(worker.udp != cluster.aggregator.udp for worker in cluster.workers):
-        raise UserError(f"{path}: packets travel in UDP or not: give udp to the aggregator and to all workers, or none")
+    network = top.table("network")
+    most = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
+    network.take(
+        resend_us=_number(1, 4_000_000, NetworkOptions.resend_us),
+        resends=_number(0, most["limit"], NetworkOptions.resends),
+        doublings=_number(0, most["doublings"], NetworkOptions.doublings),
+        rs_fec=_truth(NetworkOptions.rs_fec),
+    )
+    aggregator = _aggregator(top.table("aggregator"))
+    workers = tuple(_worker(table) for table in top.tables("workers"))
+    cluster = Cluster(aggregator, workers, NetworkOptions(**network.values), top.values["token"])
+    _check_addresses(path, cluster)
     return cluster
 
 
+def _check_addresses(path: Path, cluster: Cluster) -> None:
+    """Refuse a cluster two of whose members have the same address."""
+    # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
+    aggregator = cluster.aggregator
+    known = {} if aggregator.board else {("", aggregator.control): "aggregator"}
+    macs = {aggregator.mac: "aggregator"}
+    for index, worker in enumerate(cluster.workers):
+        own = f"workers[{index}]"
+        if (other := known.setdefault((worker.host, worker.place), own)) != own:
+            where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
+            key = "control" if worker.control else "interface"
+            raise UserError(f"{path}: {own}.{key}: {worker.place} is also that of {other}{where}")
+        if (other := macs.setdefault(worker.local_mac, own)) != own:
+            text = address_text(worker.local_mac, udp=worker.udp)
+            key = "udp" if worker.udp else "mac"
+            raise UserError(f"{path}: {own}.{key}: {text} is also that of {other}: give each an address of its own")
+    if any(worker.udp != aggregator.udp for worker in cluster.workers):
+        raise UserError(f"{path}: packets travel in UDP or not: give udp to the aggregator and to all workers, or none")
+
+
 def _aggregator(table: "_Table") -> AggregatorAddress:
-    kind = table.text("kind", required=True)
+    kind = table.content.get("kind")
+    table.take_some(kind=_TEXT)
     if kind not in KINDS:
-        raise table.mistake("kind", f"there is no aggregator of kind {kind!r}: choose one of {', '.join(KINDS)}")
-    tls = program = board = udp = None
-    device_id = 0
-    ports: tuple[SwitchPort, ...] = ()
+        table.refuse("kind", f"there is no aggregator of kind {kind!r}: choose one of {', '.join(KINDS)}")
     if kind == "socket":
-        control = table.control("control")
-        udp = table.udp("udp")
-    if kind == "fpga":
-        board = table.board("control")
-        control = str(board)
+        table.take(kind=_TEXT, control=_CONTROL, udp=_UDP, mac=_MAC)
+    elif kind == "fpga":
+        table.take(kind=_TEXT, control=_BOARD, xclbin=_XCLBIN, mac=_MAC)
+    else:
+        table.take(
+            kind=_TEXT,
+            control=_Key("a text", _is_text, lambda text, _: _grpc(text)),
+            device_id=_number(0, (1 << 64) - 1, 0),
+            program=_path(),
+            tls=_Key("a table: [aggregator.tls]", _is_table, usual=None),
+            ports=_Key("tables, each begun with [[aggregator.ports]]", _are_tables, usual=[]),
+            mac=_MAC,
+        )
+    values = table.values
+    board = _board(values) if kind == "fpga" else None
+    if values.get("udp") is not None and values["mac"] is not None:
+        table.refuse("mac", "is for Ethernet: leave it or udp out")
     if kind in _PORTS:
-        control = table.text("control", required=True)
-        try:
-            ControlAddress.parse_tcp(control, "the switch's gRPC server")
-        except UserError as error:
-            raise table.mistake("control", str(error)) from None
-        device_id = table.number("device_id", 0, 0, (1 << 64) - 1)
-        program = table.path("program")
-        tls = _tls(table.table("tls")) if table.has("tls") else None
-        ports = _ports(table.tables("ports", required=False), _PORTS[kind])
-    mac = table.mac("mac")
-    table.refuse_others()
-    if mac is not None and udp is not None:
-        raise table.mistake("mac", "is for Ethernet: leave it or udp out")
-    own = mac or udp or AGGREGATOR_MAC
-    return AggregatorAddress(kind, control, own, device_id, tls, program, ports, board, udp=udp is not None)
+        values["ports"] = _ports(table.tables("ports"), _PORTS[kind])
+        values["tls"] = None if values["tls"] is None else _tls(table.table("tls"))
+    udp, mac = values.pop("udp", None), values.pop("mac")
+    control = str(board) if board else values.pop("control")
+    return AggregatorAddress(
+        **values, control=control, mac=mac or udp or AGGREGATOR_MAC, board=board, udp=udp is not None
+    )
 
 
 def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
     found: dict[int, str] = {}
     behind: dict[int, int] = {}
-    ports = []
     for table in tables:
-        port = table.number("port", None, 0, count - 1)
-        if port in found:
-            raise table.mistake("port", f"{port} is also that of {found[port]}")
-        found[port] = table.name
-        stations = table.macs("stations")
-        for station in stations:
+        table.take(port=_number(0, count - 1), stations=_STATIONS)
+        port = table.values["port"]
+        if (other := found.setdefault(port, table.name)) != table.name:
+            table.refuse("port", f"{port} is also that of {other}")
+        for station in table.values["stations"]:
             if station in behind:
-                raise table.mistake("stations", f"{mac_text(station)} is already behind port {behind[station]}")
+                table.refuse("stations", f"{mac_text(station)} is already behind port {behind[station]}")
             behind[station] = port
-        table.refuse_others()
-        ports.append(SwitchPort(port, stations))
-    return tuple(ports)
+    return tuple(SwitchPort(**table.values) for table in tables)
 
 
 def _tls(table: "_Table") -> Tls:
-    ca, certificate, key = (table.path(name) for name in ("ca", "certificate", "key"))
-    table.refuse_others()
-    if ca is None:
-        raise table.mistake("ca", "is missing: the file with the certificate of the authority")
-    if (certificate is None) != (key is None):
-        raise table.mistake("key" if key is None else "certificate", "is missing: certificate and key go together")
-    return Tls(ca, certificate, key)
-
-
-def _network(table: "_Table") -> NetworkOptions:
-    usual = NetworkOptions()
-    most = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
-    options = NetworkOptions(
-        resend_us=table.number("resend_us", usual.resend_us, 1, 4_000_000),
-        resends=table.number("resends", usual.resends, 0, most["limit"]),
-        doublings=table.number("doublings", usual.doublings, 0, most["doublings"]),
-        rs_fec=table.truth("rs_fec", usual.rs_fec),
-    )
-    table.refuse_others()
-    return options
+    table.take(ca=_path(), certificate=_path(), key=_path())
+    tls = Tls(**table.values)
+    if tls.ca is None:
+        table.refuse("ca", "is missing: the file with the certificate of the authority")
+    if (tls.certificate is None) != (tls.key is None):
+        table.refuse("key" if tls.key is None else "certificate", "is missing: certificate and key go together")
+    return tls
 
 
 def _worker(table: "_Table") -> WorkerAddress:
-    interface = table.text("interface", required=False)
-    if interface and table.has("control"):
-        raise table.mistake("interface", "is for a rank that is a worker itself: give it or control, not both")
-    board = table.board("control") if table.has_text("control", PREFIX) else None
-    control = ""
-    if not interface:
-        control = table.control("control") if board is None else str(board)
-    port = table.number("port", None, 0, MAX_PORTS - 1)
-    udp = table.udp("udp")
-    if interface.startswith(UDP):
-        udp = table.udp_of("interface", interface.removeprefix(UDP).partition(",")[0])
-    mac = table.mac("mac")
-    worker = WorkerAddress(
-        control,
-        port,
-        board,
-        table.text("host", required=False),
-        udp or mac,
-        table.share("share"),
-        table.truth("late", False),
-        interface,
-        udp=udp is not None,
+    control, interface = table.content.get("control"), table.content.get("interface")
+    if interface and control is not None:
+        table.refuse("interface", "is for a rank that is a worker itself: give it or control, not both")
+    is_board = isinstance(control, str) and control.startswith(PREFIX)
+    table.take(
+        interface=_Key("a text", _is_text, usual=""),
+        **({} if interface else {"control": _BOARD if is_board else _CONTROL}),
+        port=_number(0, MAX_PORTS - 1),
+        udp=_UDP,
+        mac=_MAC,
+        host=_Key("a text", _is_text, usual=""),
+        share=_SHARE,
+        late=_truth(False),
+        **({"xclbin": _XCLBIN} if is_board else {}),
     )
-    table.refuse_others()
+    values = table.values
+    udp, mac = values.pop("udp"), values.pop("mac")
+    board = _board(values) if is_board else None
+    if interface and interface.startswith(UDP):
+        udp = table.convert("interface", parse_udp_address, interface.removeprefix(UDP).partition(",")[0])
     if mac is not None and udp is not None:
-        raise table.mistake("mac", "is for Ethernet: leave it out, as packets travel in UDP")
+        table.refuse("mac", "is for Ethernet: leave it out, as packets travel in UDP")
     if board is not None and udp is not None:
-        raise table.mistake("udp", "is for worker processes: boards need Ethernet")
-    if worker.late and board is not None:
-        raise table.mistake("late", "a board cannot be late: only worker processes can")
-    if worker.late and interface:
-        raise table.mistake("late", "a rank cannot be late: only worker processes can")
-    return worker
+        table.refuse("udp", "is for worker processes: boards need Ethernet")
+    if values["late"] and (board or interface):
+        table.refuse("late", f"a {'board' if board else 'rank'} cannot be late: only worker processes can")
+    control = str(board) if board else values.pop("control", "")
+    return WorkerAddress(**values, control=control, board=board, mac=udp or mac, udp=udp is not None)
+
+
+def _board(values: dict[str, Any]) -> BoardAddress:
+    device, unit = values.pop("control")
+    return BoardAddress(device, values.pop("xclbin"), unit)
+
+
+# -- tables and their keys ---------------------------------------------------------------------------------------------
+
+_REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key: what its value must be, and how to convert it, with the folder of the file, if it is there."""
+
+    what: str
+    is_right: Callable[[Any], bool]
+    convert: Callable[[Any, Path], Any] = lambda value, _: value
+    usual: Any = _REQUIRED
 
 
 class _Table:
-    """A table of the file. Methods take a key's value; `refuse_others` refuses the keys that were not taken.
-
-    Mistakes name file and key.
-    """
+    """A table of the file, with the name that errors call it. `take` reads its keys into ``values``."""
 
     def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
-        self._path = path
-        self.name = name
-        self._content = dict(content)
-        self._known: list[str] = []
+        self._path, self.name, self.content = path, name, content
+        self.values: dict[str, Any] = {}
 
-    def mistake(self, key: str, problem: str) -> UserError:
-        return UserError(f"{self._path}: {self._full_name(key)}: {problem}")
+    def take(self, **keys: _Key) -> None:
+        """Read these keys, and refuse others."""
+        self.take_some(**keys)
+        for key in self.content.keys() - keys:
+            self.refuse(key, f"unknown key; there are {', '.join(keys)}")
+
+    def take_some(self, **keys: _Key) -> None:
+        for name, key in keys.items():
+            if name in self.content:
+                value = self.content[name]
+                if not key.is_right(value):
+                    self.refuse(name, f"must be {key.what}, not {value!r}")
+                self.values[name] = self.convert(name, key.convert, value, self._path.parent)
+            elif key.usual is _REQUIRED:
+                self.refuse(name, f"is missing: {key.what}")
+            else:
+                self.values[name] = key.usual
+
+    def convert(self, key: str, convert: Callable[..., Any], *value: Any) -> Any:
+        try:
+            return convert(*value)
+        except UserError as error:
+            self.refuse(key, str(error))
+
+    def refuse(self, key: str, problem: str) -> NoReturn:
+        raise UserError(f"{self._path}: {self._full_name(key)}: {problem}") from None
 
     def _full_name(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
 
-    def has(self, key: str) -> bool:
-        return key in self._content
+    def table(self, key: str) -> "_Table":
+        return _Table(self._path, self._full_name(key), self.values[key])
 
-    def has_text(self, key: str, beginning: str) -> bool:
-        value = self._content.get(key)
-        return isinstance(value, str) and value.startswith(beginning)
+    def tables(self, key: str) -> list["_Table"]:
+        return [
+            _Table(self._path, f"{self._full_name(key)}[{index}]", each) for index, each in enumerate(self.values[key])
+        ]
 
-    def _take(self, key: str, what: str, is_right: Callable[[Any], bool], *, required: bool) -> Any:
-        """Remove and return the value of a key, None if it is missing."""
-        self._known.append(key)
-        if key not in self._content:
-            if required:
-                raise self.mistake(key, f"is missing: {what}")
-            return None
-        value = self._content.pop(key)
-        if not is_right(value):
-            raise self.mistake(key, f"must be {what}, not {value!r}")
-        return value
 
-    def refuse_others(self) -> None:
-        for key in self._content:
-            raise self.mistake(key, f"unknown key; there are {', '.join(self._known)}")
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
-    def text(self, key: str, *, required: bool) -> str:
-        value = self._take(key, "a text", lambda value: isinstance(value, str), required=required)
-        return "" if value is None else str(value)
 
-    def number(self, key: str, usual: int | None, low: int, high: int) -> int:
-        value = self._take(
-            key,
-            f"a whole number, {low} to {high}",
-            lambda value: type(value) is int and low <= value <= high,
-            required=usual is None,
-        )
-        return usual if value is None and usual is not None else int(value)
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
 
-    def share(self, key: str) -> float:
-        value = self._take(
-            key,
-            f"a number above 0, at most {_LARGEST_SHARE:,}",
-            lambda value: type(value) in (int, float) and 0 < value <= _LARGEST_SHARE,
-            required=False,
-        )
-        return 1.0 if value is None else float(value)
 
-    def truth(self, key: str, usual: bool) -> bool:
-        value = self._take(key, "true or false", lambda value: isinstance(value, bool), required=False)
-        return usual if value is None else bool(value)
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
-    def path(self, key: str) -> Path | None:
-        value = self.text(key, required=False)
-        return self._path.parent / value if value else None
 
-    def token(self, key: str) -> bytes | None:
-        """What is in the file of a token."""
-        path = self.path(key)
-        try:
-            return None if path is None else read_token(path)
-        except UserError as error:
-            raise self.mistake(key, str(error)) from None
+def _number(low: int, high: int, usual: Any = _REQUIRED) -> _Key:
+    return _Key(
+        f"a whole number, {low} to {high}", lambda value: type(value) is int and low <= value <= high, usual=usual
+    )
 
-    def control(self, key: str) -> str:
-        text = self.text(key, required=True)
-        try:
-            whole = str(ControlAddress.parse(text).beside(self._path.parent))
-            ControlAddress.parse(whole)  # with the folder, the path may be too long
-        except UserError as error:
-            raise self.mistake(key, str(error)) from None
-        return whole
 
-    def board(self, key: str) -> BoardAddress:
-        """A board, with its xclbin from the key ``xclbin``."""
-        text = self.text(key, required=True)
-        try:
-            device, unit = parse_device(text)
-        except UserError as error:
-            raise self.mistake(key, str(error)) from None
-        xclbin = self.path("xclbin")
-        if xclbin is None:
-            raise self.mistake("xclbin", "is missing: the bitstream for the board")
-        return BoardAddress(device, xclbin, unit)
+def _truth(usual: bool) -> _Key:
+    return _Key("true or false", lambda value: isinstance(value, bool), usual=usual)
 
-    def mac(self, key: str) -> int | None:
-        text = self.text(key, required=False)
-        return self._mac_of(key, text) if text else None
 
-    def udp(self, key: str) -> int | None:
-        """The number of an address in UDP."""
-        text = self.text(key, required=False)
-        return self.udp_of(key, text) if text else None
+def _path(convert: Callable[[Path], Any] = lambda path: path) -> _Key:
+    return _Key("a text", _is_text, lambda text, folder: convert(folder / text) if text else None, usual=None)
 
-    def udp_of(self, key: str, text: str) -> int:
-        try:
-            return parse_udp_address(text)
-        except UserError as error:
-            raise self.mistake(key, str(error)) from None
 
-    def macs(self, key: str) -> tuple[int, ...]:
-        def is_right(value: Any) -> bool:
-            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+def _control(text: str, folder: Path) -> str:
+    whole = str(ControlAddress.parse(text).beside(folder))
+    ControlAddress.parse(whole)  # with the folder, the path may be too long
+    return whole
 
-        texts = self._take(key, "a list of MAC addresses", is_right, required=False)
-        return tuple(self._mac_of(key, text) for text in texts or ())
 
-    def _mac_of(self, key: str, text: str) -> int:
-        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-            raise self.mistake(key, f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
-        number = int(text.replace(":", ""), 16)
-        if number >> GROUP_BIT & 1:
-            raise self.mistake(key, f"{text} is the address of a group: its first byte must be even")
-        return number
+def _grpc(text: str) -> str:
+    ControlAddress.parse_tcp(text, "the switch's gRPC server")
+    return text
 
-    def table(self, key: str, *, required: bool = False) -> "_Table":
-        value = self._take(
-            key, f"a table: [{self._full_name(key)}]", lambda value: isinstance(value, dict), required=required
-        )
-        return _Table(self._path, self._full_name(key), value or {})
 
-    def tables(self, key: str, *, most: int | None = None, required: bool) -> list["_Table"]:
-        what = f"{'' if most is None else f'1 to {most} '}tables, each begun with [[{self._full_name(key)}]]"
+def _mac(text: str, _: Path | None = None) -> int | None:
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+        raise UserError(f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
+    number = int(text.replace(":", ""), 16)
+    if number >> GROUP_BIT & 1:
+        raise UserError(f"{text} is the address of a group: its first byte must be even")
+    return number
 
-        def is_right(value: Any) -> bool:
-            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-                return False
-            return most is None or 1 <= len(value) <= most
 
-        value = self._take(key, what, is_right, required=required)
-        return [_Table(self._path, f"{self._full_name(key)}[{index}]", each) for index, each in enumerate(value or ())]
+_TEXT = _Key("a text", _is_text)
+_CONTROL = _Key("a text", _is_text, _control)
+_BOARD = _Key("a text", _is_text, lambda text, _: parse_device(text))
+_XCLBIN = _Key("the bitstream for the board", _is_text, lambda text, folder: folder / text)
+_MAC = _Key("a text", _is_text, _mac, usual=None)
+_UDP = _Key("a text", _is_text, lambda text, _: parse_udp_address(text) if text else None, usual=None)
+_STATIONS = _Key(
+    "a list of MAC addresses",
+    lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    lambda texts, _: tuple(map(_mac, texts)),
+    usual=(),
+)
+_SHARE = _Key(
+    f"a number above 0, at most {_LARGEST_SHARE:,}",
+    lambda value: type(value) in (int, float) and 0 < value <= _LARGEST_SHARE,
+    lambda value, _: float(value),
+    usual=1.0,
+)

@@ -65,29 +65,13 @@ class FpgaAggregator:
             ports=size["ports"],
         )
 
-    @property
-    def slots(self) -> int:
-        """Slots of each job."""
-        return self.config.slots
+        self.slots, self.jobs = self.config.slots, self.config.jobs
 
-    @property
-    def most(self) -> int:
-        """Always 0: hardware speaks version 1 of the packet only."""
-        return 0
-
-    @property
-    def jobs(self) -> int:
-        """Number of places."""
-        return self.config.jobs
+    most = 0
+    """Hardware speaks version 1 of the packet only."""
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own MAC address.
-
-        Raises
-        ------
-        P4sgdError
-            If the address would change while jobs are served: their workers would not be heard any more.
-        """
+        """Set the aggregator's own MAC address; refused while jobs are served."""
         known = self._client.read_pair(registers.MAC)
         if mac == known:
             return
@@ -99,12 +83,6 @@ class FpgaAggregator:
         """Serve a job in a free place from this round on, with all slots fresh.
 
         The registers cannot tell apart two programs that write at the same time; a board admits one program only.
-
-        Raises
-        ------
-        P4sgdError
-            If the place is not free, if another place serves a job of this number, if the aggregator lacks a port of
-            the job, or if the slots do not become fresh.
         """
         self._check(place, job)
         settings, group_low, group_high, ports = registers.job_registers(place)
@@ -128,13 +106,7 @@ class FpgaAggregator:
         self._client.write(registers.END, place=place)
 
     def served(self) -> dict[int, Job]:
-        """The jobs being served, by place.
-
-        Raises
-        ------
-        P4sgdError
-            If the settings of a place are not those of a valid job.
-        """
+        """The jobs being served, by place."""
         return {place: self._job(place) for place in self._running()}
 
     def counters(self) -> dict[str, int]:

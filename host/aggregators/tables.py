@@ -52,7 +52,7 @@ def serve_entry(place: int, job: Job, first_round: int, generation: int) -> Entr
     return Entry(
         "jobs",
         "serve",
-        _job_key(job.number),
+        {"job": job.number},
         {
             "place": place,
             "generation": generation,
@@ -66,7 +66,7 @@ def serve_entry(place: int, job: Job, first_round: int, generation: int) -> Entr
 
 def retire_entry(number: int, generation: int) -> Entry:
     """A job that has ended. Its entry stays, so that the next job takes another generation."""
-    return Entry("jobs", "retire", _job_key(number), {"generation": generation})
+    return Entry("jobs", "retire", {"job": number}, {"generation": generation})
 
 
 def member_entries(job: Job) -> list[Entry]:
@@ -80,15 +80,6 @@ def member_entries(job: Job) -> list[Entry]:
         )
         for shard, member in enumerate(job.members)
     ]
-
-
-def _forwarding_entry(station: int, port: int) -> Entry:
-    """The port through which frames of other protocols reach an address."""
-    return Entry("forwarding", "forward", {"destination": station}, {"port": port})
-
-
-def _job_key(number: int) -> dict[str, int]:
-    return {"job": number}
 
 
 _T = TypeVar("_T")
@@ -107,15 +98,13 @@ class TableController(ABC):
     which comes first. If a call fails half way, repeating it repairs the tables.
     """
 
+    most = 0
+    """Switches speak version 1 of the packet only."""
+
     @property
     @abstractmethod
     def slots(self) -> int:
         """Slots of each job."""
-
-    @property
-    def most(self) -> int:
-        """Always 0: switches speak version 1 of the packet only."""
-        return 0
 
     @property
     @abstractmethod
@@ -159,8 +148,8 @@ class TableController(ABC):
         """Counters by their names, those that the switch has."""
 
     def check_process(self) -> None:
-        """See `Controller`."""
-        return  # a switch has none
+        """Do nothing: a switch has none."""
+        return
 
     @abstractmethod
     def close(self) -> None:
@@ -174,13 +163,7 @@ class TableController(ABC):
         return act()
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own MAC address.
-
-        Raises
-        ------
-        P4sgdError
-            If the address would change while jobs are served: their workers would not be heard any more.
-        """
+        """Set the aggregator's own MAC address; refused while jobs are served."""
         self.change(partial(self._set_mac, own_entry(mac)))
 
     def _set_mac(self, wanted: Entry) -> None:
@@ -192,13 +175,7 @@ class TableController(ABC):
         self.write_entry(wanted, is_new=False)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a free place from this round on, with all slots fresh.
-
-        Raises
-        ------
-        P4sgdError
-            If there is no such place, it is not free, or another place serves a job of this number.
-        """
+        """Serve a job in a free place from this round on, with all slots fresh."""
         if not 0 <= place < self.jobs:
             raise P4sgdError(f"there is no place {place}: the switch serves {self.jobs} jobs at most")
         self.change(partial(self._begin, place, job, first_round, []))
@@ -237,13 +214,7 @@ class TableController(ABC):
                 self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
-        """The jobs being served, by place.
-
-        Raises
-        ------
-        P4sgdError
-            If jobs keep beginning and ending, or the tables are not as P4SGD leaves them.
-        """
+        """The jobs being served, by place; refused if the tables are not as P4SGD leaves them."""
         after = self._served_entries()
         for _ in range(_READS):
             before, members, groups = after, self.read_entries("members"), self.read_groups()
@@ -256,14 +227,9 @@ class TableController(ABC):
         return [entry for entry in self.read_entries("jobs") if _is_served(entry)]
 
     def set_forwarding(self, ports: Iterable[int], stations: Mapping[int, int]) -> None:
-        """Set where frames of other protocols go, instead of the previous setting.
+        """Set where frames of other protocols go.
 
-        Parameters
-        ----------
-        ports
-            Ports to which frames for unknown destinations are flooded.
-        stations
-            Ports of known destinations, by MAC address.
+        Those for unknown destinations are flooded to ``ports``; ``stations`` has the ports of others, by MAC address.
         """
         self.change(partial(self._set_forwarding, frozenset(ports), stations))
 
@@ -272,7 +238,7 @@ class TableController(ABC):
         known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
         self.delete_entries(entry for station, entry in known.items() if station not in stations)
         for station, port in stations.items():
-            entry = _forwarding_entry(station, port)
+            entry = Entry("forwarding", "forward", {"destination": station}, {"port": port})
             if known.get(station) != entry:
                 self.write_entry(entry, is_new=station not in known)
 
@@ -321,15 +287,7 @@ _COMPILED = ("p4sgd.json", "p4sgd.p4info.txtpb")
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled P4 program.
-
-    Attributes
-    ----------
-    config
-        The compiler's output for the switch.
-    p4info
-        File with the P4Info message, which describes tables, counters and registers.
-    """
+    """A compiled P4 program: the compiler's output for the switch, and the file with the P4Info message."""
 
     config: bytes
     p4info: Path

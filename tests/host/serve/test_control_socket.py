@@ -384,14 +384,6 @@ time.sleep(60)
     assert client.served() == {}
 
 
-def test_clients_that_go_without_reading(address, client):
-    for _ in range(50):
-        connection = address.connect(10)
-        connection.sendall(encode({"do": "counters"}) * 50)
-        connection.close()
-    assert client.served() == {}
-
-
 def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address):
     server = ControlServer(ControlListener(address), "test", Methods(), most_clients=2, busy="is busy")
     with contextlib.closing(server), address.connect(10) as client:
@@ -549,11 +541,6 @@ def test_a_listener_knows_whether_clients_find_it(address, tmp_path):
             assert not listener.can_be_found, "another one is there"
         (tmp_path / "moved").rename(address.path)
         assert listener.can_be_found
-
-
-def test_nobody_there(address):
-    with pytest.raises(UserError, match=r"is not there \(No such file or directory\): start it: p4sgd switch serve"):
-        SoftwareAggregator(address)
 
 
 @pytest.mark.parametrize(
