@@ -123,15 +123,8 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class WorkerName:
-    """A worker as the user knows it, also when others were lost or have come.
-
-    Parameters
-    ----------
-    number
-        Its place in the cluster file, from 0; its shard on devices without one.
-    control
-        Address at which it is controlled, if it has one.
-    """
+    """A worker as the user knows it, also when others were lost or have come: its number in the cluster file, from 0,
+    or its shard on devices without one; and the address at which it is controlled, if it has one."""
 
     number: int
     control: str = ""
@@ -158,23 +151,18 @@ class Worker(Protocol):
     @property
     def config(self) -> WorkerConfig:
         """Configuration of the worker."""
-        ...
 
     def read_register(self, offset: int) -> int:
         """Read the word at a byte offset."""
-        ...
 
     def write_register(self, offset: int, word: int) -> None:
         """Write the word at a byte offset."""
-        ...
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write C-contiguous bytes. The device may keep a reference, so the caller must not change ``data``."""
-        ...
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read ``size`` bytes."""
-        ...
 
 
 class Device(Protocol):
@@ -185,89 +173,56 @@ class Device(Protocol):
     @property
     def workers(self) -> Sequence[Worker]:
         """The workers of this process, in the order of shards. Other ranks may have further workers of the cluster."""
-        ...
 
     @property
     def aggregator(self) -> Controller | None:
         """Controller of the aggregator; None if it cannot be controlled."""
-        ...
 
     @property
     def network_settings(self) -> NetworkSettings | None:
         """How the workers find the aggregator; None for the defaults."""
-        ...
 
     @property
     def links(self) -> Mapping[int, LinkState] | None:
         """Current state of the Ethernet links by shard index, of workers that report it; None if none does."""
-        ...
 
     @property
     def sensors(self) -> Mapping[int, Mapping[str, int | None]] | None:
         """Readings of the boards' sensors by shard index (`p4sgd.host.xrt.board.read_sensors`); None without boards."""
-        ...
 
     @property
     def shares(self) -> Sequence[float] | None:
         """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
-        ...
 
     @property
     def names(self) -> Sequence[WorkerName] | None:
         """Names of the job's workers by shard, those of other ranks included; None if they are numbered by shard."""
-        ...
 
     @property
     def absent(self) -> Sequence[WorkerName]:
         """Workers that were dropped or are late."""
-        ...
 
     @property
     def message_times(self) -> MessageTimes | None:
         """How the sums of a mini-batch travel, and the time that takes; None if nothing was planned."""
-        ...
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the run of every started worker has ended.
-
-        Raises
-        ------
-        P4sgdError
-            If it takes longer than ``timeout_s`` seconds.
-        """
-        ...
+        """Wait until the run of every started worker has ended; a `P4sgdError` if it takes longer."""
 
     def drop(self, lost: Collection[int]) -> None:
-        """Go on without some workers, by shard. The others are renumbered, in order, and must join a job anew.
-
-        Raises
-        ------
-        P4sgdError
-            If the device cannot do this.
-        """
-        ...
+        """Go on without some workers, by shard. The others are renumbered, in order, and must join a job anew. A
+        `P4sgdError` if the device cannot do this."""
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
-        """Add workers that were dropped or late and are there now, and renumber all. All must then join a job anew.
-
-        Parameters
-        ----------
-        tell
-            Called with a remark on each worker that is there and does not suit, every time.
-
-        Returns
-        -------
-        The shards of the new ones.
-        """
-        ...
+        """Add workers that were dropped or late and are there now, and renumber all, which must then join a job anew;
+        returns the shards of the new ones. ``tell`` is called with a remark on each worker that is there and does not
+        suit, every time."""
 
     def clear(self) -> None:
         """Let go of what was written to the workers' memory if it is memory of this process."""
-        ...
 
     def close(self) -> None:
         """Release the device. It must not be used afterwards."""
-        ...
 
 
 def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
@@ -281,7 +236,6 @@ class RemoteRegisters(Protocol):
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
         """Read the words at byte offsets, in this order."""
-        ...
 
 
 def client_of(worker: Worker) -> RegisterClient:

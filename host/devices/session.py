@@ -169,15 +169,8 @@ class Session:
         self._write_labels([(image.labels, image.importances) for image in images])
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
-        """Write labels, and weights of the samples if they have any, to the memory of every worker.
-
-        They replace those that are there. The device may keep references to them, so they must not change.
-
-        Parameters
-        ----------
-        labels, importances
-            As `WorkerImage` has them.
-        """
+        """Write labels, and weights of the samples if they have any, as `WorkerImage` has them, in place of those that
+        are there. The device may keep references to them, so they must not change."""
         self._write_labels([(labels, importances)] * len(self._clients))
 
     def _write_labels(self, each: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32] | None]]) -> None:
@@ -187,13 +180,7 @@ class Session:
             self._weighted = importances is not None
 
     def load_table(self, table: LossTable) -> None:
-        """Write the loss table of every worker.
-
-        Raises
-        ------
-        ValueError
-            If the table does not fit a worker; see `LossTable.refine`.
-        """
+        """Write the loss table of every worker; a `ValueError` if it does not fit (`LossTable.refine`)."""
         for worker, client in zip(self._device.workers, self._clients, strict=True):
             refined = table.refine(worker.config.table_segments)
             client.write(registers.TABLE_SHIFT, value=refined.shift)
@@ -249,13 +236,7 @@ class Session:
         """Plan how many micro-batches a packet has, for the settings of the last `configure`: by short runs.
 
         Does nothing if they have a plan, if members speak version 1 only, or if a mini-batch is one micro-batch. The
-        weights in the workers are lost, those in memory are not.
-
-        Raises
-        ------
-        P4sgdError
-            As `run`.
-        """
+        weights in the workers are lost, those in memory are not. Raises as `run`."""
         settings, most = self._settings, self.limit.most
         if settings is None or self._planned_for == settings.micro_batches or not most or settings.micro_batches == 1:
             return
@@ -288,13 +269,8 @@ class Session:
                 client.write(registers.MERGE, value=merged)
 
     def write_weights(self, weights: Sequence[EngineWeights]) -> None:
-        """Write weights to the workers' memory, for runs with `ModelSource.MEMORY`.
-
-        Parameters
-        ----------
-        weights
-            Those of each worker of the job. The device may keep references to them, so they must not change.
-        """
+        """Write the weights of each worker of the job to the workers' memory, for runs with `ModelSource.MEMORY`. The
+        device may keep references to them, so they must not change."""
         own = weights[self._ranks.rank :: self._ranks.size]
         for worker, image, engines in zip(self._device.workers, self._images, own, strict=True):
             config, address, size = worker.config, model_address(image), image.layout.model_bytes // 4

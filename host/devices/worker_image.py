@@ -20,37 +20,30 @@ class WorkerImage(Protocol):
     @property
     def layout(self) -> ImageLayout:
         """Shape of the image: whole mini-batches, padded with samples of zeros."""
-        ...
 
     @property
     def signed(self) -> bool:
         """Whether the features are in two's complement."""
-        ...
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
         """`LABEL` integers of all samples including padding, (8·T,)."""
-        ...
 
     @property
     def importances(self) -> npt.NDArray[np.int32] | None:
         """`IMPORTANCE` integers, as many; ``None`` if all samples weigh the same."""
-        ...
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
         """Engine, chunk and lane of the weight that penalties leave alone, that of the bias, if the worker has it."""
-        ...
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), with
         directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
-        ...
 
     @property
     def starts(self) -> IntArray | None:
         """Lines of each engine before each micro-batch if the layout has directories: int64 (engines, T + 1)."""
-        ...
 
 
 def longest_micro_batch(image: WorkerImage) -> int:

@@ -39,14 +39,12 @@ class Started(Protocol[T_co]):
 
     def wait(self) -> T_co:
         """Its result, once it is there. To be called once."""
-        ...
 
     def done(self) -> bool:
         """Whether `wait` would return at once. A call also moves everything forward that is under way.
 
         An MPI library may send only while it is called, so a rank that computes for long calls this now and then.
         """
-        ...
 
 
 class Communicator(Protocol):
@@ -59,73 +57,42 @@ class Communicator(Protocol):
     @property
     def rank(self) -> int:
         """Number of this rank, from 0."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        ...
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C in this rank waits for the next call, for loops that wait for something else."""
-        ...
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in the order of the ranks. Values are small and can be pickled."""
-        ...
 
     def all_sum(self, values: "IntArray") -> "IntArray":
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
-        ...
 
     def start_sum(
         self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
     ) -> "Started[IntArray | None]":
         """Start an element-wise sum over all ranks of int64 arrays of the same shape, and return at once.
 
-        Several calls may be under way. All ranks start them in the same order, and wait for all of them. An
-        interruption takes effect in the next call that is not of this kind.
-
-        Parameters
-        ----------
-        values
-            This rank's values, which must not change before the sum is there.
-        owner
-            The only rank that gets the sum, None on the others; by default all ranks get it.
-        interruptible
-            Whether an interruption takes effect when this sum is waited for. Nobody waits for those started after it.
-        """
-        ...
+        Several calls may be under way. All ranks start them in the same order, and wait for all of them; ``values``
+        must not change before that. Only ``owner`` gets the sum, by default all ranks. An interruption takes effect in
+        the next call that is not of this kind; if ``interruptible``, when this sum is waited for, and nobody waits for
+        those started after it."""
 
     def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
-        """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`.
-
-        Parameters
-        ----------
-        values
-            On the owner, what to send. On the others, an array of the same shape, which may be overwritten.
-        owner
-            The rank that sends.
-        """
-        ...
+        """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`. The others
+        give an array of the same shape, which may be overwritten."""
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
         """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
-        ...
 
     def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
-        """Send ``blocks[rank]`` to each rank; returns the received blocks in the order of the ranks: uint8 (bytes,).
-
-        Parameters
-        ----------
-        blocks
-            What to send: uint8 arrays of any shape, which may be empty.
-        sizes
-            Bytes that come from each rank, int64 (ranks,), if all ranks know theirs. This saves a message; an
-            interruption takes effect in a later call.
-        """
-        ...
+        """Send ``blocks[rank]``, uint8 of any shape, which may be empty, to each rank; returns the received blocks,
+        uint8 (bytes,). If all ranks know the bytes that come from each rank, int64 (ranks,), that saves a message; an
+        interruption takes effect in a later call."""
 
 
 class _Ready(Generic[T_co]):

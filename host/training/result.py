@@ -41,12 +41,10 @@ class EpochRecord:
     metrics
         By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
         fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
-        `p4sgd.host.training.metrics.measure` for the metrics); and with penalties ``objective``, the train loss plus
-        the penalties on the weights of features.
-    seconds
-        Time of the run on the device, without computing metrics.
-    samples_per_second
-        Training samples per second of that time.
+        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus the penalties on
+        the weights of features.
+    seconds, samples_per_second
+        Time of the run on the device, without computing metrics; training samples per second of it.
     flags
         Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
     counters

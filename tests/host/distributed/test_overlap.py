@@ -265,10 +265,6 @@ def test_nothing_is_planned_for_a_single_micro_batch():
     assert sums.times is None
 
 
-def test_a_number_may_be_given_as_one():
-    assert TrainingOptions(merge=4, split=100) == TrainingOptions(merge="4", split="100")
-
-
 @pytest.mark.parametrize("merge", ["0", "-1", "1.5", "all", "", 0, 1.5, None])
 def test_bad_numbers_of_micro_batches(merge):
     with pytest.raises(UserError, match=r"^merge must be auto or a number"):

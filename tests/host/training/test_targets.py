@@ -169,23 +169,6 @@ def table(tmp_path, monkeypatch):
 COLUMNS = ["--label-column", "low", "--label-column", "middle", "--label-column", "high", "--ignore-column", "id"]
 
 
-def test_columns_of_a_table_are_targets(table):
-    data = read_dataset("t.csv", label_column=NAMES, ignore_columns=["id"])
-    assert data.target_names == NAMES
-    assert data.labels.tolist() == table.labels.tolist()
-    assert data.features.tolist() == table.features.tolist()
-    assert data.feature_names == tuple("abcdefghi")
-    by_number = read_dataset("t.csv", label_column=[6, 1, -1], ignore_columns=["id"])
-    assert by_number.labels.tolist() == table.labels.tolist()
-    assert by_number.target_names == ("column 6", "column 1", "column -1")
-    np.save("t.npy", np.column_stack([table.features, table.labels]))
-    assert read_dataset("t.npy", label_column=["-3", "-2", "-1"]).labels.tolist() == table.labels.tolist()
-    np.savez("t.npz", X=table.features, y=table.labels)
-    assert read_dataset("t.npz").target_names == ("target 1", "target 2", "target 3")
-    with pytest.raises(UserError, match=r"column 6 \(low\): is a label already, or ignored: name it once"):
-        read_dataset("t.csv", label_column=["low", "low"])
-
-
 def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
     path = tmp_path / "texts.csv"
     rows = ["a,colour,y,z", "1,red,3,-1", ",blue,4,-2", "3,red,5,-3", "4,green,6,-4"]

@@ -182,16 +182,6 @@ def test_times_of_a_split_by_hand():
     assert split.all_sparse.sample_ns == pytest.approx(entries / SAMPLES * ENTRY_NS)
 
 
-def test_packets_of_processes_count():
-    """They take a sparse worker more time than its columns, so that dense workers get all that they hold."""
-    heat = np.full(600, 5)
-    shards, options = shards_of([TINY, SPARSE], 600), TrainingOptions(unit=8, workers=2)
-    _, alone = deal_by_heat(shards, heat, SAMPLES, options)
-    _, networked = deal_by_heat(shards, heat, SAMPLES, options, network=True)
-    assert networked.columns == TINY.features > alone.columns
-    assert networked.sample_ns > PACKETS_NS > alone.sample_ns
-
-
 def test_sparse_workers_share_the_nonzeros():
     """The first one has a hot unit, the last one the bias, which is in all samples."""
     heat = np.append(np.full(8, 900), np.full(791, 9))
