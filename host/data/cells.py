@@ -27,16 +27,10 @@ TRUTH = {"false": 0.0, "true": 1.0}
 
 
 class CellError(Exception):
-    """A value that a column cannot have; the reader of the format knows where it is.
+    """A value that a column cannot have; the reader of the format knows its place in the file.
 
-    Parameters
-    ----------
-    row, column
-        Its row among those of this rank and its column among the features, from 0.
-    text
-        The value as it stands; ``None`` if it is null.
-    gap
-        Whether the value is missing.
+    ``row`` counts from 0 among those that are read, ``column`` among the features. ``text`` is the value as it stands,
+    ``None`` if it is null, and ``gap`` tells whether it is missing.
     """
 
     def __init__(self, row: int, column: int, text: str | None, *, gap: bool) -> None:
@@ -47,8 +41,8 @@ class CellError(Exception):
         """The same after so many rows of this rank that were not counted."""
         return type(self)(self.row + rows, self.column, self.text, gap=self.gap)
 
-    def told(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
-        """The error for the user; ``unit`` is what holds a sample, a line or a row."""
+    def described(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
+        """The error for the user; a sample is in a ``unit``, a line or a row."""
         if self.text is None or self.gap:
             shown = f" ({self.text})" if self.text else ""
             more = "" if weight else ", or train with --missing mean or --missing indicator"
@@ -153,10 +147,7 @@ class Cells:
 def weights_of(array: Any) -> npt.NDArray[np.float64]:
     """Weights of samples in a pyarrow array of numbers or texts: float64 (rows,).
 
-    Raises
-    ------
-    CellError
-        For the first that is no number of at least 0; its column does not matter.
+    Raises `CellError` for the first that is no number of at least 0; its column does not matter.
     """
     cells = Cells(array, MISSING)
     strange = ~(np.isfinite(cells.numbers) & (cells.numbers >= 0))

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4sgd.host.data.dataset import FeatureSpace
+from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.raw_labels import number
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
-__all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
+__all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns", "is_number"]
 
 LABEL_NAMES = ("label", "target", "class", "y")
 """Headers, in upper or lower case, that mark the label column by default."""
@@ -51,8 +50,6 @@ class ReadOptions:
         nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     missing
         CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`; if ``like`` is given, what that says.
-    communicator
-        The ranks that read the source together, each its share of the samples.
     weight_column
         Tables: column with the weights of the samples, given like the label column; ``None`` if there is none.
     """
@@ -66,7 +63,6 @@ class ReadOptions:
     zero_based: bool | None = None
     hash_bits: int | None = None
     missing: str = "error"
-    communicator: Communicator = SINGLE_PROCESS
     weight_column: str | int | None = None
     target_columns: tuple[str | int, ...] = ()
 
@@ -87,15 +83,11 @@ class Columns:
     count
         Number of columns, including ignored ones.
     features
-        Column indices of the features, from 0, in the order of the features.
-    label
-        Column index of the label; ``None`` if there is none or it is not needed.
+        Column indices of the features, from 0, in the order of the features; the last ``targets`` are further labels.
+    label, weight
+        Column index of the label and of the weights of samples; ``None`` if there is none or it is not needed.
     names
         Headers of all columns, if there are any.
-    weight
-        Column index of the weights of samples; ``None`` if there are none or labels are not needed.
-    targets
-        How many of the last features are further labels.
     guessed
         Whether nothing but its place tells that the last column, which has a name, has the labels.
     """
@@ -130,30 +122,16 @@ class Columns:
 
 
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
-    """Find the label and the features of a table.
+    """Find the label and the features of a table of so many columns, with their headers, if there are any.
 
     By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
     are known (``like``), a column with one of their headers is not the label, and a single column left over is; if they
     have no headers, the label is where that of the training data was; if labels are not needed and there are only as
     many columns as features, there is no label, and a label column that is named may be missing. Ignored columns do not
-    count.
+    count. ``source`` is the name of the table, for messages.
 
-    Parameters
-    ----------
-    count
-        Number of columns.
-    names
-        Their headers, if there are any.
-    options
-        How to read the table.
-    source
-        Name of the table, for messages.
-
-    Raises
-    ------
-    UserError
-        If a named column does not exist, if several may be the label, if there are no features, or if they are not
-        those required.
+    Raises `UserError` if a named column does not exist, if several may be the label, if there are no features, or if
+    they are not those required.
     """
     kept = None if names is None else tuple(names)
     ignored = {_chosen(count, kept, choice, "--ignore-column", source) for choice in options.ignore_columns}
@@ -197,6 +175,15 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     guessed = bool(last) and last.strip().lower() not in LABEL_NAMES
     guessed = guessed and options.label_column is None and options.like is None
     return Columns(count, (*features, *targets), label, kept, weight, len(targets), guessed)
+
+
+def is_number(column: str | int | None) -> bool:
+    """Whether a choice of a column is its number."""
+    try:
+        int(column or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _find_label(

@@ -195,18 +195,8 @@ class Dataset:
         return values
 
     def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """Send features of local samples to the ranks of the workers that need them.
-
-        Parameters
-        ----------
-        parts
-            For every worker its features of the block's local samples: uint8 (local samples, features of the shard).
-        which
-            The block of samples.
-
-        Returns
-        -------
-        For every worker of this process its features of all samples of the block.
+        """Send features of a block's local samples, uint8 (local samples, features of the shard) for every worker, to the
+        ranks of these workers; returns for every worker of this process those of all samples of the block.
         """
         return parts
 
@@ -233,12 +223,7 @@ class Dataset:
         return order.held_out(self.samples, fraction)
 
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
-        """Shuffle the samples and hold out a part of them; see `p4sgd.host.data.order.split`.
-
-        Returns
-        -------
-        The other samples and the held-out samples, both shuffled.
-        """
+        """Shuffle the samples and hold out a part of them: the other samples and those; see `order.split`."""
         rest, chosen = order.split(self.labels, fraction, seed=seed, stratified=stratified, name=self.name)
         return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
 
@@ -299,14 +284,8 @@ def check_labels(labels: FloatArray, name: str, first: int = 0) -> None:
 class DistributedDataset(Dataset):
     """A data set of which every rank has all labels and weights, but the features of only some samples.
 
-    Parameters
-    ----------
-    features
-        As in `Dataset`, but only those of local samples, (local samples, features).
-    owners
-        Rank that has each sample, (samples,).
-    ranks
-        The ranks. Labels, names and owners are the same on all of them.
+    ``features`` are those of local samples, (local samples, features), and ``owners`` the rank that has each sample,
+    (samples,). Labels, names and owners are the same on all ranks.
     """
 
     owners: npt.NDArray[np.uint8]

@@ -189,18 +189,9 @@ class TableEncoding:
         return FeatureSpace(self.count, self.names, encoding=self)
 
     def apply(self, rows: Features, table: Table | None = None) -> Features:
-        """Features of some rows of a table.
+        """Features of some rows of a table, by default that of the encoding: float64 (rows, columns), see `Table.rows`.
 
-        Parameters
-        ----------
-        rows
-            float64 (rows, columns), as `Table.rows` gives them.
-        table
-            The table that they are of; ``None`` if it is that of the encoding.
-
-        Returns
-        -------
-        float64 (rows, features), or a `csr_array` if they are sparse.
+        Returns float64 (rows, features), or a `csr_array` if they are sparse.
         """
         rows = _dense(rows)
         places = np.full((rows.shape[0], self.stored), -1, np.int32)

@@ -57,18 +57,9 @@ ORIGINALS: Mapping[str, Original] = {
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that has been fetched.
+    """A file that has been fetched: its path and its checksum in hexadecimal.
 
-    Attributes
-    ----------
-    path
-        Its path.
-    sha256
-        Its checksum in hexadecimal.
-    downloaded
-        Whether it was downloaded; if not, it already existed.
-    pinned
-        Whether its checksum was unknown, and has been recorded now.
+    ``downloaded`` tells that it did not exist before, ``pinned`` that its checksum was unknown, and has been recorded now.
     """
 
     path: Path
@@ -85,26 +76,11 @@ def fetch(
     on_progress: Callable[[int, int | None], None] | None = None,
     originals: Mapping[str, Original] = ORIGINALS,
 ) -> Fetched:
-    """Download a file unless it exists already, and check it.
+    """Download one of the ``originals`` to a folder, which is made if needed, unless it exists already, and check it.
 
-    Parameters
-    ----------
-    name
-        One of ``originals``.
-    directory
-        Folder for the file; made if it does not exist.
-    sha256
-        Expected SHA-256, if known.
-    on_progress
-        Called with the bytes so far and the total, or ``None`` if that is not known.
-    originals
-        The files by name.
-
-    Raises
-    ------
-    UserError
-        If the name is unknown, if the file cannot be downloaded or written, or if its checksum is wrong. A download
-        that fails is not kept.
+    ``sha256`` is the expected checksum, if known; ``on_progress`` is called with the bytes so far and the total, or
+    ``None`` if that is not known. Raises `UserError` if the name is unknown, if the file cannot be downloaded or written,
+    or if its checksum is wrong. A download that fails is not kept.
     """
     if name not in originals:
         raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")

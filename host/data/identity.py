@@ -23,14 +23,8 @@ _BLOCK_VALUES = 1 << 18
 class DataIdentity:
     """Identity of a data set.
 
-    Parameters
-    ----------
-    name
-        Source of the data, for messages. It is not compared, because files may be moved.
-    samples, features
-        Number of samples and of features.
-    sha256
-        Checksum of everything that a model depends on: features, labels and their names, weights of samples.
+    ``name`` is its source, for messages; it is not compared, because files may be moved. ``sha256`` is the checksum of
+    everything that a model depends on: features, labels and their names, weights of samples.
     """
 
     name: str = field(compare=False)

@@ -84,18 +84,10 @@ def quantize_scaled(
     signed: bool,
     out: npt.NDArray[np.uint8],
 ) -> None:
-    """Scale and quantise dense samples.
+    """Scale and quantise dense samples, finite float32 or float64 (samples, features).
 
-    Parameters
-    ----------
-    rows
-        float32 or float64 (samples, features), finite.
-    offset, scale
-        float64 (features,), see `p4sgd.host.data.Scaling`.
-    stored, signed
-        Format of the integers, see `p4sgd.host.data.quantization.quantize`.
-    out
-        uint8 (samples, features or more), C-contiguous: gets the integers, modulo 256, in its first columns.
+    ``out``, uint8 (samples, features or more), C-contiguous, gets the integers, modulo 256, in its first columns. See
+    `p4sgd.host.data.Scaling` and `p4sgd.host.data.quantization.quantize` for the rest.
     """
     _quantize(_plain(rows), offset * 0.5, scale * 2, _grid(stored, signed), out)
 
@@ -103,18 +95,9 @@ def quantize_scaled(
 def quantize_stored(
     rows: "csr_array", offset: FloatArray, scale: FloatArray, stored: int, signed: bool
 ) -> npt.NDArray[np.uint8]:
-    """Scale and quantise the stored values of sparse samples.
+    """Scale and quantise the stored values of sparse samples; see `quantize_scaled`.
 
-    Parameters
-    ----------
-    rows
-        The samples, finite.
-    offset, scale, stored, signed
-        See `quantize_scaled`.
-
-    Returns
-    -------
-    The integers, modulo 256, in the order of ``rows.data``: uint8 (stored values,).
+    Returns the integers, modulo 256, in the order of ``rows.data``: uint8 (stored values,).
     """
     out = np.empty(rows.data.size, np.uint8)
     # A view of one number for all columns would be another type, for which the loop would be compiled again.
@@ -127,18 +110,10 @@ def quantize_stored(
 def add_sums(
     rows: npt.NDArray[np.floating[Any]], offset: FloatArray, scale: FloatArray, fraction: int, sums: IntArray
 ) -> None:
-    """Add dense samples to sums of scaled features and of their squares.
+    """Add dense samples, finite float32 or float64 (samples, features), to sums of scaled features and of their squares.
 
-    Parameters
-    ----------
-    rows
-        float32 or float64 (samples, features), finite.
-    offset, scale
-        float64 (features,), such that scaled features are 0 to 1.
-    fraction
-        Scaled features are rounded to integers u in steps of 2^-fraction.
-    sums
-        int64 (3, features), C-contiguous, updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).
+    Features that are scaled to 0 to 1 are rounded to integers u in steps of 2^-fraction. ``sums``, int64 (3, features),
+    C-contiguous, is updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).
     """
     u = np.empty(rows.shape[1], np.int64)
     _add(_plain(rows), offset * 0.5, scale * 2, fraction, u, sums)

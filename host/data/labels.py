@@ -95,10 +95,8 @@ class LabelCoding:
 
         Parameters
         ----------
-        task
-            What the model is to predict.
-        data
-            The training set.
+        task, data
+            What the model is to predict, and the training set.
         positive
             The label of class 1 in one-against-rest classification, as in the source: a number or a text.
         whole
@@ -109,9 +107,7 @@ class LabelCoding:
         Raises
         ------
         UserError
-            If the labels do not suit the task: no labels, a single class, numbers that are no classes, unknown
-            ``positive``, texts for regression, numbers that the task cannot have, or numbers whose squares exceed
-            float64.
+            If the labels do not suit the task.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -206,10 +202,7 @@ class LabelCoding:
     def labels_of(self, data: Labelled) -> FloatArray:
         """Labels of a data set, numbered as in predictions; with ``positive``, 0 and 1.
 
-        Raises
-        ------
-        UserError
-            If there are no labels, or one is not among the model's classes.
+        Raises `UserError` if there are no labels, or one is not among the model's classes.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to compare with")
@@ -297,13 +290,7 @@ class LabelCoding:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Undo `to_json`.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If something is missing or of the wrong type.
-        """
+        """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
         positive = data["positive"]
         return cls(
             Task(data["task"]),
@@ -320,13 +307,7 @@ class TargetCoding:
     """How several columns of labels become the y of a loss: each by a `LabelCoding` of its own, for a row of its own.
 
     It has the interface of a `LabelCoding` of several rows, with labels and predictions of shape (samples, targets).
-
-    Parameters
-    ----------
-    rows
-        The codings of the columns; classes are two.
-    row_names
-        The names of the columns.
+    ``rows`` are the codings of the columns, of at most two classes, and ``row_names`` their names.
     """
 
     rows: tuple[LabelCoding, ...]
@@ -353,13 +334,7 @@ class TargetCoding:
 
     @classmethod
     def fit(cls, task: Task, data: Labelled, positive: str | float | None = None) -> Self:
-        """The coding for a training set; see `LabelCoding.fit`.
-
-        Raises
-        ------
-        UserError
-            As `LabelCoding.fit`, or if a target has more than two classes.
-        """
+        """The coding for a training set, as `LabelCoding.fit`; `UserError` if a target has more than two classes."""
         rows = []
         for place in range(len(data.target_names)):
             column = LabelledSamples.column(data, place)
@@ -378,23 +353,14 @@ class TargetCoding:
         return np.ascontiguousarray(labels[:, row])
 
     def labels_of(self, data: Labelled) -> FloatArray:
-        """Labels of a data set, float64 (samples, targets), in the order of the rows.
-
-        Raises
-        ------
-        UserError
-            As `columns` or `LabelCoding.labels_of`.
-        """
+        """Labels of a data set, float64 (samples, targets), in the order of the rows; raises as `LabelCoding.labels_of`."""
         columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
         return np.column_stack(columns)
 
     def columns(self, data: Labelled) -> list[LabelledSamples]:
         """The samples with the labels of each row: by name if a data set has these names, else in order.
 
-        Raises
-        ------
-        UserError
-            If there are not as many.
+        Raises `UserError` if there are not as many.
         """
         given = data.labels.shape[1] if data.labels.ndim == 2 else 1
         if given != len(self.rows):
@@ -436,13 +402,7 @@ def fit_coding(
 
 
 def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:
-    """Undo `to_json` of either coding.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If something is missing or of the wrong type.
-    """
+    """Undo `to_json` of either coding; `KeyError`, `TypeError` or `ValueError` for anything else."""
     if "targets" not in data:
         return LabelCoding.from_json(data)
     return TargetCoding(tuple(map(LabelCoding.from_json, data["rows"])), tuple(map(str, data["targets"])))

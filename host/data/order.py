@@ -26,16 +26,16 @@ def shuffle(samples: int, seed: int) -> Order:
 def split(
     labels: npt.NDArray[np.float64], fraction: float, *, seed: int, stratified: bool, name: str
 ) -> tuple[Order, Order]:
-    """Shuffle samples and hold out a part of them.
+    """Shuffle samples and hold out a part of them; the same seed and data give the same split.
 
     Parameters
     ----------
     labels
         float64 (samples,), or (samples, targets) if not ``stratified``.
-    fraction, seed, stratified
-        See `p4sgd.host.data.Dataset.split`.
-    name
-        Source of the samples, for messages.
+    fraction
+        Fraction to hold out, above 0 and below 1; see `held_out`.
+    stratified
+        Hold out the same fraction of every class, to within one sample.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def split(
     Raises
     ------
     UserError
-        If one of the two would be empty.
+        If one of the two would be empty; ``name`` is the source of the samples.
     """
     order = shuffle(len(labels), seed)
     count = held_out(len(labels), fraction)

@@ -30,13 +30,7 @@ def number(text: str) -> float | None:
 
 
 def check_exact(text: str, name: str = "") -> None:
-    """Check that float64 represents an integer exactly; ``text`` is any number, ``name`` its source, for the message.
-
-    Raises
-    ------
-    UserError
-        If it is an integer of 2^53 or more.
-    """
+    """Refuse an integer of 2^53 or more, which float64 may not tell from others; ``text`` is any number."""
     if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
         place = f"{name}: " if name else ""
         raise UserError(f"{place}the label {text} is too large to be told from others: use labels below 2^53")
@@ -87,26 +81,11 @@ class RawLabels:
         return cls(np.concatenate(joined), list(places))
 
     def encode(self, name: str, first: int = 0) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-        """Convert labels to numbers.
+        """Convert labels to numbers: float64 (samples,), and the names of the classes, empty if the labels are numbers.
 
         If all texts are numbers, they are parsed. If none is, they are names of classes, and are numbered from 0 in
-        alphabetical order.
-
-        Parameters
-        ----------
-        name
-            Source of the labels, for messages.
-        first
-            Number of samples of the source before these, for messages.
-
-        Returns
-        -------
-        float64 (samples,), and the names of the classes, empty if the labels are numbers.
-
-        Raises
-        ------
-        UserError
-            If a label is missing or is too large an integer, or if some are numbers and others are not.
+        alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label is missing or is too large an
+        integer, or if some are numbers and others are not.
         """
         if self.texts is None:
             if self.values.dtype.kind in "iu" and self.values.size:

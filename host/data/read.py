@@ -1,20 +1,18 @@
-"""Data sets by name: files of all formats, read as a whole or in blocks, and scikit-learn's built-in data sets."""
+"""Data sets by name: files of all formats, and scikit-learn's built-in data sets."""
 
 import difflib
 import importlib
-import importlib.util
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
-from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
-from p4sgd.host.data.formats.source import Source
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.formats.source import Source, read
 from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 
 __all__ = [
@@ -27,81 +25,6 @@ __all__ = [
     "open_source",
     "read_dataset",
 ]
-
-
-BUILTIN = {
-    "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
-    "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
-    "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
-    "iris": "150 flowers, 4 features, labels setosa, versicolor, virginica; iris:setosa is that one against the rest",
-    "wine": "178 wines, 13 features, labels class_0 to class_2; wine:class_0 is that one against the rest",
-}
-"""Built-in data sets by name, with descriptions."""
-
-_TABLES = {
-    "breast_cancer": ("breast_cancer.csv", 1),
-    "digits": ("digits.csv.gz", 0),
-    "iris": ("iris.csv", 1),
-    "wine": ("wine_data.csv", 1),
-}
-"""Those that scikit-learn returns as its files have them: name of the file, and lines before the first sample."""
-
-_CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "class_1", "class_2")}
-"""Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
-
-
-def is_builtin(source: str) -> bool:
-    """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
-    return source.partition(":")[0] in BUILTIN
-
-
-def _read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
-    """Load a built-in data set.
-
-    With a colon and a label, that label becomes 1 and all others become 0; a class that has a name may be given by its
-    number, too. With several ranks, each keeps its share.
-
-    Raises
-    ------
-    UserError
-        If there is no such data set or label.
-    """
-    name, colon, wanted = source.partition(":")
-    if name not in BUILTIN:
-        raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
-    features, labels = _load_builtin(name)
-    names = _CLASSES.get(name, ())
-    if colon:
-        if name == "diabetes":
-            raise UserError(f"{source}: the labels of {name} are measurements, not classes")
-        numbers = [str(label) for label in range(int(labels.max()) + 1)]
-        known = names or numbers
-        if wanted not in (*known, *numbers):
-            raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
-        labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
-        names = ()
-    own = share_of(communicator, labels.size)
-    return join_shares(features[own.start : own.stop], labels, source, communicator, label_names=names)
-
-
-def _load_builtin(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Features (samples, features) and labels (samples,) of a data set, float64.
-
-    Importing scikit-learn takes longer than training on its data sets, so a plain table is read from its folder. It
-    loads diabetes itself, whose features it scales, and what a later version has elsewhere.
-    """
-    file, header = _TABLES.get(name, ("", 0))
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None, "scikit-learn is a dependency"
-    assert package.origin is not None, "it is no namespace"
-    path = Path(package.origin).parent / "datasets" / "data" / file
-    if path.is_file():
-        table = np.loadtxt(path, delimiter=",", skiprows=header)
-        return np.ascontiguousarray(table[:, :-1]), table[:, -1]
-    import sklearn.datasets
-
-    bunch = getattr(sklearn.datasets, f"load_{name}")()
-    return bunch.data, bunch.target.astype(float)
 
 
 FORMATS = {
@@ -122,7 +45,7 @@ FORMAT_ARGUMENTS = {
     "parquet": ("label_column", "weight_column", "ignore_columns"),
     "vw": ("hash_bits",),
 }
-"""Arguments of `read_dataset` that each format uses; others are refused."""
+"""Fields of `ReadOptions` that each format uses; others are refused."""
 
 _COMPRESSED = {"libsvm", "vw", "csv"}
 """Formats whose files may be compressed."""
@@ -155,17 +78,10 @@ def read_dataset(
     source: str | Path,
     *,
     file_format: str | None = None,
-    label_column: str | int | Sequence[str | int] | None = None,
-    ignore_columns: Sequence[str | int] = (),
     labels_needed: bool = True,
     like: FeatureSpace | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    zero_based: bool | None = None,
-    hash_bits: int | None = None,
-    missing: str = "error",
     communicator: Communicator = SINGLE_PROCESS,
-    weight_column: str | int | None = None,
+    **reading: Any,
 ) -> Dataset:
     """Read a data set.
 
@@ -180,63 +96,22 @@ def read_dataset(
         also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
-    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, missing, \
-    communicator, weight_column
-        See `p4sgd.host.data.columns.ReadOptions`. Several label columns are several targets.
+    communicator
+        The ranks that read the source together, each its share of the samples.
+    labels_needed, like, reading
+        See `p4sgd.host.data.columns.ReadOptions`. Several values of ``label_column`` are several targets.
 
     Raises
     ------
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
-    first, further = label_column, list[str | int]()
-    if not isinstance(first, str | int | None):
-        first, *further = first
-    options = ReadOptions(
-        first,
-        tuple(ignore_columns),
-        labels_needed,
-        like,
-        header,
-        delimiter,
-        zero_based,
-        hash_bits,
-        missing,
-        communicator,
-        weight_column,
-        tuple(further),
-    )
-    return _open(source, file_format, options).read()
-
-
-def _check_options(options: ReadOptions) -> None:
-    """Check options that do not depend on the file.
-
-    Raises
-    ------
-    UserError
-        If the delimiter or the number of bits is invalid.
-    """
-    delimiter = options.delimiter
-    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
-        raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
-    if options.hash_bits is not None and not 1 <= options.hash_bits <= _MAX_HASH_BITS:
-        raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {options.hash_bits}")
+    opened = _open(source, file_format, labels_needed=labels_needed, like=like, **reading)
+    return read(opened, communicator)
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
-    """The format of a file, and whether it is guessed from the first bytes.
-
-    Parameters
-    ----------
-    source, file_format
-        See `read_dataset`.
-
-    Raises
-    ------
-    UserError
-        If there is no such file or format, or the format is not recognised.
-    """
+    """The format of a file, and whether it is guessed from the first bytes; see `read_dataset`."""
     path = Path(source)
     if not path.exists():
         raise UserError(f"{source}: there is no such file{_hint(str(source))}")
@@ -277,13 +152,7 @@ def _hint(name: str) -> str:
 
 
 def _guess_format(path: Path) -> str:
-    """Guess the format from the first bytes.
-
-    Raises
-    ------
-    UserError
-        If they belong to no known format.
-    """
+    """Guess the format from the first bytes; `UserError` if they belong to no known one."""
     with open_data(path) as file:
         start = file.read(1 << 16)
     if start.startswith(b"PAR1"):
@@ -307,81 +176,41 @@ def _guess_format(path: Path) -> str:
     raise UserError(f"{path}: unknown format: say which it is with --format")
 
 
-def open_source(
-    source: str | Path,
-    *,
-    file_format: str | None = None,
-    label_column: str | int | Sequence[str | int] | None = None,
-    ignore_columns: Sequence[str | int] = (),
-    header: bool | None = None,
-    delimiter: str | None = None,
-    zero_based: bool | None = None,
-    hash_bits: int | None = None,
-    missing: str = "error",
-    weight_column: str | int | None = None,
-) -> Source:
-    """Open a data set with labels, of which only the first bytes are read.
+def open_source(source: str | Path, *, file_format: str | None = None, **reading: Any) -> Source:
+    """Open a data set with labels, of which only the first bytes are read; see `read_dataset`.
 
-    Parameters
-    ----------
-    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits, missing, weight_column
-        See `p4sgd.host.data.read_dataset`.
-
-    Raises
-    ------
-    UserError
-        If there is no such source or format, or if there are several label columns.
+    Raises `UserError` if there is no such source or format, or if there are several label columns.
     """
-    if not isinstance(label_column, str | int | None):
+    if not isinstance(reading.get("label_column"), str | int | None):
         raise UserError(
             f"{source}: several label columns cannot be prepared: train from the file, or prepare it for each"
         )
-    options = ReadOptions(
-        label_column,
-        tuple(ignore_columns),
-        header=header,
-        delimiter=delimiter,
-        zero_based=zero_based,
-        hash_bits=hash_bits,
-        missing=missing,
-        weight_column=weight_column,
-    )
-    return _open(source, file_format, options)
+    return _open(source, file_format, **reading)
 
 
-def _open(source: str | Path, file_format: str | None, options: ReadOptions) -> Source:
+def _open(
+    source: str | Path,
+    file_format: str | None,
+    *,
+    label_column: str | int | Sequence[str | int] | None = None,
+    ignore_columns: Sequence[str | int] = (),
+    **reading: Any,
+) -> Source:
     """The source of a name; its contents are not read yet."""
-    _check_options(options)
-    if _names_builtin(source, file_format):
-        return _Builtin(Path(source), options)
+    first, further = label_column, list[str | int]()
+    if not isinstance(first, str | int | None):
+        first, *further = first
+    options = ReadOptions(
+        label_column=first, target_columns=tuple(further), ignore_columns=tuple(ignore_columns), **reading
+    )
+    delimiter, bits = options.delimiter, options.hash_bits
+    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
+        raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
+    if bits is not None and not 1 <= bits <= _MAX_HASH_BITS:
+        raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {bits}")
+    if isinstance(source, str) and file_format is None and is_builtin(source):
+        return BuiltinSource(Path(source), options)
     found, guessed = find_format(source, file_format)
     module, class_name = FORMATS[found]
     reader: type[Source] = getattr(importlib.import_module(module), class_name)
     return reader(Path(source), options, found if guessed else None)
-
-
-def _names_builtin(source: str | Path, file_format: str | None) -> bool:
-    return isinstance(source, str) and file_format is None and is_builtin(source)
-
-
-class _Builtin(Source):
-    """A data set that comes with scikit-learn, in one block."""
-
-    @property
-    def size(self) -> int:
-        return 0
-
-    @property
-    def position(self) -> int:
-        return 0
-
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        dataset = self._read()
-        self._space = dataset.space
-        yield dataset
-
-    def _read(self) -> Dataset:
-        dataset, like = _read_builtin(self.name, self.options.communicator), self.options.like
-        if like is not None and dataset.feature_count != like.count:
-            raise UserError(f"{self.name}: there are {dataset.feature_count} features, {like.count} are needed")
-        return dataset

@@ -12,22 +12,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def check_weights(weights: FloatArray, name: str, first: int = 0) -> None:
-    """Check that weights of samples are finite and not negative.
-
-    Parameters
-    ----------
-    weights
-        float64 (samples,).
-    name
-        Source of the samples, for messages.
-    first
-        Number of samples of the source before these, for messages.
-
-    Raises
-    ------
-    UserError
-        For the first weight that is NaN, infinite or negative.
-    """
+    """Refuse weights of samples, float64 (samples,), that are NaN, infinite or negative; ``name`` is their source."""
     strange = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if strange.size:
         place = strange[0]
@@ -48,10 +33,7 @@ def average(values: FloatArray | npt.NDArray[np.bool_], weights: FloatArray | No
 def relative(weights: FloatArray | None, name: str) -> FloatArray | None:
     """Weights divided by the largest: float64 (samples,). ``None`` if all are equal, which is as good as none.
 
-    Raises
-    ------
-    UserError
-        If all are 0.
+    Raises `UserError` if all are 0.
     """
     if weights is None:
         return None

@@ -27,22 +27,12 @@ _LEAST_ROWS = 10
 
 @dataclass
 class _Findings:
-    """What is known of a column, so far or in all ranks.
+    """Findings about a column, so far or in all ranks.
 
-    Parameters
-    ----------
-    numbers, texts
-        Number of cells of each kind; gaps count as neither.
-    values
-        The different texts of all cells; ``None`` if they are too many.
-    typed
-        Whether the format says that these are numbers or booleans.
-    truths
-        Whether it says that these are booleans.
-    commas
-        Whether all texts are numbers with a decimal comma.
-    text, gap, infinity
-        Row and text of the first of each; ``None`` if there is none.
+    ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
+    they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
+    booleans; ``commas`` that all texts are numbers with a decimal comma. ``text``, ``gap`` and ``infinity`` are row and
+    text of the first of each.
     """
 
     numbers: int = 0
@@ -74,9 +64,18 @@ class _Findings:
             if self.values is not None and len(self.values) > MOST_TEXTS:
                 self.values = None
 
+    def add(self, other: "_Findings") -> None:
+        """Add the findings of another rank, but for the first cells of each kind."""
+        self.numbers += other.numbers
+        self.texts += other.texts
+        self.typed |= other.typed
+        self.truths |= other.truths
+        self.commas &= other.commas
+        self.add_values(other.values)
+
 
 class Survey:
-    """Finds out what the columns of a table hold, from all rows of it.
+    """Finds out from all rows of a table what its columns hold.
 
     Parameters
     ----------
@@ -94,13 +93,14 @@ class Survey:
         self._found = [_Findings() for _ in range(count)]
         self._rows = 0
 
-    def add(self, arrays: Sequence[Any]) -> None:
-        """Look at some rows: a pyarrow array for each column."""
+    def add(self, arrays: Sequence[Any], first: int | None = None) -> None:
+        """Look at some rows, a pyarrow array for each column; the ``first`` follows those before by default."""
+        first = self._rows if first is None else first
+        self._rows = first + len(arrays[0])
         for found, array in zip(self._found, arrays, strict=True):
-            self._add(found, Cells(array, self._gap_texts))
-        self._rows += len(arrays[0])
+            self._add(found, Cells(array, self._gap_texts), first)
 
-    def _add(self, found: _Findings, cells: Cells) -> None:
+    def _add(self, found: _Findings, cells: Cells, first: int) -> None:
         numbers, gaps = cells.numbers, cells.gaps
         texts = np.zeros_like(gaps)
         if not cells.are_numbers:
@@ -118,29 +118,16 @@ class Survey:
         for name, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
             if getattr(found, name) is None and where.any():
                 row = int(where.argmax())
-                setattr(found, name, (self._rows + row, cells.text(row)))
+                setattr(found, name, (first + row, cells.text(row)))
 
     def finish(
         self, source: str, *, gaps: bool, tell: Callable[[CellError], UserError], ranks: Communicator = SINGLE_PROCESS
     ) -> Table:
-        """What the columns hold, the same on all ranks.
+        """Contents of the columns, the same on all ranks.
 
-        Parameters
-        ----------
-        source
-            Name of the table, for messages.
-        gaps
-            Whether values may be missing.
-        tell
-            Makes the error of a cell of this rank.
-        ranks
-            The ranks, each of which has looked at its rows.
-
-        Raises
-        ------
-        UserError
-            For the first value that does not go with its column, on the rank that has it; or if a column has too many
-            texts.
+        Raises `UserError` for the first value that does not go with its column, on the rank that has it; or if a column
+        has too many texts. ``source`` is the name of the table, ``gaps`` says whether values may be missing, and
+        ``tell`` makes the error of a cell of this rank.
         """
         everywhere = ranks.all_gather(self._found)
         columns, wrong, many = [], [], []
@@ -148,12 +135,7 @@ class Survey:
             total = _Findings()
             parts = [found[place] for found in everywhere]
             for part in parts:
-                total.numbers += part.numbers
-                total.texts += part.texts
-                total.typed |= part.typed
-                total.truths |= part.truths
-                total.commas &= part.commas
-                total.add_values(part.values)
+                total.add(part)
             missing = any(part.gap is not None for part in parts)
             for rank, part in enumerate(parts):
                 if part.gap is not None and not gaps:
@@ -196,36 +178,42 @@ def _no_number(text: str) -> bool:
 class RowNumbers:
     """Looks for columns with the numbers of the rows, which a table has by mistake.
 
-    Parameters
-    ----------
-    columns
-        Number from 1 and header of each feature.
+    ``columns`` are the number from 1 and the header of each feature.
     """
 
     def __init__(self, columns: Sequence[tuple[int, str]]) -> None:
         self._columns = [(place, *each) for place, each in enumerate(columns) if _counts_rows(each[1])]
-        self._fits = np.ones((2, len(self._columns)))
-        self._rows = 0
+        self._begins: list[float | None] = [None] * len(self._columns)
+        self.rows = 0
 
-    def add(self, rows: Features, first: int) -> None:
-        """Look at some rows, of which ``first`` are before them in the table."""
+    def add(self, rows: Features) -> None:
+        """Look at some further rows."""
         assert isinstance(rows, np.ndarray)
-        self._rows = max(self._rows, first + rows.shape[0])
         for candidate, (place, _, _) in enumerate(self._columns):
-            for begin in (0, 1):
-                expected = np.arange(first + begin, first + begin + rows.shape[0])
-                if self._fits[begin, candidate] and not np.array_equal(rows[:, place], expected):
-                    self._fits[begin, candidate] = 0.0
+            values = rows[:, place]
+            if not self.rows and values.size:
+                self._begins[candidate] = float(values[0])
+            begin = self._begins[candidate]
+            if begin is not None and not np.array_equal(values, np.arange(self.rows, self.rows + values.size) + begin):
+                self._begins[candidate] = None
+        self.rows += rows.shape[0]
 
-    def remarks(self, ranks: Communicator = SINGLE_PROCESS) -> tuple[str, ...]:
-        """What the user should know."""
-        rows = max(ranks.all_gather(self._rows))
-        fits = ranks.all_min(self._fits).max(axis=0) if self._columns else ()
+    def remarks(self, gather: Callable[[Any], list[Any]]) -> tuple[str, ...]:
+        """Remarks for the user, from the rows of all shares."""
+        parts = gather((self.rows, self._begins))
+        before, fits = 0, [{0.0, 1.0} for _ in self._columns]
+        for rows, begins in parts:
+            if rows:
+                fits = [
+                    fit & {begin - before} if begin is not None else set()
+                    for fit, begin in zip(fits, begins, strict=True)
+                ]
+            before += rows
         return tuple(
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
             f"--ignore-column {column} leaves it out"
             for (_, column, name), fit in zip(self._columns, fits, strict=True)
-            if fit and rows >= _LEAST_ROWS
+            if fit and before >= _LEAST_ROWS
         )
 
 

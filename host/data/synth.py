@@ -110,24 +110,9 @@ def make_source(
     subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped. The same arguments give
     the same data.
 
-    Parameters
-    ----------
-    name
-        One of `SHAPES`.
-    seed
-        Seed of all random numbers.
-    scale
-        Factor for the numbers of samples and of features, above 0 and at most 1: see `Shape.scaled`.
-    samples, features
-        Numbers of samples and features, instead of the scaled ones. Sparse samples keep their mean number of stored
-        values, dense sets their density.
-    nonzeros
-        Mean number of stored values of a sample of a sparse set, at most half the features.
-
-    Raises
-    ------
-    UserError
-        If there is no such name, a number is out of range, or ``nonzeros`` is given for a dense set.
+    ``name`` is one of `SHAPES`, whose numbers of samples and of features are multiplied by ``scale``, above 0 and at most 1
+    (`Shape.scaled`), or replaced by ``samples`` and ``features``. Sparse samples keep their mean number of stored values,
+    unless ``nonzeros`` is given; dense sets keep their density. Raises `UserError` if a number is out of range.
     """
     if name not in SHAPES:
         raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")
@@ -158,13 +143,7 @@ def make_source(
 
 
 def make_dataset(name: str, **choices: Any) -> Dataset:
-    """`make_source` with the same arguments, all in memory: 12 bytes for a stored value of a categorical set.
-
-    Raises
-    ------
-    UserError
-        As `make_source` does.
-    """
+    """`make_source` with the same arguments, all in memory: 12 bytes for a stored value of a categorical set."""
     made = make_source(name, **choices)
     if isinstance(made, Dataset):
         return made
@@ -337,11 +316,6 @@ def write_dataset(dataset: Dataset | CategoricalSource, path: Path) -> None:
 
     An .npz file holds ``features``, or the arrays of `scipy.sparse.save_npz`, and ``labels``. It is written atomically.
     Of a `CategoricalSource` one block is in memory, and for an .npz file 24 bytes for each sample.
-
-    Raises
-    ------
-    UserError
-        If the extension is unknown or the file cannot be written.
     """
     suffix = path.suffix.lower()
     if suffix == ".npz":

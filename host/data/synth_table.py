@@ -26,23 +26,8 @@ def make_table(name: str, *, seed: int = 0, scale: float = 1.0, samples: int | N
     """Make a table of passengers, a `pyarrow.Table` whose last column ``survived`` is the label, 0 or 1.
 
     The age is missing for a fifth of the passengers, the deck for most of those who are not in the first class. The
-    same arguments give the same table.
-
-    Parameters
-    ----------
-    name
-        One of `TABLES`.
-    seed
-        Seed of all random numbers.
-    scale
-        Factor for the number of rows, above 0 and at most 1.
-    samples
-        Number of rows, instead of the scaled one.
-
-    Raises
-    ------
-    UserError
-        If there is no such name or a number is out of range.
+    same arguments give the same table. ``name`` is one of `TABLES`, whose number of rows is multiplied by ``scale``, above
+    0 and at most 1, or replaced by ``samples``.
     """
     import pyarrow as pa
 
@@ -82,13 +67,7 @@ def make_table(name: str, *, seed: int = 0, scale: float = 1.0, samples: int | N
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write a table as CSV or Parquet, by the extension (.csv, .parquet, .pq), whole or not at all.
-
-    Raises
-    ------
-    UserError
-        If the extension is unknown or the file cannot be written.
-    """
+    """Write a table as CSV or Parquet, by the extension (.csv, .parquet, .pq), whole or not at all."""
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise UserError(f"{path}: cannot write a table in this format: name the file .csv or .parquet")

@@ -7,7 +7,7 @@ shared among ranks and sorted into buckets like any others. The training rows de
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import shortened
 
 __all__ = ["GAP", "Column", "Table", "UnknownTexts"]
@@ -81,10 +80,10 @@ class UnknownTexts:
         before, first = self.found.get(column, (0, example))
         self.found[column] = (before + count, first)
 
-    def remarks(self, ranks: Communicator) -> tuple[str, ...]:
-        """What the user should know, with what all ranks have found."""
+    def remarks(self, gather: Callable[[Any], list[Any]] = lambda value: [value]) -> tuple[str, ...]:
+        """Remarks for the user, on the texts of all shares of the table."""
         joined = UnknownTexts()
-        for part in ranks.all_gather(self.found):
+        for part in gather(self.found):
             for column, (count, example) in part.items():
                 joined.add(column, count, example)
         return tuple(
@@ -96,13 +95,7 @@ class UnknownTexts:
 
 @dataclass(frozen=True)
 class Table:
-    """What the columns of a table hold.
-
-    Parameters
-    ----------
-    columns
-        The columns that are features.
-    """
+    """Contents of the columns of a table that are features."""
 
     columns: tuple[Column, ...]
 
@@ -132,13 +125,7 @@ class Table:
 
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Self:
-        """Undo `to_json`.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If something is missing or of the wrong type.
-        """
+        """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
         columns = []
         for each in data:
             texts, mean = each["values"], each["mean"]
@@ -155,7 +142,7 @@ class Table:
         gap_texts: Set[str] = frozenset(),
         unknown: UnknownTexts | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Rows of the table as numbers.
+        """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for gaps.
 
         Parameters
         ----------
@@ -167,10 +154,6 @@ class Table:
             Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`, unless the column has such a text.
         unknown
             Takes note of texts that a column does not have, which become −1.
-
-        Returns
-        -------
-        float64 (rows, columns).
 
         Raises
         ------

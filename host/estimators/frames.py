@@ -11,7 +11,6 @@ from p4sgd.host.data.cells import CellError, is_text, plain_type, suits
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import Table, UnknownTexts
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.estimators.parameters import value_errors
 
@@ -88,7 +87,7 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
     batches = [batch.columns for batch in columns.to_batches()]
 
     def told(cell: CellError) -> UserError:
-        return cell.told(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
+        return cell.described(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
 
     unknown, parts, first = UnknownTexts(), [], 0
     with value_errors():
@@ -103,6 +102,6 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
             except CellError as error:
                 raise told(error.after(first)) from None
             first += len(arrays[0])
-    for remark in unknown.remarks(SINGLE_PROCESS):
+    for remark in unknown.remarks():
         warnings.warn(remark, stacklevel=5)
     return Rows(np.concatenate(parts) if parts else np.empty((0, len(names))), table)

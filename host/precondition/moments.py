@@ -38,18 +38,9 @@ _BLOCK_VALUES = 1 << 20
 
 
 def to_grid(scaling: Scaling, rows: Features) -> npt.NDArray[np.float64]:
-    """Raw features as integers of the grid: clip(⌊a · 2^14 + 1/2⌋), with a the scaled feature.
+    """Raw features as integers of the grid: clip(⌊a · 2^14 + 1/2⌋), with a the scaled feature, to about [−1, 1].
 
-    Parameters
-    ----------
-    scaling
-        Scaling of the features, to about [−1, 1]. Values far beyond are clipped.
-    rows
-        (samples, features).
-
-    Returns
-    -------
-    Integers as float64, of the same shape. Each depends on its raw value alone.
+    Values far beyond are clipped. The integers are float64, of the same shape; each depends on its raw value alone.
     """
     v = scaling.apply(rows)
     v *= 2.0**GRID_FRACTION
@@ -94,15 +85,7 @@ class Moments:
         return cls(0, np.zeros(features, np.int64), np.zeros((features, BLOCK), np.int64), low, high)
 
     def add(self, features: Features, scaling: Scaling) -> None:
-        """Add some samples.
-
-        Parameters
-        ----------
-        features
-            (samples, features), raw.
-        scaling
-            What takes them to the grid, the same for all samples.
-        """
+        """Add some raw samples, (samples, features); the scaling to the grid is the same for all samples."""
         step = max(1, _BLOCK_VALUES // features.shape[1])
         for first in range(0, features.shape[0], step):
             v = to_grid(scaling, features[first : first + step])
@@ -117,10 +100,8 @@ class Moments:
     def covariance(self, columns: slice) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Means and covariances of the columns of a block.
 
-        Returns
-        -------
-        The means rounded to integers of the grid, int64 (columns,), and the covariances about the exact means, float64
-        (columns, columns), whose only roundings are those of an exact integer and of three operations.
+        The means are rounded to integers of the grid, int64 (columns,); the covariances about the exact means, float64
+        (columns, columns), have no roundings but those of an exact integer and of three operations.
         """
         samples, sums = self.samples, self.sums[columns]
         mean = (2 * sums + samples) // (2 * samples)

@@ -141,28 +141,19 @@ class Whitening:
 
     @classmethod
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
-        """Whiten every block of columns by its damped correlations.
+        """Whiten every block of columns by its damped correlations; see `whiten_block` for what is not whitened.
 
         Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more planes, and
         values beyond are clamped. With a single plane, which holds no sign, the two levels are below and above 0.
 
-        See `whiten_block` for what is not whitened.
-
         Parameters
         ----------
-        moments
-            Moments of all training samples.
-        scaling
-            What took them to the grid.
+        moments, scaling
+            Moments of all training samples, and the scaling that took these to the grid.
         damping
             γ, in units of the mean variance, which after standardising is 1; at least 0.
         planes
             Planes (S) that features will be stored with, 1 to 8.
-
-        Raises
-        ------
-        UserError
-            If there are too many samples for exact sums.
         """
         check_samples(moments.samples)
         columns = block_slices(moments.sums.size)
@@ -262,13 +253,7 @@ class Whitening:
 
 
 def check_samples(samples: int) -> None:
-    """Check that sums of so many samples are exact.
-
-    Raises
-    ------
-    UserError
-        If there are too many.
-    """
+    """Refuse more samples than sums are exact of."""
     if samples > MAX_SAMPLES:
         raise UserError(
             f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
@@ -277,7 +262,7 @@ def check_samples(samples: int) -> None:
 
 
 def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: float, planes: int) -> WhitenedBlock:
-    """Whiten a block of columns by its damped correlations.
+    """Whiten a block of columns, one of `block_slices`, by its damped correlations; see `Whitening.fit`.
 
     - Constant columns become 0.
     - A column with two values is left out if one of them is so rare that it would be clamped, or if there are at most
@@ -287,13 +272,6 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
     - The block is only standardised if it is singular, or if there are no more samples than columns.
 
     All operations are on single elements in a fixed order, so every machine gets the same bits.
-
-    Parameters
-    ----------
-    moments, scaling, damping, planes
-        See `Whitening.fit`.
-    columns
-        One of `p4sgd.host.precondition.moments.block_slices`.
     """
     mean, covariance = moments.covariance(columns)
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
@@ -330,20 +308,10 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
 
 
 def factor(correlation: npt.NDArray[np.float64], damping: float) -> npt.NDArray[np.float64] | None:
-    """The inverse of the Cholesky factor of a damped correlation matrix.
+    """The inverse L⁻¹ of the Cholesky factor of a correlation matrix, (n, n), with ``damping`` added to its diagonal.
 
-    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements.
-
-    Parameters
-    ----------
-    correlation
-        (n, n), symmetric, with ones on the diagonal.
-    damping
-        γ, added to the diagonal.
-
-    Returns
-    -------
-    L⁻¹ with L · Lᵀ = correlation + γ · I, lower triangular, (n, n); ``None`` if the matrix is singular.
+    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements. ``None`` if
+    the matrix is singular.
     """
     rest = correlation + damping * np.eye(len(correlation))
     inverse = np.eye(len(correlation))
@@ -364,12 +332,7 @@ def fold_weights(
 ) -> tuple[npt.NDArray[np.float64], float]:
     """Weights of the features before they were mixed, and the constant that the mixing adds to an activation.
 
-    Parameters
-    ----------
-    mixing
-        float64 (features, BLOCK + 1), see `Whitening.mixing`.
-    weights
-        float64 (features,): weights of the mixed features.
+    ``mixing`` is that of `Whitening`, ``weights`` float64 (features,), those of the mixed features.
     """
     folded = np.empty_like(weights)
     for columns in block_slices(weights.size):

@@ -60,15 +60,7 @@ def is_prepared(source: str | Path) -> bool:
 
 
 class PreparedFolder:
-    """A folder of prepared data; see `open_prepared`.
-
-    Attributes
-    ----------
-    manifest
-        Its manifest.
-    communicator
-        The processes that train on it together.
-    """
+    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared`."""
 
     def __init__(
         self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
@@ -133,19 +125,9 @@ class PreparedFolder:
         return len(ours) == len(shards) and all(map(same_lines, ours, shards))
 
     def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
-        """Read every file that this process needs, and compare it with its checksum.
+        """Read every file that this process needs, and compare it with its checksum; `UserError` if one is damaged.
 
-        Parameters
-        ----------
-        shards
-            The workers of the training run, which decide which images are read; None reads all.
-        on_progress
-            Called while files are read.
-
-        Raises
-        ------
-        UserError
-            If a file is damaged.
+        The workers of the training run decide which images are read; ``None`` reads all.
         """
         images = [image_file(self._path, worker).name for worker in range(self._workers)]
         try:
@@ -158,19 +140,9 @@ class PreparedFolder:
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
-        """Options of a training run on this folder.
+        """Options of a training run on this folder, from fields of `TrainingOptions` and the names of those that were chosen.
 
-        Parameters
-        ----------
-        asked
-            Fields of `TrainingOptions`.
-        given
-            Names of those that the user has chosen.
-
-        Raises
-        ------
-        UserError
-            If a chosen option is not the one that the data were prepared with.
+        Raises `UserError` if a chosen option is not the one that the data were prepared with.
         """
         ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
         for name in sorted(given & set(ours)):
@@ -191,12 +163,8 @@ class PreparedFolder:
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
-        For other workers than those it was prepared for, `repartition_images` makes new images of its images.
-
-        Raises
-        ------
-        UserError
-            If the options do not suit the folder, or if a file cannot be read.
+        For other workers than those it was prepared for, `repartition_images` makes new images of its images. Raises
+        `UserError` if the options do not suit the folder, or if a file cannot be read.
         """
         self.check(options)
         manifest, images = self.manifest, self._images
@@ -230,13 +198,7 @@ class PreparedFolder:
         )
 
     def check(self, options: TrainingOptions) -> None:
-        """Check that a training run with these options can use the folder.
-
-        Raises
-        ------
-        UserError
-            If it cannot.
-        """
+        """Refuse options of a training run that cannot use the folder."""
         manifest = self.manifest
         stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
         self.options({**options.to_json(), **stored}, set(manifest.options))
@@ -257,11 +219,6 @@ class PreparedFolder:
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
-
-        Raises
-        ------
-        UserError
-            If the workers cannot hold the columns that way, or cannot skip zeros, or a file cannot be read.
         """
         if self._dealt is not None:
             before, *how, dealt = self._dealt
@@ -291,13 +248,7 @@ class PreparedFolder:
             raise UserError(f"{self.name}: an image is damaged ({error}): prepare the data again") from error
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
-        """Refuse a folder for new images if none are needed for these workers.
-
-        Raises
-        ------
-        UserError
-            If there is one.
-        """
+        """Refuse a folder for new images if none are needed for these workers."""
         if directory is not None and self._suits(shards):
             raise UserError(
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
@@ -358,22 +309,10 @@ def _same_units(ours: Shard, theirs: Shard) -> bool:
 def open_prepared(
     path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
 ) -> PreparedFolder:
-    """Open a folder of prepared data. `PreparedFolder.verify` checks its files.
+    """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
 
-    Parameters
-    ----------
-    path
-        The folder.
-    communicator
-        The processes that train on it together; all must see the folder.
-    may_read_zeros
-        Whether ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of this run; see
-        `p4sgd.host.training.dealing.columns.deal_columns`.
-
-    Raises
-    ------
-    UserError
-        If it is unfinished, of another version, or not the same folder for all processes.
+    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of
+    this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
     """
     manifest, sha256 = load_manifest(path)
     check_same(communicator, {str(path): f"the checksum {sha256:.12}"})

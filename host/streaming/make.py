@@ -21,11 +21,10 @@ import numpy.typing as npt
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit
-from p4sgd.host.data.formats.source import TableSource
+from p4sgd.host.data.formats.source import Source
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import stored_values
 from p4sgd.host.data.order import Order
-from p4sgd.host.data.read import Source
 from p4sgd.host.data.statistics import Extremes
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
@@ -139,7 +138,7 @@ def make_folder(
 
 def _describe(source: Source, options: TrainingOptions, config: WorkerConfig | None) -> dict[str, Any]:
     """Data and options as JSON data. A file is identified by path, size and modification time."""
-    reading = {name: value for name, value in vars(source.options).items() if name not in ("communicator", "like")}
+    reading = {name: value for name, value in vars(source.options).items() if name != "like"}
     chosen = {name: getattr(options, name) for name in OPTIONS}
     workers = None if config is None else dataclasses.asdict(config)
     request = {"file": _file(source), "reading": reading, "options": chosen, "config": workers}
@@ -214,7 +213,7 @@ class _Preparation:
     def run(self) -> None:
         """Carry out all steps."""
         source, options = self.source, self.options
-        if options.missing != "error" and not isinstance(source, TableSource):
+        if options.missing != "error" and not source.fills_gaps:
             raise missing_error(source.name, options)
         sha256 = ""
         if source.path.exists():
@@ -309,17 +308,17 @@ class _Preparation:
         edge = -(-rest.size // buckets.rows) * buckets.rows
         destinations[held_out] = edge + np.arange(held_out.size)
         extremes = None if found.table is not None else Extremes(found.space.count, rest.size)
-        self.source.table = found.table
         first = 0
-        for block in self.source.blocks(found.space):
-            where = destinations[first : first + block.samples]
-            first += block.samples
-            self.on_progress(Step.SORT, self.source.position, self.source.size)
-            if first > found.count:
-                break
-            buckets.add(block.features, where)
-            if extremes is not None:
-                extremes.add(block.features[where < edge])
+        with self.source.explained():
+            for features, *_ in self.source.blocks():
+                where = destinations[first : first + features.shape[0]]
+                first += features.shape[0]
+                self.on_progress(Step.SORT, self.source.position, self.source.size)
+                if first > found.count:
+                    break
+                buckets.add(features, where)
+                if extremes is not None:
+                    extremes.add(features[where < edge])
         if first != found.count:
             raise UserError(f"{self.source.name}: has changed while it was read: start again")
         return extremes

@@ -53,18 +53,8 @@ _SCHEMA = "p4sgd-prepared"
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """Which data were prepared.
-
-    Parameters
-    ----------
-    name
-        Name of the data set, without folders.
-    bytes
-        Size of its file; 0 for a built-in data set.
-    sha256
-        Checksum of the file; empty for a built-in data set.
-    samples
-        Number of samples, including the held-out ones.
+    """The data that were prepared: name without folders, size and checksum of the file (0 and empty for a built-in data
+    set), and number of samples, held-out ones included.
     """
 
     name: str
@@ -75,15 +65,7 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """A file of the folder.
-
-    Parameters
-    ----------
-    bytes
-        Its size.
-    sha256
-        Checksum of its contents.
-    """
+    """A file of the folder: its size and the checksum of its contents."""
 
     bytes: int
     sha256: str
@@ -95,28 +77,18 @@ class Manifest:
 
     Parameters
     ----------
-    source
-        Which data were prepared.
+    source, config
+        The data, and the configuration of the workers.
     options
         Values of `OPTIONS` by name, as they were chosen.
-    config
-        Configuration of the workers.
-    samples, validation_samples
-        Number of samples to train on, and of held-out samples.
-    space
-        Their features.
-    sparse
-        Whether the samples are sparse.
-    scaling
-        One of `p4sgd.host.data.scaling.KINDS`, as it was chosen; offset and scale of every feature are in the images.
-        For whitened features it is the scaling before that.
-    reason, remarks
-        See `p4sgd.host.training.prepared.Prepared`.
-    signed
-        Whether features are two's complement.
+    samples, validation_samples, space, sparse
+        Number of samples to train on, and of held-out samples; their features, and whether they are sparse.
+    scaling, reason, signed
+        See `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of whitened features it is the
+        scaling before that.
     labels
         Meaning of the labels.
-    mean_square
+    remarks, mean_square
         See `p4sgd.host.training.prepared.Prepared`.
     files
         The files by name.
@@ -157,13 +129,7 @@ class Manifest:
         return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
 
     def save(self, folder: Path) -> None:
-        """Write the manifest.
-
-        Raises
-        ------
-        UserError
-            If it cannot be written.
-        """
+        """Write the manifest."""
         text = (json.dumps(self.to_json(), indent=1) + "\n").encode()
         with new_file(folder / MANIFEST, len(text)) as file:
             file.write(text)
@@ -175,23 +141,9 @@ class Manifest:
 
 
 def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tuple[Manifest, str]:
-    """Read the manifest of a folder, without checking the files that it lists.
+    """Read the manifest of a folder, without checking the files that it lists, and its SHA-256, which identifies them.
 
-    Parameters
-    ----------
-    folder
-        The folder.
-    remedy
-        The remedy in messages about a manifest that is damaged or of another version.
-
-    Returns
-    -------
-    The manifest and its SHA-256, which identifies all contents of the folder.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, is no manifest, is damaged, or is of another version.
+    Raises `UserError`, with the remedy, if it cannot be read, is damaged, or is of another version.
     """
     path = folder / MANIFEST
     try:
@@ -250,13 +202,7 @@ _BLOCK_BYTES = 1 << 22
 def hash_files(
     folder: Path, names: Iterable[str], on_progress: OnProgress, step: Step = Step.CHECK
 ) -> dict[str, FileFacts]:
-    """Size and checksum of files.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read.
-    """
+    """Size and checksum of files; `UserError` if one cannot be read."""
     sizes = {name: _size(folder / name) for name in names}
     done, facts = 0, {}
     for name, size in sizes.items():
@@ -270,13 +216,7 @@ def hash_files(
 
 
 def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnProgress) -> None:
-    """Compare files with their recorded size and checksum.
-
-    Raises
-    ------
-    UserError
-        If a file is missing, cannot be read, or is damaged.
-    """
+    """Compare files with their recorded size and checksum; `UserError` if one is missing or damaged."""
     for name, facts in files.items():
         if _size(folder / name) != facts.bytes:
             raise UserError(f"{folder / name}: does not have its {facts.bytes:,} bytes: prepare the data again")

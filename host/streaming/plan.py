@@ -8,8 +8,7 @@ import numpy as np
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import TableEncoding
-from p4sgd.host.data.raw_labels import RawLabels
-from p4sgd.host.data.read import Source
+from p4sgd.host.data.formats.source import Source, scan
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import Table
@@ -73,30 +72,12 @@ class FirstPass:
 
 def first_pass(source: Source, on_progress: OnProgress) -> FirstPass:
     """Read all samples once; `UserError` if there is an error in the data."""
-    labels: list[RawLabels] = []
-    weights: list[np.ndarray | None] = []
-    stored = 0
-    block = None
-    for block in source.blocks():
-        stored += block.stored
-        named = bool(block.label_names)
-        labels.append(RawLabels(block.labels.astype(np.intp), block.label_names) if named else RawLabels(block.labels))
-        weights.append(block.sample_weights)
-        on_progress(Step.READ, source.position, source.size)
-    assert block is not None, "a source refuses to be empty"
-    if len({part.texts is None for part in labels}) > 1:
-        raise UserError(f"{source.name}: some labels are numbers and others are not: use numbers or names for all")
-    values, names = RawLabels.join(labels).encode(source.name)
-    own = None
-    if any(part is not None for part in weights):
-        sizes = (part.values.size for part in labels)
-        own = np.concatenate([np.ones(n) if part is None else part for part, n in zip(weights, sizes, strict=True)])
+    found = scan(source, lambda: on_progress(Step.READ, source.position, source.size))
     table = source.table
     if table is not None and table.plain and source.options.missing == "error":
         table = None
-    samples = LabelledSamples(source.name, values, names, sample_weights=own)
-    dtype = block.features.dtype.newbyteorder("<")
-    return FirstPass(samples, source.space, stored, block.sparse, dtype, table, source.remarks)
+    assert source.space is not None, "it was read"
+    return FirstPass(found.samples, source.space, found.stored, found.sparse, found.dtype, table, source.remarks)
 
 
 _PROGRAM_BYTES = 320 << 20

@@ -35,21 +35,9 @@ _COARSE = 0.01
 
 
 def class_weights_of(given: Any) -> str | dict[str, float]:
-    """Weights of classes in the form in which `TrainingOptions` keeps them.
+    """Weights of classes as `TrainingOptions` keeps them: ``balanced``, or the weights by the text of the label.
 
-    Parameters
-    ----------
-    given
-        ``balanced``; a text ``LABEL=W,LABEL=W``; or a mapping from labels to weights.
-
-    Returns
-    -------
-    ``balanced``, or the weights by the text of the label.
-
-    Raises
-    ------
-    UserError
-        If it is none of these, or a weight is no number of at least 0.
+    They are given as ``balanced``, as a text ``LABEL=W,LABEL=W``, or as a mapping from labels to weights.
     """
     if given == BALANCED:
         return BALANCED
@@ -83,21 +71,8 @@ def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
 def check_class_weight(
     chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
 ) -> None:
-    """Refuse weights of classes that there are not, and weights of 0 that leave one class.
-
-    Parameters
-    ----------
-    chosen
-        As `class_weights_of` returns it.
-    data
-        All samples.
-    coding
-        The model's classes.
-
-    Raises
-    ------
-    UserError
-        If a label is that of no sample and of no class, or if samples of one class alone have weights above 0.
+    """Refuse weights of classes, from `class_weights_of`, of labels that are of no sample and no class of the model, and
+    weights of 0 that leave one class.
     """
     if chosen is None or isinstance(chosen, str):
         return
@@ -129,25 +104,11 @@ def own_weights(coding: LabelCoding | TargetCoding, chosen: str | Mapping[str, f
 def weigh(
     parts: Sequence[Labelled], coding: LabelCoding, chosen: str | Mapping[str, float] | None
 ) -> list[FloatArray | None]:
-    """What samples weigh.
+    """Weights of the training samples, the first of the ``parts``, and of others whose classes weigh what theirs do.
 
-    Parameters
-    ----------
-    parts
-        The training samples, and others whose classes weigh what theirs do.
-    coding
-        Meaning of the labels, of a single row.
-    chosen
-        Weights of the classes, as `class_weights_of` returns them.
-
-    Returns
-    -------
-    For each part float64 (samples,), the largest of them 1; ``None`` if all its samples weigh the same.
-
-    Raises
-    ------
-    UserError
-        If all samples of a part weigh 0.
+    Weights of the classes are ``chosen`` by `class_weights_of`; the meaning of the labels is that of a single row. Returns
+    for each part float64 (samples,), the largest of them 1, or ``None`` if all its samples weigh the same; raises
+    `UserError` if they all weigh 0.
     """
     own = [relative(part.sample_weights, part.name) for part in parts]
     if chosen is None:
@@ -176,22 +137,10 @@ def weigh(
 def hardware_labels(
     loss: Loss, coding: LabelCoding, labels: FloatArray, weights: FloatArray | None, name: str
 ) -> tuple[IntArray, IntArray | None]:
-    """What the hardware has of labels, and what it multiplies residuals by: weights of samples times those of the loss.
+    """`LABEL` integers of labels from `LabelCoding.labels_of`, and `IMPORTANCE` integers by which residuals are multiplied.
 
-    Parameters
-    ----------
-    loss, coding
-        The loss, with its parameters, and the meaning of the labels, of a single row.
-    labels
-        Labels of the samples, from `LabelCoding.labels_of`.
-    weights
-        Weights of the samples, from `weigh`.
-    name
-        Source of the samples, for messages.
-
-    Returns
-    -------
-    `LABEL` and `IMPORTANCE` integers, int64 (samples,); no `IMPORTANCE` integers, ``None``, if all are equal.
+    These are weights from `weigh` times those of the loss; ``None`` if all are equal. Both are int64 (samples,), of a
+    single row of the model.
     """
     integers = coding.integers(labels, loss)
     if loss.weighs:

@@ -129,12 +129,9 @@ def _scaled(features: Features, scaling: Scaling | Whitening, step: int) -> Iter
 
 
 def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
-    """Sums over samples of their scaled features, clamped as in training.
+    """Sums over samples of their scaled features, clamped as in training: int64 (features,), in steps of 2^-31.
 
-    Returns
-    -------
-    int64 (features,), in steps of 2^-31. Every value is rounded by itself and the sums are exact, so that every
-    division of the samples gives the same.
+    Every value is rounded by itself and the sums are exact, so that every division of the samples gives the same.
     """
 
     def integers(scaled: npt.NDArray[np.float64]) -> IntArray:
@@ -159,19 +156,10 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
 
 
 def clamped_activations(features: Features, scaling: Scaling | Whitening, weights: FloatArray) -> FloatArray:
-    """The dot product of every sample's scaled features, clamped as in training, with the weights: float64 (samples,).
+    """The dot product of every raw sample's scaled features, clamped as in training, with the weights: float64 (samples,).
 
     Nothing is rounded. The bits of a product do not depend on the samples beside it, so that every division of the
     samples gives the same.
-
-    Parameters
-    ----------
-    features
-        The raw samples.
-    scaling
-        Their scaling.
-    weights
-        float64 (features,): weights of scaled features.
     """
     samples, count = features.shape
     z = np.empty(samples)

@@ -36,10 +36,7 @@ def scaling_facts(fitted: Scaling | Whitening) -> dict[str, Any]:
 def scaling_of(tensors: Mapping[str, npt.NDArray[Any]], facts: Any, features: int) -> Scaling | Whitening:
     """The scaling of so many features that `scaling_tensors` and `scaling_facts` were of. Its heat is not known.
 
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If something is missing or does not fit together.
+    Raises `KeyError`, `TypeError` or `ValueError` if something is missing or does not fit together.
     """
     kind, signed, keeps_zeros = facts["kind"], facts["signed"], facts["keeps_zeros"]
     if kind not in KINDS or not isinstance(signed, bool) or not isinstance(keeps_zeros, bool):

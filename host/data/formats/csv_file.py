@@ -12,20 +12,20 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, has_decimal_comma, has_gaps, weights_of
+from p4sgd.host.data.cells import has_decimal_comma, has_gaps
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TableSource, TextSource
+from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
+from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
 from p4sgd.host.data.raw_labels import MISSING, RawLabels, check_exact, number
-from p4sgd.host.data.survey import RowNumbers, Survey
-from p4sgd.host.data.table import Table, UnknownTexts
+from p4sgd.host.data.table import Table
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 __all__ = ["CsvSource"]
@@ -43,256 +43,131 @@ _MAX_FIELD = 1 << 30
 _COUNTED = 3
 """A first line with so many fields 0, 1, 2 … beside texts may be pandas' header; fewer are soon those of a sample."""
 
-_NO_LABEL = "the label is missing: leave the line out"
-
-_Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None, npt.NDArray[np.float64] | None]
-"""Features of some samples, (samples, columns of features), and their labels and weights, if these are needed."""
-
-_Texts: TypeAlias = tuple[list[Any], Any, Any]
-"""Fields of some lines as texts: a pyarrow array for each column of features, and for labels and weights, if needed."""
-
 
 @dataclass(frozen=True)
 class _Form:
-    """Structure of a file, found in its first line.
-
-    Parameters
-    ----------
-    delimiter
-        The character between fields.
-    columns
-        The columns.
-    skipped
-        Number of lines before the first sample.
-    """
+    """Structure of a file: the character between fields, its columns, and the lines before the first sample."""
 
     delimiter: str
     columns: Columns
     skipped: int
 
 
-class _RefusedError(Exception):
-    """pyarrow found something that is no number, or a label that is missing."""
-
-
-class CsvSource(TableSource, TextSource):
+class CsvSource(TableSource):
     """A CSV file, compressed or not, as dense samples."""
 
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        form = _detect(self.path, self.options)
-        named: bool | None = None
-        samples, numbers = 0, RowNumbers(form.columns.numbered)
-        for features, labels, weights in self._parts(form):
-            with self._label_mistakes(form):
-                block = self._block(features, labels, samples, weights, feature_names=form.columns.feature_names)
-            if named is not None and named != bool(block.label_names):
-                self._find_label_mistake(form)
-            named = bool(block.label_names)
-            numbers.add(features, samples)
-            samples += block.samples
-            yield block
-        if samples == 0:
-            raise UserError(f"{self.name}: there are no samples")
-        self.remarks = (*form.columns.remarks, *numbers.remarks())
-        self._space = FeatureSpace(len(form.columns.features), form.columns.feature_names)
+    _gap_texts = MISSING
+    _unit = "line"
 
-    def _read(self) -> Dataset:
-        form = _detect(self.path, self.options)
-        ranks, table, unknown = self.options.communicator, self._known_table(form.columns), UnknownTexts()
-        found = None if table is not None and not table.plain else self._collect(form, self._fast(form))
-        if any(ranks.all_gather(found is None)):
-            table = table or self._survey(form)
-            found = self._collect(form, self._rows(form, table, unknown))
-        assert found is not None, "only the fast reader gives up"
-        with self._label_mistakes(form):
-            return self._join_rows(*found, form.columns, table or self._numbers(form.columns), unknown)
+    @cached_property
+    def _form(self) -> _Form:
+        return _detect(self.path, self.options)
 
-    def _collect(self, form: _Form, parts: Iterator[_Part]) -> _Part | None:
-        """All samples of this rank; ``None`` if the fast reader gives up."""
+    @property
+    def columns(self) -> Columns:
+        """See `TableSource.columns`."""
+        return self._form.columns
+
+    def _numbers(self) -> Iterator[Rows]:
         import pyarrow as pa
 
-        values, labels, weights = GrowingArray(np.float64), [], GrowingArray(np.float64)
+        columns = self.columns
+        features = [str(place) for place in columns.features]
         try:
-            for block, some, own in parts:
-                values.append(block)
-                if some is not None:
-                    labels.append(some)
-                if own is not None:
-                    weights.append(own)
-        except (pa.ArrowInvalid, _RefusedError):
-            return None
-        features = values.finish().reshape(-1, len(form.columns.features))
-        joined = None if form.columns.label is None else RawLabels.join(labels)
-        return features, joined, None if form.columns.weight is None else weights.finish()
+            for batch in self._parsed(pa.float64(), list(MISSING)):
+                if any(column.null_count for column in batch.columns):
+                    raise NotNumbersError
+                block = batch.select(features).to_tensor().to_numpy()
+                weights = None if columns.weight is None else batch.column(str(columns.weight)).to_numpy()
+                strange = weights is not None and not (np.isfinite(weights) & (weights >= 0)).all()
+                if strange or not np.isfinite(block).all():
+                    raise NotNumbersError
+                label = None if columns.label is None else RawLabels.from_column(batch.column(str(columns.label)))
+                yield Rows(block, label, weights)
+        except pa.ArrowInvalid:
+            raise NotNumbersError from None
 
-    def _parts(self, form: _Form) -> Iterator[_Part]:
-        """The samples, from the fast reader, and after a rejected block from the one that reads texts."""
-        import pyarrow as pa
-
-        done, table = 0, self._known_table(form.columns)
-        if table is None or table.plain:
-            with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
-                for part in self._fast(form):
-                    yield part
-                    done += part[0].shape[0]
-                self.table = self._numbers(form.columns)
-                return
-        self.table = table or self._survey(form)
-        for features, labels, weights in self._rows(form, self.table):
-            known = min(done, features.shape[0])
-            done -= known
-            if known < features.shape[0]:
-                left = None if labels is None else RawLabels(labels.values[known:], labels.texts)
-                yield features[known:], left, None if weights is None else weights[known:]
-
-    def _fast(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank, read with pyarrow.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid, _RefusedError
-            If they are not all numbers, or `_texts` must look for a mistake.
-        """
-        import pyarrow as pa
-
-        columns = form.columns
-        features, label = [str(place) for place in columns.features], columns.label
-        for batch in self._parsed(form, pa.float64(), list(MISSING)):
-            if any(column.null_count for column in batch.columns):
-                raise _RefusedError
-            block = batch.select(features).to_tensor().to_numpy()
-            if not np.isfinite(block).all():
-                raise _RefusedError
-            weights = None if columns.weight is None else batch.column(str(columns.weight)).to_numpy()
-            if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
-                raise _RefusedError
-            yield block, None if label is None else RawLabels.from_column(batch.column(str(label))), weights
-
-    def _parsed(self, form: _Form, kind: Any, gaps: list[str]) -> Iterator[Any]:
-        """The samples of this rank as batches of pyarrow: features and weights of a type, labels as texts.
+    def _parsed(self, kind: Any, gaps: list[str]) -> Iterator[Any]:
+        """The samples as batches of pyarrow: features and weights of a type, labels as texts; `ArrowInvalid` if the
+        text is not like that.
 
         Columns are called by their places from 0, because headers may repeat.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid
-            If the text is not like that.
         """
         import pyarrow as pa
         import pyarrow.csv as pa_csv
 
-        columns = form.columns
+        columns = self.columns
         names = [str(place) for place in range(columns.count)]
         types: dict[str, Any] = {names[place]: kind for place in columns.features}
         if columns.label is not None:
             types[names[columns.label]] = pa.string()
         if columns.weight is not None:
             types[names[columns.weight]] = kind
-        parsing = pa_csv.ParseOptions(delimiter=form.delimiter)
+        parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=gaps, strings_can_be_null=bool(gaps)
         )
         # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a thread
         # that waits for the interpreter lock while the program ends after an error aborts the process.
-        for text in self._text(form):
+        for text in self._text():
             if not text.strip(b"\r\n"):
                 continue  # pyarrow rejects blocks without lines
             reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
             yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
 
-    def _survey(self, form: _Form) -> Table:
-        """What the columns hold.
-
-        Raises
-        ------
-        UserError
-            As `p4sgd.host.data.survey.Survey.finish`.
-        """
-        survey = Survey(form.columns.feature_names, len(form.columns.features), MISSING)
-        for arrays, _, _ in self._texts(form):
-            survey.add(arrays)
-        options = self.options
-        table = survey.finish(
-            self.name, gaps=options.takes_gaps, tell=lambda cell: self._told(form, cell), ranks=options.communicator
-        )
-        if self._guessed is not None and not table.plain:  # any text with commas in it would do
-            raise UserError(f"{self.name}: has texts: --format {self._guessed} takes them for those of a table")
+    def survey(self, ranks: Communicator) -> Table:
+        """See `TableSource.survey`."""
+        table = super().survey(ranks)
+        if self.guessed is not None and not table.plain:  # any text with commas in it would do
+            raise UserError(f"{self.name}: has texts: --format {self.guessed} takes them for those of a table")
         return table
 
-    def _rows(self, form: _Form, table: Table, unknown: UnknownTexts | None = None) -> Iterator[_Part]:
-        """The samples of this rank, from texts.
-
-        Raises
-        ------
-        UserError
-            For the first error; the message names line and column.
-        """
-        first = 0
-        for arrays, label, weight in self._texts(form):
-            try:
-                rows = table.rows(arrays, gaps=self.options.takes_gaps, gap_texts=MISSING, unknown=unknown)
-            except CellError as error:
-                raise self._told(form, error.after(first)) from None
-            if label is not None and has_gaps(label):
-                self._find_label_mistake(form)
-            try:
-                weights = None if weight is None else weights_of(weight)
-            except CellError as error:
-                raise self._told(form, error.after(first), form.columns.weight) from None
-            yield rows, None if label is None else RawLabels.from_column(label), weights
-            first += rows.shape[0]
-
-    def _texts(self, form: _Form) -> Iterator[_Texts]:
-        """The fields of this rank's lines, from pyarrow, or from where it fails, from Python's reader.
-
-        Raises
-        ------
-        UserError
-            If a line has too many or too few fields, or is no text.
-        """
+    def _arrays(self) -> Iterator[Arrays]:
+        """The fields as texts, from pyarrow, or from where it fails, from Python's reader."""
         import pyarrow as pa
 
-        columns, done = form.columns, 0
+        columns, done = self.columns, 0
         others = (columns.label, columns.weight)
         with contextlib.suppress(pa.ArrowInvalid):
-            for batch in self._parsed(form, pa.string(), []):
+            for batch in self._parsed(pa.string(), []):
                 arrays = [batch.column(str(place)) for place in columns.features]
-                label, weight = (None if place is None else batch.column(str(place)) for place in others)
-                yield arrays, label, weight
+                yield Arrays(done, arrays, *(None if place is None else batch.column(str(place)) for place in others))
                 done += batch.num_rows
             return
 
-        def part(rows: list[list[str]]) -> _Texts:
+        def part(rows: list[list[str]]) -> Arrays:
             def column(place: int) -> Any:
                 return pa.array([fields[place] for fields in rows], pa.string())
 
-            label, weight = (None if place is None else column(place) for place in others)
-            return list(map(column, columns.features)), label, weight
+            apart = (None if place is None else column(place) for place in others)
+            return Arrays(done, list(map(column, columns.features)), *apart)
 
         rows: list[list[str]] = []
-        for line, fields in itertools.islice(self._records(form), done, None):
+        for line, fields in itertools.islice(self._records(), done, None):
             if len(fields) != columns.count:
-                raise UserError(
-                    f"{self.path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
-                )
+                first = self._form.skipped or 1
+                raise UserError(f"{self.path}, line {line}: has {len(fields)} fields, line {first} has {columns.count}")
             rows.append(fields)
             if len(rows) * columns.count >= BLOCK_VALUES:
                 yield part(rows)
-                rows = []
+                done, rows = done + len(rows), []
         if rows:
             yield part(rows)
 
-    def _told(self, form: _Form, cell: CellError, weight: int | None = None) -> UserError:
-        """The error of a cell of the features, or of the column with the weights, with its line."""
-        line, _ = next(itertools.islice(self._records(form), cell.row, None))
-        place = form.columns.features[cell.column] if weight is None else weight
-        return cell.told(f"{self.path}, line {line}, {form.columns[place]}", "line", weight=weight is not None)
+    def _locate(self, row: int, column: int) -> str:
+        line, _ = next(itertools.islice(self._records(), row, None))
+        return f"{self.path}, line {line}, {self.columns[column]}"
 
-    def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
-        """Line number and fields of each sample of this rank."""
-        before = lines_before(self.path, self.options.communicator, form.skipped)
-        blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text(form))
-        reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=form.delimiter)
+    def _labels(self, arrays: Arrays) -> RawLabels:
+        if has_gaps(arrays.label):
+            self.check_labels()
+        return RawLabels.from_column(arrays.label)
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Line number and fields of each sample."""
+        before = lines_before(self.path, self.share, self._form.skipped)
+        blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text())
+        reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=self._form.delimiter)
         line = before
         try:
             for fields in reader:
@@ -304,76 +179,56 @@ class CsvSource(TableSource, TextSource):
         except csv.Error as error:
             raise UserError(f"{self.path}, line {line + 1}: {error}") from None
 
-    def _text(self, form: _Form) -> Iterator[bytes]:
-        """The lines of this rank in blocks, none of which ends in a quoted field, which pyarrow would close there.
+    def _text(self) -> Iterator[bytes]:
+        """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there.
 
-        Raises
-        ------
-        UserError
-            If the last field does not end, or is as long as only one can be that does not; names its line.
+        Raises `UserError` if the last field does not end, or is as long as only one can be that does not.
         """
-        with self._open(form) as file:
+        with self._open() as file:
             done = 0
             for text in line_blocks(file, _BLOCK_BYTES):
-                end, opened, parts = len(text), _open_quote(text, form.delimiter), [text]
+                end, opened, parts = len(text), _open_quote(text, self._form.delimiter), [text]
                 while opened is not None:
                     line = file.readline()
                     if not line or end - opened > _MAX_FIELD:
-                        raise self._unclosed(form, done + opened)
+                        raise self._unclosed(done + opened)
                     parts.append(line)
-                    again = _open_quote(b'"' + line, form.delimiter)
+                    again = _open_quote(b'"' + line, self._form.delimiter)
                     opened = None if again is None else opened if again == 0 else end + again - 1
                     end += len(line)
                 done += end
                 yield b"".join(parts)
 
-    def _unclosed(self, form: _Form, left: int) -> UserError:
-        """The error of a quoted field that does not end, which begins after so many bytes of this rank's lines."""
-        ranks = self.options.communicator
-        line = lines_before(self.path, ranks, form.skipped) + 1
-        with self._open(form) as file:
+    def _unclosed(self, left: int) -> UserError:
+        """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
+        line = lines_before(self.path, self.share, self._form.skipped) + 1
+        with self._open() as file:
             while left:
                 text = file.read(min(left, _BLOCK_BYTES))
                 line += text.count(b"\n")
                 left -= len(text)
-        place = f"{self.path}, line {line}"
-        if ranks.rank + 1 < ranks.size:
+        if self.share.rank + 1 < self.share.size:
             return UserError(
-                f"{place}: a quoted field does not end in the lines that this process reads: leave line breaks out of "
-                f"fields, or read the file with one process"
+                f"{self.path}, line {line}: a quoted field does not end in the lines that this process reads: leave "
+                f"line breaks out of fields, or read the file with one process"
             )
-        return UserError(f"{place}: a quoted field does not end: close its quote")
+        return UserError(f"{self.path}, line {line}: a quoted field does not end: close its quote")
 
-    def _open(self, form: _Form) -> contextlib.AbstractContextManager[BinaryIO]:
-        return open_share(self.path, self.options.communicator, form.skipped, self._watch)
+    def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
+        return open_share(self.path, self.share, self._form.skipped, self._watch)
 
-    @contextlib.contextmanager
-    def _label_mistakes(self, form: _Form) -> Iterator[None]:
-        """Add the line number to errors in labels, which are checked without it."""
-        try:
-            yield
-        except UserError:
-            if form.columns.label is not None:
-                self._find_label_mistake(form)
-            raise
-
-    def _find_label_mistake(self, form: _Form) -> None:
-        """Search the labels for an error.
-
-        Raises
-        ------
-        UserError
-            For the first label that is invalid, or not a number or text like the labels before; names its line.
-        """
-        label = form.columns.label
-        assert label is not None
+    def check_labels(self) -> None:
+        """See `Source.check_labels`: a label that is invalid, or not a number or text like the labels before."""
+        label = self.columns.label
+        if label is None:
+            return
         first: str | None = None
-        for line, fields in self._records(form):
+        for line, fields in self._records():
             text = fields[label].strip()
             value = number(text)
-            place = f"{self.path}, line {line}, {form.columns[label]}"
+            place = f"{self.path}, line {line}, {self.columns[label]}"
             if text in MISSING:
-                raise UserError(f"{place}: {_NO_LABEL}")
+                raise UserError(f"{place}: the label is missing: leave the line out")
             if value is not None and not np.isfinite(value):
                 raise UserError(f"{place}: the label is {text}: it must be finite")
             check_exact(text, place)
@@ -407,10 +262,7 @@ def _open_quote(text: bytes, delimiter: str) -> int | None:
 def _detect(path: Path, options: ReadOptions) -> _Form:
     """Find the structure of a file from its first two lines that are not blank.
 
-    Raises
-    ------
-    UserError
-        If there is none, if it is no text, or if it may be a header or a sample.
+    Raises `UserError` if there is none, if it is no text, or if it may be a header or a sample.
     """
     with open_data(path) as file:
         skipped, raw = 0, b""

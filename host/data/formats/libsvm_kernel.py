@@ -172,9 +172,7 @@ def parse_line(
 ) -> tuple[float, int, int]:
     """Parse a line that is not blank, as `p4sgd.host.data.formats.sparse_kernel.parse_plain`.
 
-    Returns
-    -------
-    Label, offset of the end of the line or of its comment, −1 if the line is not plain, and ``stored`` there.
+    Returns label, offset of the end of the line or of its comment, −1 if the line is not plain, and ``stored`` there.
     """
     label, begin, word = 0.0, stored, at
     if labels_needed:

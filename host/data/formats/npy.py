@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,56 +11,67 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import Columns, choose_columns
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, with_label_number
+from p4sgd.host.data.matrix import Features, checked
 from p4sgd.host.data.raw_labels import RawLabels
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 __all__ = ["NpySource", "check_numbers", "load_numpy"]
 
 
-class NpySource(RowSource):
+class NpySource(Source):
     """A matrix of samples and columns, of which the last is the label by default.
 
     To read it as a whole it is memory-mapped, which copies nothing if its type is float64 or float32. Blocks are read
     from the file instead, because the pages of a map would count as memory of the process.
     """
 
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        matrix = _find_matrix(self.path)
-        columns = choose_columns(matrix.columns, None, self.options, self.name)
-        step = max(1, BLOCK_VALUES // matrix.columns)
-        for first in range(0, matrix.rows, step):
-            part = matrix.read(first, min(step, matrix.rows - first))
-            features, labels, weights = _split(part, columns)
-            yield check_finite(self._block(features, labels, first, weights), first)
-            self._done = (first + part.shape[0]) / matrix.rows
-        if matrix.rows == 0:
+    @cached_property
+    def _matrix(self) -> "_Matrix":
+        mapped = load_numpy(self.path, mmap=True)
+        if not isinstance(mapped, np.memmap):
+            raise UserError(f"{self.path}: is an .npz file by its contents: name it so")
+        if mapped.ndim != 2:
+            shape = mapped.shape
+            raise UserError(f"{self.path}: must hold a matrix of samples and columns, not an array of shape {shape}")
+        check_numbers(mapped.dtype, self.name)
+        rows, columns = mapped.shape
+        return _Matrix(self.path, mapped.dtype, rows, columns, mapped.offset, mapped.flags.c_contiguous)
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return choose_columns(self._matrix.columns, None, self.options, self.name)
+
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """See `Source.blocks`."""
+        matrix, columns = self._matrix, self._columns
+        share = self.share.of(matrix.rows)
+        step = max(1, len(share) if whole else BLOCK_VALUES // matrix.columns)
+        for first in range(share.start, share.stop, step) or (share.start,):
+            count = min(step, share.stop - first)
+            part = load_numpy(self.path, mmap=True)[first : first + count] if whole else matrix.read(first, count)
+            weights = None if columns.weight is None else part[:, columns.weight].astype(np.float64)
+            labels = None if columns.label is None else RawLabels(part[:, columns.label])
+            begin, end = columns.features[0], columns.features[-1] + 1
+            side_by_side = end - begin == len(columns.features)
+            features = checked(part[:, begin:end] if side_by_side else part[:, columns.features], self.name)
+            check_finite(features[:, : features.shape[1] - columns.targets], self.name, first)
+            yield Rows(features, labels, weights)
+            self._done = (first + count) / max(1, matrix.rows)
+
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """See `Source.settle`."""
+        if self._matrix.rows == 0:
             raise UserError(f"{self.name}: there are no samples")
-        self._space = FeatureSpace(len(columns.features))
+        return with_label_number(FeatureSpace(len(self._columns.features) - self._columns.targets), self.options)
 
-    def _read(self) -> Dataset:
-        matrix = _map_matrix(self.path)
-        columns = choose_columns(matrix.shape[1], None, self.options, self.name)
-        share = share_of(self.options.communicator, matrix.shape[0])
-        features, labels, weights = _split(matrix[share.start : share.stop], columns)
-        targets = None
-        if columns.targets:
-            targets = np.asarray(features[:, -columns.targets :], np.float64)
-            features = features[:, : -columns.targets]
-        return check_finite(self._join(features, labels, weights, targets), share.start)
-
-
-def _split(
-    rows: npt.NDArray[Any], columns: Columns
-) -> tuple[Features, RawLabels | None, npt.NDArray[np.float64] | None]:
-    """Features of some rows, a view if their columns are contiguous, and the labels and weights if these are needed."""
-    weights = None if columns.weight is None else rows[:, columns.weight].astype(np.float64)
-    labels = None if columns.label is None else RawLabels(rows[:, columns.label])
-    first, end = columns.features[0], columns.features[-1] + 1
-    side_by_side = end - first == len(columns.features)
-    return rows[:, first:end] if side_by_side else rows[:, columns.features], labels, weights
+    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+        """See `Source.finish`: further labels apart."""
+        targets = self._columns.targets
+        if not targets:
+            return features, {}
+        return features[:, :-targets], {"targets": np.asarray(features[:, -targets:], np.float64)}
 
 
 @dataclass(frozen=True)
@@ -90,38 +102,8 @@ class _Matrix:
         return values
 
 
-def _find_matrix(path: Path) -> _Matrix:
-    mapped = _map_matrix(path)
-    assert isinstance(mapped, np.memmap)
-    rows, columns = mapped.shape
-    return _Matrix(path, mapped.dtype, rows, columns, mapped.offset, mapped.flags.c_contiguous)
-
-
-def _map_matrix(path: Path) -> npt.NDArray[Any]:
-    """The matrix of a file, memory-mapped.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, or is not a matrix of numbers.
-    """
-    matrix = load_numpy(path, mmap=True)
-    if not isinstance(matrix, np.ndarray):
-        raise UserError(f"{path}: is an .npz file by its contents: name it so")
-    if matrix.ndim != 2:
-        raise UserError(f"{path}: must hold a matrix of samples and columns, not an array of shape {matrix.shape}")
-    check_numbers(matrix.dtype, str(path))
-    return matrix
-
-
 def load_numpy(path: Path, *, mmap: bool) -> Any:
-    """The array in a file, memory-mapped if ``mmap``, or the open archive.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """The array in a file, memory-mapped if ``mmap``, or the open archive; `UserError` if it cannot be read."""
     try:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -133,12 +115,6 @@ def load_numpy(path: Path, *, mmap: bool) -> Any:
 
 
 def check_numbers(dtype: np.dtype[Any], place: str) -> None:
-    """Check that a type is numeric.
-
-    Raises
-    ------
-    UserError
-        If it is not boolean, integer or floating-point.
-    """
+    """Refuse a type that is not boolean, integer or floating-point."""
     if dtype.kind not in "buif":
         raise UserError(f"{place}: must hold numbers, not {dtype}")

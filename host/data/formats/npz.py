@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels
+from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
-from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
+from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, label_number
+from p4sgd.host.data.matrix import Features, checked
 from p4sgd.host.data.raw_labels import RawLabels
-from p4sgd.host.data.sample_weights import check_weights
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 __all__ = ["FEATURE_KEYS", "LABEL_KEYS", "WEIGHT_KEYS", "NpzSource"]
@@ -41,59 +40,48 @@ _CHUNK_BYTES = 1 << 18
 """Size of the parts that are decompressed; larger ones are slower."""
 
 
-class NpzSource(RowSource):
+class NpzSource(Source):
     """An .npz file. Labels, and the row pointers of a sparse matrix, are read as a whole.
 
     A single process that reads everything accepts matrices of any memory order and sparse format, and converts sparse
     ones to CSR. To be read in blocks or by several ranks, a matrix must be stored by rows.
     """
 
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        with _open_archive(self.path) as archive, _open_rows(self.path, archive, whole=False) as stored:
-            samples, features = stored.shape
-            values, names = _labels(self.path, archive, samples).encode(self.name)
-            check_labels(values, self.name)
-            weights = _weights(self.path, archive, samples)
-            if samples == 0:
-                raise UserError(f"{self.name}: there are no samples")
-            first = 0
-            while first < samples:
-                end = stored.end(first, BLOCK_VALUES)
-                own = None if weights is None else weights[first:end]
-                rows = stored.rows(range(first, end))
-                part = Dataset(rows, values[first:end], self.name, names, sample_weights=own)
-                yield check_finite(part, first)
-                first, self._done = end, end / samples
-        self._space = FeatureSpace(features)
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """See `Source.blocks`."""
+        alone, needed = whole and self.share.size == 1, self.options.labels_needed
+        with _open_archive(self.path) as archive, _open_rows(self.path, archive, whole=alone) as stored:
+            self._shape = samples, _ = stored.shape
+            share = self.share.of(samples)
+            labels = _labels(self.path, archive, samples, several=whole) if needed else None
+            weights = _weights(self.path, archive, samples) if needed else None
+            first = share.start
+            while True:
+                end = share.stop if whole else stored.end(first, BLOCK_VALUES)
+                features = checked(stored.rows(range(first, end)), self.name)
+                check_finite(features, self.name, first)
+                yield Rows(
+                    features,
+                    None if labels is None else RawLabels(labels.values[first:end], labels.texts),
+                    None if weights is None else weights[first:end],
+                )
+                first, self._done = end, end / max(1, samples)
+                if first >= share.stop:
+                    return
 
-    def _read(self) -> Dataset:
-        ranks, like = self.options.communicator, self.options.like
-        with _open_archive(self.path) as archive:
-            with _open_rows(self.path, archive, whole=ranks.size == 1) as stored:
-                samples, count = stored.shape
-                share = share_of(ranks, samples)
-                features = stored.rows(share)
-            labels, weights = None, None
-            if self.options.labels_needed:
-                weights = _weights(self.path, archive, samples)
-                weights = None if weights is None else weights[share.start : share.stop]
-                labels = _labels(self.path, archive, samples, several=True)
-                labels = RawLabels(labels.values[share.start : share.stop], labels.texts)
-        dataset = self._join(features, labels, weights)
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """See `Source.settle`."""
+        (samples, count), like = self._shape, self.options.like
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
         if like is not None and count != like.count:
             raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
-        return check_finite(dataset, share.start)
+        return FeatureSpace(count, label_column=label_number(self.options))
 
 
 @contextmanager
 def _open_archive(path: Path) -> Iterator[Any]:
-    """Open an archive of arrays.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read or, also within the ``with`` block, is damaged.
-    """
+    """Open an archive of arrays; `UserError` if it cannot be read or, also within the ``with`` block, is damaged."""
     archive = load_numpy(path, mmap=False)
     if isinstance(archive, np.ndarray):
         raise UserError(f"{path}: is an .npy file by its contents: name it so")
@@ -108,13 +96,7 @@ def _open_archive(path: Path) -> Iterator[Any]:
 
 
 def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int, *, several: bool = False) -> RawLabels:
-    """The labels of all samples; (samples, targets) only if there may be ``several`` targets.
-
-    Raises
-    ------
-    UserError
-        If there are no labels, not one per sample, or if they are neither numbers nor texts.
-    """
+    """The labels of all samples; (samples, targets) only if there may be ``several`` targets."""
     key = _find(archive, LABEL_KEYS)
     if key is None:
         raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
@@ -142,13 +124,7 @@ def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int, *
 
 
 def _weights(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -> npt.NDArray[np.float64] | None:
-    """The weights of all samples, if there are any.
-
-    Raises
-    ------
-    UserError
-        If there is not one per sample, or if one is no number of at least 0.
-    """
+    """The weights of all samples, if there are any."""
     key = _find(archive, WEIGHT_KEYS)
     if key is None:
         return None
@@ -158,9 +134,7 @@ def _weights(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) 
     check_numbers(weights.dtype, f"{path}, {key}")
     if weights.size != samples or weights.ndim > 2:
         raise UserError(f"{path}: there are {samples} samples, but {key} of shape {weights.shape}")
-    values = weights.reshape(-1).astype(np.float64)
-    check_weights(values, str(path))
-    return values
+    return weights.reshape(-1).astype(np.float64)
 
 
 def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:
@@ -187,13 +161,7 @@ class _StoredRows(Protocol):
         ...
 
     def rows(self, which: range) -> Features:
-        """Consecutive rows. Reading forwards is fast; skipped rows are decompressed too.
-
-        Raises
-        ------
-        EOFError
-            If the array is too short.
-        """
+        """Consecutive rows; `EOFError` if the array is too short. Reading forwards is fast, also for skipped rows."""
         ...
 
     def end(self, first: int, values: int) -> int:
@@ -223,21 +191,7 @@ def _sparse_form(path: Path, archive: Any) -> tuple[str | bytes, tuple[int, int]
 def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows]:
     """Open the features of an archive, without reading them if they are stored by rows.
 
-    Parameters
-    ----------
-    path
-        Path of the archive.
-    archive
-        The archive.
-    whole
-        Whether all rows will be read at once, which is possible for any matrix.
-
-    Raises
-    ------
-    UserError
-        If there are no features, if they are not numbers, or if they are neither stored by rows nor read as a whole.
-    ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error
-        If the archive is damaged.
+    ``whole`` says that all rows will be read at once, which is possible for any matrix.
     """
     with ExitStack() as files:
         if not ("format" in archive and "shape" in archive):
@@ -269,13 +223,7 @@ def _no_matrix(path: Path, shape: tuple[int, ...]) -> UserError:
 
 
 class _StoredArray:
-    """An array in an archive, which is decompressed from front to back.
-
-    Raises
-    ------
-    UserError
-        If it is not a NumPy array.
-    """
+    """An array in an archive, which is decompressed from front to back."""
 
     def __init__(self, path: Path, archive: Any, key: str) -> None:
         if f"{key}.npy" not in archive.zip.namelist():

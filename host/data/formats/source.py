@@ -1,56 +1,111 @@
-"""Base classes of the readers of data files, which read in blocks or as a whole."""
+"""Base class of the readers of data files, which give samples in blocks, and data sets made of these.
+
+A reader knows the share of the rows that it reads; `read` joins the shares of all ranks.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.columns import Columns, ReadOptions
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels, join_shares
+from p4sgd.host.data.columns import ReadOptions, is_number
+from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join_shares
+from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
-from p4sgd.host.data.matrix import find_not_finite
+from p4sgd.host.data.matrix import Features, find_not_finite, stored_values
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.sample_weights import check_weights
-from p4sgd.host.data.survey import RowNumbers
-from p4sgd.host.data.table import Column, Table, UnknownTexts
+from p4sgd.host.data.table import Table
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 
-__all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TableSource", "TextSource", "check_finite"]
+__all__ = [
+    "BLOCK_VALUES",
+    "Gather",
+    "NotNumbersError",
+    "Rows",
+    "Scan",
+    "Share",
+    "Source",
+    "check_finite",
+    "csr",
+    "read",
+    "scan",
+]
 
 BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
 
+Gather: TypeAlias = Callable[[Any], list[Any]]
+"""Gives what the readers of all shares have found, in their order."""
+
+
+class Share(NamedTuple):
+    """Which of how many equal shares of the rows is read."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, total: int) -> range:
+        """The share's part of so many rows."""
+        return range(self.rank * total // self.size, (self.rank + 1) * total // self.size)
+
+
+class Rows(NamedTuple):
+    """Some samples: their features, or columns of a table; and labels and weights, if these are needed."""
+
+    features: Any
+    labels: RawLabels | None = None
+    weights: npt.NDArray[np.float64] | None = None
+
+
+class NotNumbersError(Exception):
+    """A table may not hold numbers alone, so that `Source.survey` has to look at its columns."""
+
 
 class Source(ABC):
-    """A data file.
-
-    `blocks` reads the samples in blocks, in bounded memory and as often as needed; `read` reads them all. Each format
-    is a subclass.
+    """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
     Parameters
     ----------
     path
         The file.
     options
-        How to read it.
+        Options for reading it.
     guessed
         Name of the format, if it was only guessed.
+
+    Attributes
+    ----------
+    share
+        The share of the rows that is read.
+    space
+        The features; known once all blocks have been read.
+    table
+        Contents of the columns of a table; ``None`` until they are known, and for other files.
+    remarks
+        Remarks on the data for the user; known once all blocks have been read.
     """
+
+    fills_gaps = False
+    """Whether the format is a table, whose missing values can be filled."""
 
     def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
         self.path = path
         self.options = options
-        self._guessed = guessed
-        self._space: FeatureSpace | None = None
+        self.guessed = guessed
+        self.share = Share()
+        self.space: FeatureSpace | None = None
         self.table: Table | None = None
-        """What the columns of a table hold; known once all blocks have been read, or set from an earlier pass."""
         self.remarks: tuple[str, ...] = ()
-        """What the user should know about the data, once all blocks have been read."""
+        self._raw: BinaryIO | None = None
+        self._done = 0.0
 
     @property
     def name(self) -> str:
@@ -63,114 +118,45 @@ class Source(ABC):
         return self.path.stat().st_size
 
     @property
-    @abstractmethod
     def position(self) -> int:
-        """Approximate number of bytes that have been read."""
+        """Approximate number of bytes that have been read, before decompression."""
+        if self._raw is not None:
+            return 0 if self._raw.closed else self._raw.tell()
+        return int(self._done * self.size)
 
-    @property
-    def space(self) -> FeatureSpace:
-        """The features of the samples; known once all blocks have been read."""
-        assert self._space is not None, "not all blocks were read"
-        if self._space.column_names:
-            return self._space
-        return replace(self._space, label_column=self._label_column)
+    def _watch(self, raw: BinaryIO) -> None:
+        """Keep the file on the disk, for its position."""
+        self._raw = raw
 
-    @property
-    def _label_column(self) -> int | None:
-        """The number of the label column, if it was chosen by that alone."""
-        column = self.options.label_column
-        return int(column or 0) if _is_number(column) and not self.options.target_columns else None
-
-    def blocks(self, space: FeatureSpace | None = None) -> Iterator[Dataset]:
-        """All samples in the order of the file, as a sequence of small data sets.
-
-        Every block numbers labels that are texts by itself. The features of a table are its columns, see
-        `p4sgd.host.data.table.Table.rows`.
-
-        Parameters
-        ----------
-        space
-            Value of `space` after an earlier pass. Without it the blocks of a LIBSVM file have the features seen so
-            far, with indices as in the file, and in those of a table columns may be numbers that turn out as texts.
+    @abstractmethod
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """The samples of the share in order, in bounded memory unless the file is read as a ``whole``.
 
         Raises
         ------
         UserError
             When the reader meets an error; the message names file and line, or row and column.
+        NotNumbersError
+            If the columns of a table are not known yet, and may not hold numbers alone.
         """
-        with self._explained():
-            yield from self._blocks(space)
 
-    def read(self) -> Dataset:
-        """All samples as one data set. With several ranks, each reads its share.
-
-        Raises
-        ------
-        UserError
-            As `blocks`.
-        """
-        with self._explained():
-            return self._read()
+    def survey(self, ranks: Communicator) -> Table:
+        """Find out what the columns hold, from all rows of all ranks."""
+        raise NotImplementedError
 
     @abstractmethod
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        """As `blocks`; sets ``_space``."""
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """The features of the samples, from all blocks of all shares; may add remarks."""
 
-    @abstractmethod
-    def _read(self) -> Dataset:
-        """As `read`."""
+    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+        """The features of all blocks as those of `settle`, and further arguments of `Dataset`; may add remarks."""
+        return features, {}
 
-    def _block(
-        self,
-        features: Features,
-        labels: RawLabels | None,
-        first: int,
-        weights: npt.NDArray[np.float64] | None = None,
-        **about: Any,
-    ) -> Dataset:
-        """A data set of some samples; ``first`` is the number of samples in the file before them."""
-        if weights is not None:
-            check_weights(weights, self.name, first)
-            about["sample_weights"] = weights
-        if labels is None:
-            return Dataset(features, np.zeros(features.shape[0]), self.name, labelled=False, **about)
-        values, names = labels.encode(self.name, first)
-        check_labels(values, self.name, first)
-        return Dataset(features, values, self.name, names, **about)
-
-    def _join(
-        self,
-        features: Features,
-        labels: RawLabels | None,
-        weights: npt.NDArray[np.float64] | None = None,
-        targets: npt.NDArray[np.float64] | None = None,
-        **about: Any,
-    ) -> Dataset:
-        """The data set of all ranks, from the samples that this one has read; ``targets`` are further labels."""
-        ranks = self.options.communicator
-        if not about.get("feature_names"):
-            about["label_column"] = self._label_column
-        if any(ranks.all_gather(weights is not None)):
-            own = np.ones(features.shape[0]) if weights is None else weights
-            about["sample_weights"] = np.concatenate(ranks.all_gather(own))
-        if labels is None:
-            unlabelled = np.zeros(sum(ranks.all_gather(features.shape[0])))
-            return join_shares(features, unlabelled, self.name, ranks, labelled=False, **about)
-        values, names = RawLabels.join(ranks.all_gather(labels)).encode(self.name)
-        if values.ndim == 2:
-            about |= {"target_names": tuple(f"target {place + 1}" for place in range(values.shape[1]))}
-        elif targets is not None:
-            columns = [self.options.label_column, *self.options.target_columns]
-            if names:
-                if not {name.lower() for name in names} <= {"false", "true"}:
-                    raise _no_numbers(self.name, columns[0])
-                values, names = np.array([name.lower() == "true" for name in names], np.float64)[values.astype(int)], ()
-            values = np.column_stack([values, np.concatenate(ranks.all_gather(targets))])
-            about["target_names"] = tuple(f"column {each}" if _is_number(each) else str(each) for each in columns)
-        return join_shares(features, values, self.name, ranks, label_names=names, **about)
+    def check_labels(self) -> None:  # noqa: B027
+        """Raise a `UserError` that names the line of the first label that is wrong, if the format has lines."""
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         """Add to an error that the format was guessed.
 
         Damage in compressed data may show as an error in the text before the checksum is reached, so it is looked for
@@ -181,113 +167,174 @@ class Source(ABC):
         except UserError as error:
             if self.path.is_file():
                 check_compression(self.path)
-            if self._guessed is not None:
+            if self.guessed is not None:
                 raise UserError(
-                    f"{error} (it looks like {self._guessed}; if it is not, say so with --format)"
+                    f"{error} (it looks like {self.guessed}; if it is not, say so with --format)"
                 ) from error
             raise
 
 
-class TableSource(Source):
-    """A file that is a table."""
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """Findings of a pass over all rows of a file.
 
-    def _known_table(self, columns: Columns) -> Table | None:
-        """What the columns hold, if that does not depend on their rows."""
-        like = self.options.like
-        if self.table is not None or like is None:
-            return self.table
-        numbers = self._numbers(columns)
-        if like.encoding is None:
-            return numbers
-        return Table((*like.encoding.columns, *numbers.columns[len(columns.features) - columns.targets :]))
+    ``stored``, ``sparse`` and ``dtype`` are the number of stored values, whether samples are sparse, and the type of
+    the values.
+    """
 
-    def _numbers(self, columns: Columns) -> Table:
-        return Table.of_numbers(columns.feature_names, len(columns.features))
-
-    def _join_rows(
-        self,
-        rows: npt.NDArray[np.float64],
-        labels: RawLabels | None,
-        weights: npt.NDArray[np.float64] | None,
-        columns: Columns,
-        table: Table,
-        unknown: UnknownTexts,
-    ) -> Dataset:
-        """The data set of all ranks, from the rows of the table that this one has read."""
-        ranks, like = self.options.communicator, self.options.like
-        targets, names = None, columns.feature_names
-        if columns.targets:
-            targets, rows = np.split(rows, [-columns.targets], axis=1)[::-1]
-            table, own = Table(table.columns[: -columns.targets]), table.columns[-columns.targets :]
-            names = names[: -columns.targets]
-            self._check_targets(targets, own, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
-        if like is None:
-            numbers = RowNumbers(columns.numbered[: rows.shape[1]])
-            numbers.add(rows, sum(ranks.all_gather(rows.shape[0])[: ranks.rank]))
-            remarks = (*columns.remarks, *numbers.remarks(ranks))
-            about: dict[str, Any] = {"feature_names": names, "table": table, "remarks": remarks}
-            return self._join(rows, labels, weights, targets, **about)
-        if like.encoding is None:
-            return self._join(rows, labels, weights, targets, feature_names=names)
-        return self._join(
-            like.encoding.apply(rows),
-            labels,
-            weights,
-            targets,
-            feature_names=like.names,
-            encoding=like.encoding,
-            remarks=unknown.remarks(ranks),
-        )
-
-    def _check_targets(self, targets: npt.NDArray[np.float64], columns: Sequence[Column], first: int) -> None:
-        """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
-        for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
-            if column.values:
-                raise _no_numbers(self.name, name)
-            if not np.isfinite(values).all():
-                sample = first + int(np.isnan(values).argmax()) + 1
-                raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out")
+    samples: LabelledSamples
+    stored: int
+    sparse: bool
+    dtype: np.dtype[Any]
 
 
-def _no_numbers(name: str, column: str | int | None) -> UserError:
+def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
+    """All samples of a file as one data set. With several ranks, each reads its share."""
+    source.share = Share(ranks.rank, ranks.size)
+    with source.explained():
+        joined = _Joined(source, ranks, keep=True)
+        space = source.settle(ranks.all_gather)
+        features, about = source.finish(joined.features(space), ranks.all_gather)
+        targets = about.pop("targets", None)
+        samples = joined.labelled(ranks, features.shape[0])
+        values, names = samples.labels, samples.label_names
+        if values.ndim == 2:
+            about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
+        elif targets is not None:
+            values, about["target_names"] = _with_targets(source, samples, np.concatenate(ranks.all_gather(targets)))
+            names = ()
+        known: dict[str, Any] = {
+            "feature_names": space.names,
+            "zero_based": space.zero_based,
+            "hash_bits": space.hash_bits,
+            "encoding": space.encoding,
+            "label_column": space.label_column,
+            "label_names": names,
+            "labelled": samples.labelled,
+            "sample_weights": samples.sample_weights,
+            "remarks": source.remarks,
+            "table": source.table if space.encoding is None and source.options.like is None else None,
+        }
+        return join_shares(features, values, source.name, ranks, **known | about)
+
+
+def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
+    """Read all samples once, of which only labels and weights are kept; `Source.blocks` reads them again."""
+    with source.explained():
+        joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
+        source.space = source.settle(lambda value: [value])
+        first = joined.first
+        assert first is not None, "`settle` refuses a file without samples"
+        samples = joined.labelled(SINGLE_PROCESS, joined.samples)
+        return Scan(samples, joined.stored, not isinstance(first, np.ndarray), first.dtype.newbyteorder("<"))
+
+
+class _Joined:
+    """The blocks of a source, one after another."""
+
+    def __init__(
+        self, source: Source, ranks: Communicator, *, keep: bool, on_block: Callable[[], None] = lambda: None
+    ) -> None:
+        self._source = source
+        while True:
+            self._begin()
+            known = True
+            try:
+                for rows in source.blocks(whole=keep):
+                    self._add(rows, keep=keep)
+                    on_block()
+            except NotNumbersError:
+                known = False
+            if all(ranks.all_gather(known)):
+                return
+            self._begin()
+            source.table = source.survey(ranks)
+
+    def _begin(self) -> None:
+        self.first: Features | None = None
+        self.samples = self.stored = 0
+        self._arrays: list[GrowingArray] = []
+        self._labels: list[RawLabels] = []
+        self._weights: list[tuple[int, npt.NDArray[np.float64] | None]] = []
+
+    def _add(self, rows: Rows, *, keep: bool) -> None:
+        features = rows.features
+        if keep and self.first is not None:
+            if not self._arrays:
+                self._append(self.first)
+                self.first = self.first[:0]
+            self._append(features)
+        self.samples += features.shape[0]
+        self.stored += stored_values(features)
+        if self.first is None:
+            self.first = features if keep else features[:1]
+        if rows.labels is not None:
+            self._labels.append(rows.labels)
+        self._weights.append((features.shape[0], rows.weights))
+
+    def _append(self, features: Features) -> None:
+        if isinstance(features, np.ndarray):
+            parts: list[npt.NDArray[Any]] = [features]
+        else:
+            before = sum(each.size for each in self._arrays[:1])
+            ends = features.indptr.astype(np.int64) + before
+            parts = [features.data, features.indices, ends[1:] if self._arrays else ends]
+        if not self._arrays:
+            self._arrays = [GrowingArray(part.dtype) for part in parts]
+        for array, part in zip(self._arrays, parts, strict=True):
+            array.append(part)
+
+    def features(self, space: FeatureSpace) -> Features:
+        """The features of all blocks; to be called once."""
+        first = self.first
+        if first is None:
+            return np.empty((0, space.column_count))
+        if self._arrays:
+            parts = [array.finish() for array in self._arrays]
+            width = first.shape[1]
+            first = parts[0].reshape(-1, width) if len(parts) == 1 else csr(parts[0], parts[1], parts[2], width)
+        return first
+
+    def labelled(self, ranks: Communicator, samples: int) -> LabelledSamples:
+        """Labels and weights of all samples of all ranks, of which this one has so many."""
+        source, own = self._source, None
+        weighted = any(weights is not None for _, weights in self._weights)
+        if any(ranks.all_gather(weighted)):
+            parts = (np.ones(count) if each is None else each for count, each in self._weights)
+            own = np.concatenate(ranks.all_gather(np.concatenate([np.empty(0), *parts])))
+            check_weights(own, source.name)
+        if not self._labels and not source.options.labels_needed:
+            unlabelled = np.zeros(sum(ranks.all_gather(samples)))
+            return LabelledSamples(source.name, unlabelled, labelled=False, sample_weights=own)
+        try:
+            values, names = RawLabels.join(ranks.all_gather(RawLabels.join(self._labels))).encode(source.name)
+            check_labels(values, source.name)
+        except UserError:
+            source.check_labels()
+            raise
+        return LabelledSamples(source.name, values, names, sample_weights=own)
+
+
+def _with_targets(
+    source: Source, samples: LabelledSamples, targets: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+    """Labels with those of further columns, and the names of all these."""
+    columns, values = [source.options.label_column, *source.options.target_columns], samples.labels
+    if samples.label_names:
+        names = [name.lower() for name in samples.label_names]
+        if not set(names) <= {"false", "true"}:
+            raise no_numbers(source.name, columns[0])
+        values = np.array([name == "true" for name in names], np.float64)[values.astype(int)]
+    titles = tuple(f"column {each}" if is_number(each) else str(each) for each in columns)
+    return np.column_stack([values, targets]), titles
+
+
+def no_numbers(name: str, column: str | int | None) -> UserError:
+    """The error of several targets that are texts."""
     return UserError(
         f"{name}: the labels of {column} are texts, those of several targets must be numbers: write 0 and 1 for two "
         f"classes, or train on one column at a time"
     )
-
-
-def _is_number(column: str | int | None) -> bool:
-    try:
-        int(column or "")
-    except ValueError:
-        return False
-    return True
-
-
-class TextSource(Source):
-    """A file that is read sequentially, compressed or not."""
-
-    _raw: BinaryIO | None = None
-
-    @property
-    def position(self) -> int:
-        """Number of bytes that have been read, before decompression."""
-        return 0 if self._raw is None or self._raw.closed else self._raw.tell()
-
-    def _watch(self, raw: BinaryIO) -> None:
-        """Keep the file on the disk, for its position."""
-        self._raw = raw
-
-
-class RowSource(Source):
-    """A file whose number of samples is known; ``_done`` is the fraction that has been read."""
-
-    _done = 0.0
-
-    @property
-    def position(self) -> int:
-        """Approximate number of bytes that have been read, from the fraction of samples."""
-        return int(self._done * self.size)
 
 
 class GrowingArray:
@@ -295,42 +342,51 @@ class GrowingArray:
 
     It is enlarged in place, for which the system moves the pages of a large array without copying them. The values are
     in memory once; collecting blocks and concatenating them would take twice as much.
-
-    Parameters
-    ----------
-    dtype
-        Type of the values.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._values: npt.NDArray[Any] = np.empty(0, dtype)
-        self._size = 0
+        self.size = 0
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append the values of an array of any shape."""
-        end = self._size + values.size
+        end = self.size + values.size
         if end > self._values.size:
             self._values.resize(max(end, self._values.size * 9 // 8), refcheck=False)
-        self._values[self._size : end] = values.reshape(-1)
-        self._size = end
+        self._values[self.size : end] = values.reshape(-1)
+        self.size = end
 
     def finish(self) -> npt.NDArray[Any]:
         """Return all values. Nothing can be appended afterwards."""
-        self._values.resize(self._size, refcheck=False)
+        self._values.resize(self.size, refcheck=False)
         return self._values
 
 
-def check_finite(dataset: Dataset, first: int = 0) -> Dataset:
-    """Check that all features are finite; returns the data set. ``first`` rows of the file come before its rows.
+def csr(data: npt.NDArray[Any], columns: npt.NDArray[Any], pointers: npt.NDArray[Any], width: int) -> Any:
+    """A `csr_array` of so many columns, with int32 indices."""
+    # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
+    kind = np.int32 if data.size <= np.iinfo(np.int32).max else np.int64
+    matrix = scipy.sparse.csr_array((data, columns, pointers.astype(kind)), shape=(pointers.size - 1, width))
+    matrix.indices = matrix.indices.astype(np.int32, copy=False)
+    matrix.indptr = matrix.indptr.astype(kind, copy=False)
+    return matrix
 
-    Raises
-    ------
-    UserError
-        For the first NaN or infinity; the message names row and column.
-    """
-    strange = find_not_finite(dataset.features)
+
+def check_finite(features: Features, name: str, first: int = 0) -> None:
+    """Refuse NaN and infinity, naming row and column; ``first`` rows of the file come before these."""
+    strange = find_not_finite(features)
     if strange is not None:
         row, column = strange
-        value, place = dataset.features[row, column], f"row {first + row + 1}, feature {column + 1}"
-        raise UserError(f"{dataset.name}, {place}: the value is {value}: it must be finite")
-    return dataset
+        value, place = features[row, column], f"row {first + row + 1}, feature {column + 1}"
+        raise UserError(f"{name}, {place}: the value is {value}: it must be finite")
+
+
+def label_number(options: ReadOptions) -> int | None:
+    """The number of the label column, if it was chosen by that alone."""
+    column = options.label_column
+    return int(column or 0) if is_number(column) and not options.target_columns else None
+
+
+def with_label_number(space: FeatureSpace, options: ReadOptions) -> FeatureSpace:
+    """Features that remember the label column, if the columns have no names."""
+    return space if space.column_names else replace(space, label_column=label_number(options))

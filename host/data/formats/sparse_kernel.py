@@ -38,22 +38,17 @@ def parse_plain(
     ----------
     text
         uint8 (bytes,): the text. It ends with a line feed.
-    at
-        Offset of the first line.
-    row, stored
-        Number of samples and of values so far.
-    limits
-        Two uint64: smallest and largest index, in LIBSVM's format.
-    names
-        Not ``None`` in Vowpal Wabbit's format. Either this or ``limits`` is ``None``, for which Numba compiles nothing.
+    at, row, stored
+        Offset of the first line; number of samples and of values so far.
+    limits, names
+        Two uint64, the smallest and largest index of LIBSVM's format; ``names`` is not ``None`` in Vowpal Wabbit's. One of
+        them is ``None``, for which Numba compiles nothing.
     mask
-        uint64: those of its bits that an index, or the hash of a name, keeps.
+        uint64: the bits that an index, or the hash of a name, keeps.
     labels_needed
         Whether every line must have a label. If not, it may be missing or be a text, and all labels are 0.
-    values, indices
-        float64 and int32 (values,): values and their indices from ``stored`` on are written to them.
-    ends, labels, weights
-        int64 and float64 (samples,): number of values after each sample, its label and its weight, from ``row`` on.
+    values, indices, ends, labels, weights
+        float64 and int32 (values,), written from ``stored`` on; int64 and float64 (samples,) from ``row`` on.
 
     Returns
     -------

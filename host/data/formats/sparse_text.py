@@ -9,18 +9,17 @@ Values of features that share a column are added.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.columns import ReadOptions
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
-from p4sgd.host.data.formats.source import GrowingArray, TextSource
-from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.formats.source import Gather, Rows, Source, csr, label_number
+from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.raw_labels import RawLabels, check_exact
 from p4sgd.host.errors import UserError, shortened
 
@@ -37,30 +36,8 @@ MAX_INDEX = (1 << 31) - 1
 """Largest feature index, for int32."""
 
 
-class _Part(NamedTuple):
-    """Some samples of a file.
-
-    Parameters
-    ----------
-    values, indices
-        float64 and int32 (values,): stored values and their indices, as in the file, or their columns by the hash.
-    ends
-        int64 (samples,): number of values up to the end of each sample.
-    labels
-        float64 (samples,); zeros if they are not needed.
-    weights
-        float64 (samples,); ones if there are none or labels are not needed.
-    """
-
-    values: npt.NDArray[np.float64]
-    indices: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.float64]
-    weights: npt.NDArray[np.float64]
-
-
 class ParsedLine(NamedTuple):
-    """A sample: its label, indices and values of its features as in `_Part`, and its weight."""
+    """A sample: its label, indices and values of its features, and its weight."""
 
     label: float
     indices: list[int]
@@ -68,18 +45,10 @@ class ParsedLine(NamedTuple):
     weight: float = 1.0
 
 
-class SparseTextSource(TextSource):
-    """A file of sparse samples, compressed or not.
+class SparseTextSource(Source):
+    """A file of sparse samples, compressed or not; `UserError` if the options contradict each other or known features.
 
-    Parameters
-    ----------
-    path, options, guessed
-        See `p4sgd.host.data.formats.source.Source`.
-
-    Raises
-    ------
-    UserError
-        If the options contradict each other or the features that the samples must have.
+    Until `settle` was called, columns are indices as in the file.
     """
 
     _LEAST_BYTES: ClassVar[int]
@@ -101,6 +70,11 @@ class SparseTextSource(TextSource):
             )
         if self._hash_bits and options.zero_based is not None:
             raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
+        self._zero_based = options.zero_based
+        if self._hash_bits:
+            self._zero_based = True
+        elif self._zero_based is None and like is not None:
+            self._zero_based = like.zero_based
 
     @property
     @abstractmethod
@@ -116,114 +90,78 @@ class SparseTextSource(TextSource):
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
         """Parse a line; ``None`` if it is empty. Indices have the bits of ``_mask`` only.
 
-        Raises
-        ------
-        UserError
-            If the line is invalid; the message says why.
+        Raises `UserError` if the line is invalid; the message says why.
         """
 
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        zero_based = self._zero_based
-        from_one = zero_based is False if zero_based is not None or space is None else not space.zero_based
-        least, most, samples = MAX_INDEX, -1, 0
-        with open_data(self.path, self._watch) as file:
-            for values, indices, ends, labels, weights in self._parts(file):
-                width = 1
-                if values.size:
-                    first, last = int(indices.min()), int(indices.max())
-                    least, most, width = min(least, first), max(most, last), last + 1 - from_one
-                if from_one:
-                    indices -= 1
-                if space is not None:
-                    if values.size and (first < from_one or width > space.count):
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """See `Source.blocks`."""
+        known, lines, compiled = self.space, 0, False
+        self._samples, self._least, self._most = 0, MAX_INDEX, -1
+        with open_share(self.path, self.share, on_open=self._watch) as file:
+            for text in line_blocks(file, _BLOCK_BYTES):
+                compiled |= len(text) >= _COMPILED_BYTES
+                rows, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
+                lines += count
+                columns, samples = rows.features.indices, rows.features.shape[0]
+                if not samples:
+                    continue
+                self._samples += samples
+                if columns.size:
+                    least, most = int(columns.min()), int(columns.max())
+                    self._least, self._most = min(self._least, least), max(self._most, most)
+                if known is not None:
+                    from_one = not known.zero_based
+                    if columns.size and (least < from_one or most - from_one >= known.count):
                         raise UserError(f"{self.name}: has changed while it was read")
-                    width = space.count
-                matrix = _matrix(values, indices, np.append(0, ends), self._width(width))
-                yield self._block(matrix, self._wanted(labels), samples, _unequal(weights), **self._about(zero_based))
-                samples += labels.size
-        if samples == 0:
-            raise UserError(f"{self.name}: there are no samples")
-        if most < least:
-            raise UserError(f"{self.name}: no sample has a feature")
-        if zero_based is None:
-            zero_based = least == 0
-        self._space = FeatureSpace(self._width(most + zero_based), **self._about(zero_based))
+                    columns -= int(from_one)
+                    features = csr(rows.features.data, columns, rows.features.indptr, known.count)
+                    rows = rows._replace(features=features)
+                yield rows
+        if not self._samples:
+            yield Rows(csr(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64), 1))
 
-    def _read(self) -> Dataset:
-        ranks, like, zero_based = self.options.communicator, self.options.like, self._zero_based
-        data, indices, pointers = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64))
-        labels, weights = GrowingArray(np.float64), GrowingArray(np.float64)
-        pointers.append(np.zeros(1, np.int64))
-        stored, own = 0, 0
-        with open_share(self.path, ranks, on_open=self._watch) as file:
-            for part in self._parts(file):
-                data.append(part.values)
-                indices.append(part.indices)
-                pointers.append(part.ends + stored)
-                labels.append(part.labels)
-                weights.append(part.weights)
-                stored, own = stored + part.values.size, own + part.labels.size
-        if sum(ranks.all_gather(own)) == 0:
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """See `Source.settle`."""
+        like = self.options.like
+        if not any(gather(self._samples)):
             raise UserError(f"{self.name}: there are no samples")
-        columns = indices.finish()
-        extents = ranks.all_gather((int(columns.min()), int(columns.max())) if stored else None)
-        there = [extent for extent in extents if extent is not None]
-        if like is None and not there:
+        least, most = min(gather(self._least)), max(gather(self._most))
+        if like is None and most < least:
             raise UserError(f"{self.name}: no sample has a feature")
-        if zero_based is None and there:
-            zero_based = min(least for least, _ in there) == 0
-        width = max((most + 1 for _, most in there), default=0)
-        if there and not zero_based:
-            columns -= 1
-            width -= 1
-        about = self._about(zero_based)
-        if like is not None and width > like.count:  # hashed features are all there
-            about["remarks"] = (_left_out(ranks.all_gather(_unknown(columns, like.count)), like.count),)
-        matrix = _matrix(data.finish(), columns, pointers.finish(), self._width(width))
+        if self._zero_based is None and most >= least:
+            self._zero_based = least == 0
+        width = 1 << self._hash_bits if self._hash_bits else most + bool(self._zero_based)
         if like is not None:
-            matrix.resize((own, like.count))
-        own_weights = _unequal(weights.finish())
-        return self._join(matrix, self._wanted(labels.finish()), own_weights, **about)
+            width = like.count
+        return FeatureSpace(
+            width, zero_based=self._zero_based, hash_bits=self._hash_bits, label_column=label_number(self.options)
+        )
 
-    @property
-    def _zero_based(self) -> bool | None:
-        """Whether indices begin at 0; ``None`` if that is not known before the file is read."""
-        known, like = self.options.zero_based, self.options.like
-        if self._hash_bits:
-            return True
-        return like.zero_based if known is None and like is not None else known
+    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+        """See `Source.finish`: columns from 0, without those that known features lack."""
+        assert not isinstance(features, np.ndarray)
+        columns, like = features.indices, self.options.like
+        from_one = not self._zero_based
+        if from_one:
+            columns -= 1
+        width = 1 << self._hash_bits if self._hash_bits else max(gather(self._most)) + 1 - from_one
+        if like is not None and width > like.count:  # hashed features are all there
+            beyond = columns[columns >= like.count]
+            values, different = sum(gather(beyond.size)), np.unique(np.concatenate(gather(np.unique(beyond)))).size
+            self.remarks = (
+                f"{values:,} value{'s' * (values > 1)} of {different:,} feature{'s' * (different > 1)} beyond the "
+                f"{like.count:,} that the model knows: left out",
+            )
+        matrix = csr(features.data, columns, features.indptr, max(0, width))
+        if like is not None:
+            matrix.resize((matrix.shape[0], like.count))
+        return matrix, {}
 
-    def _width(self, seen: int) -> int:
-        """Number of columns, if ``seen`` are known from the file."""
-        return 1 << self._hash_bits if self._hash_bits else seen
-
-    def _about(self, zero_based: bool | None) -> dict[str, Any]:
-        """What the features are, as in `FeatureSpace`."""
-        return {"zero_based": zero_based, "hash_bits": self._hash_bits}
-
-    def _wanted(self, labels: npt.NDArray[np.float64]) -> RawLabels | None:
-        return RawLabels(labels) if self.options.labels_needed else None
-
-    def _parts(self, file: BinaryIO) -> Iterator[_Part]:
-        """The samples of this rank, block by block.
-
-        Raises
-        ------
-        UserError
-            For the first invalid line; the message names it.
-        """
-        lines, compiled = 0, False
-        for text in line_blocks(file, _BLOCK_BYTES):
-            compiled |= len(text) >= _COMPILED_BYTES
-            part, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
-            lines += count
-            if part.labels.size:
-                yield part if self._hash_bits is None else _add_collisions(part, 1 << self._hash_bits)
-
-    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[_Part, int]:
-        """The samples of some lines, and how many lines they are. ``lines`` lines of this rank come before them."""
-        values, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
-        part = _Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), *np.ones((2, count)))
+    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[Rows, int]:
+        """The samples of some lines, and how many lines they are. ``lines`` lines of the share come before them."""
+        most, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
+        values, indices, ends = np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64)
+        labels, weights = np.ones((2, count))
         at, row, stored = 0, 0, 0
         if compiled:
             from p4sgd.host.data.formats.sparse_kernel import parse_plain
@@ -233,66 +171,30 @@ class SparseTextSource(TextSource):
             how = *form, np.uint64(self._mask), self.options.labels_needed
         while at < len(text):
             if compiled:
-                at, row, stored = parse_plain(array, at, row, stored, *how, *part)
+                at, row, stored = parse_plain(array, at, row, stored, *how, values, indices, ends, labels, weights)
                 if at == len(text):
                     break
             end = text.index(b"\n", at) + 1
             try:
                 parsed = self._parse_line(text[at:end])
             except UserError as error:
-                line = 1 + lines_before(self.path, self.options.communicator) + lines + text.count(b"\n", 0, at)
+                line = 1 + lines_before(self.path, self.share) + lines + text.count(b"\n", 0, at)
                 reason = "holds a zero byte: this is no text file" if b"\0" in text[at:end] else error
                 raise UserError(f"{self.path}, line {line}: {reason}") from None
             if parsed is not None:
                 own = slice(stored, stored + len(parsed.values))
-                part.values[own], part.indices[own] = parsed.values, parsed.indices
+                values[own], indices[own] = parsed.values, parsed.indices
                 stored = own.stop
-                part.ends[row], part.labels[row], part.weights[row] = stored, parsed.label, parsed.weight
+                ends[row], labels[row], weights[row] = stored, parsed.label, parsed.weight
                 row += 1
             at = end
-        samples = part.ends[:row], part.labels[:row], part.weights[:row]
-        return _Part(part.values[:stored], part.indices[:stored], *samples), count
-
-
-def _unknown(columns: npt.NDArray[np.int32], known: int) -> tuple[int, npt.NDArray[np.int32]]:
-    """The number of values beyond ``known`` columns, and the columns that have them: int32 (columns,)."""
-    beyond = columns[columns >= known]
-    return beyond.size, np.unique(beyond)
-
-
-def _left_out(parts: Sequence[tuple[int, npt.NDArray[np.int32]]], known: int) -> str:
-    """A remark on the values beyond ``known`` columns, from what `_unknown` has found in each rank."""
-    values, columns = sum(count for count, _ in parts), np.unique(np.concatenate([each for _, each in parts])).size
-    return (
-        f"{values:,} value{'s' * (values > 1)} of {columns:,} feature{'s' * (columns > 1)} beyond the {known:,} that "
-        f"the model knows: left out"
-    )
-
-
-def _add_collisions(part: _Part, width: int) -> _Part:
-    """The samples with ascending columns, each of them once."""
-    matrix = _matrix(part.values, part.indices, np.append(0, part.ends), width)
-    if not matrix.has_canonical_format:
-        matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
-        matrix.sum_duplicates()
-    return _Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels, part.weights)
-
-
-def _unequal(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-    """Weights, unless all are 1."""
-    return None if (weights == 1).all() else weights
-
-
-def _matrix(
-    values: npt.NDArray[np.float64], columns: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64], width: int
-) -> Any:
-    """A `csr_array` with int32 indices. It has ``width`` columns."""
-    # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
-    kind = np.int32 if values.size <= np.iinfo(np.int32).max else np.int64
-    matrix = scipy.sparse.csr_array((values, columns, pointers.astype(kind)), shape=(pointers.size - 1, width))
-    matrix.indices = matrix.indices.astype(np.int32, copy=False)
-    matrix.indptr = matrix.indptr.astype(kind, copy=False)
-    return matrix
+        width = 1 << self._hash_bits if self._hash_bits else 1 + int(indices[:stored].max(initial=0))
+        matrix = csr(values[:stored], indices[:stored], np.append(0, ends[:row]), width)
+        if self._hash_bits and not matrix.has_canonical_format:  # add values of features that share a column
+            matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
+            matrix.sum_duplicates()
+        own_weights = None if (weights[:row] == 1).all() else weights[:row]
+        return Rows(matrix, RawLabels(labels[:row]) if self.options.labels_needed else None, own_weights), count
 
 
 def parse_number(word: bytes) -> float | None:
@@ -304,13 +206,7 @@ def parse_number(word: bytes) -> float | None:
 
 
 def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
-    """The finite number that a word stands for.
-
-    Raises
-    ------
-    UserError
-        If it stands for none; the message says what of which feature it is.
-    """
+    """The finite number that a word stands for; else a `UserError` that says what it is, of which feature."""
     value = parse_number(word)
     if value is not None and math.isfinite(value):
         return value
@@ -322,13 +218,7 @@ def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
 
 
 def label_of(word: bytes) -> float:
-    """The label that a word stands for.
-
-    Raises
-    ------
-    UserError
-        If it is no finite number, or an integer that float64 may not tell from others.
-    """
+    """The label that a word stands for; `UserError` for an integer that float64 may not tell from others."""
     value = finite(word, "the label")
     check_exact(word.decode())
     return value

@@ -1,7 +1,4 @@
-"""Text files, compressed or not, read as a whole or in shares of equal size.
-
-All errors in reading are raised as `UserError`.
-"""
+"""Text files, compressed or not, read as a whole or in shares of equal size. All errors in reading are `UserError`."""
 
 import bz2
 import gzip
@@ -13,18 +10,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
 from p4sgd.host.errors import UserError
 
-__all__ = [
-    "SUFFIXES",
-    "check_compression",
-    "line_blocks",
-    "lines_before",
-    "open_data",
-    "open_share",
-    "plain_name",
-]
+__all__ = ["SUFFIXES", "check_compression", "line_blocks", "lines_before", "open_data", "open_share", "plain_name"]
 
 
 SUFFIXES = (".gz", ".bz2", ".xz")
@@ -33,19 +21,13 @@ SUFFIXES = (".gz", ".bz2", ".xz")
 _BLOCK = 1 << 20
 
 _COMPRESSIONS: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-"""What opens a compressed file, by its first bytes."""
+"""Functions that open a compressed file, by its first bytes."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def check_compression(path: Path) -> None:
-    """Read a compressed file to its end, where checksums are. Other files are not read.
-
-    Raises
-    ------
-    UserError
-        If the compressed data are damaged.
-    """
+    """Read a compressed file to its end, where checksums are; `UserError` if it is damaged. Others are not read."""
     with open_data(path) as file:
         if not isinstance(file, io.BufferedReader):
             while file.read(_BLOCK):
@@ -59,87 +41,59 @@ def plain_name(path: Path) -> str:
 
 
 @contextmanager
-def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[BinaryIO]:
+def open_data(path: Path, on_open: Callable[[BinaryIO], None] = lambda raw: None) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, decompressed, after the byte order mark with which it may begin.
 
-    Parameters
-    ----------
-    path
-        The file.
-    on_open
-        Called with the file on the disk, whose position shows the progress.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be opened or read, or if its compressed data are damaged; also from within the ``with``
-        block.
+    ``on_open`` is called with the file on the disk, whose position shows the progress. Raises `UserError` if the file
+    cannot be read, or if its compressed data are damaged; also from within the ``with`` block.
     """
+    damaged = f"{path}: the compressed data are damaged or cut off: get the file again"
     try:
         with open(path, "rb") as raw:
             start = raw.read(6)
             raw.seek(0)
-            if on_open is not None:
-                on_open(raw)
+            on_open(raw)
             opened = (each(raw, "rb") for first, each in _COMPRESSIONS.items() if start.startswith(first))
             with next(opened, nullcontext(raw)) as file:
                 if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
                     file.seek(0)
                 yield file
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
+        raise UserError(damaged) from error
     except OSError as error:
         if error.errno is None:  # from bz2: damaged data
-            raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
+            raise UserError(damaged) from error
         raise UserError(f"{path}: cannot read: {error.strerror}") from error
 
 
 @contextmanager
 def open_share(
-    path: Path,
-    communicator: Communicator = SINGLE_PROCESS,
-    skipped: int = 0,
-    on_open: Callable[[BinaryIO], None] | None = None,
+    path: Path, share: tuple[int, int], skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
 ) -> Iterator[BinaryIO]:
-    """Open a text file, compressed or not, for this rank's share of its lines.
+    """Open a text file, as `open_data`, for one of several shares of its lines: (which, how many).
 
     Shares have the same number of bytes, rounded to whole lines. A line break in quotes counts as the end of a line.
-
-    Parameters
-    ----------
-    path
-        The file.
-    communicator
-        The ranks that share it.
-    skipped
-        Number of lines at the beginning that belong to no share.
-    on_open
-        See `open_data`.
-
-    Raises
-    ------
-    UserError
-        As `open_data`.
+    The ``skipped`` lines at the beginning belong to no share.
     """
     with open_data(path, on_open) as file:
-        if communicator.size == 1:
+        if share[1] == 1:
             for _ in range(skipped):
                 file.readline()
             yield file
         else:
-            begin, end = _bounds(file, communicator, skipped)
+            begin, end = _bounds(file, share, skipped)
             file.seek(begin)
-            yield io.BufferedReader(_Share(file, end - begin), _BLOCK)
+            yield io.BufferedReader(_Part(file, end - begin), _BLOCK)
 
 
-def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> int:
+def lines_before(path: Path, share: tuple[int, int], skipped: int = 0) -> int:
     """Number of lines before those of `open_share`. Reads the file up to there."""
-    if communicator.size == 1:
+    if share[1] == 1:
         return skipped
     with open_data(path) as file:
-        begin, _ = _bounds(file, communicator, skipped)
+        begin, _ = _bounds(file, share, skipped)
         file.seek(0)
-        before = _Share(file, begin)
+        before = _Part(file, begin)
         return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
 
 
@@ -149,7 +103,7 @@ def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
         yield block
 
 
-class _Share(io.RawIOBase):
+class _Part(io.RawIOBase):
     """The next ``size`` bytes of a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -166,12 +120,12 @@ class _Share(io.RawIOBase):
         return len(block)
 
 
-def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[int, int]:
-    """Offsets at which a rank's share begins and ends."""
+def _bounds(file: BinaryIO, share: tuple[int, int], skipped: int) -> tuple[int, int]:
+    """Offsets at which a share begins and ends."""
     for _ in range(skipped):
         file.readline()
     start = file.tell()
-    share = share_of(communicator, file.seek(0, io.SEEK_END) - start)
+    (rank, size), total = share, file.seek(0, io.SEEK_END) - start
 
     def line_at(place: int) -> int:
         """Offset of the first line that begins at ``place`` or later."""
@@ -181,4 +135,4 @@ def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[i
             return file.tell()
         return start
 
-    return line_at(share.start), line_at(share.stop)
+    return line_at(rank * total // size), line_at((rank + 1) * total // size)

@@ -136,9 +136,7 @@ def parse_line(
 ) -> tuple[float, float, int, int]:
     """Parse a line that is not blank, as `p4sgd.host.data.formats.sparse_kernel.parse_plain`.
 
-    Returns
-    -------
-    Label, importance, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
+    Returns label, importance, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
     """
     label, importance = 0.0, 1.0
     if labels_needed:

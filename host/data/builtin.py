@@ -1,0 +1,100 @@
+"""Data sets that come with scikit-learn."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.formats.source import Gather, Rows, Source
+from p4sgd.host.data.raw_labels import RawLabels
+from p4sgd.host.errors import UserError
+
+__all__ = ["BUILTIN", "BuiltinSource", "is_builtin"]
+
+BUILTIN = {
+    "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
+    "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
+    "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
+    "iris": "150 flowers, 4 features, labels setosa, versicolor, virginica; iris:setosa is that one against the rest",
+    "wine": "178 wines, 13 features, labels class_0 to class_2; wine:class_0 is that one against the rest",
+}
+"""Built-in data sets by name, with descriptions."""
+
+_TABLES = {
+    "breast_cancer": ("breast_cancer.csv", 1),
+    "digits": ("digits.csv.gz", 0),
+    "iris": ("iris.csv", 1),
+    "wine": ("wine_data.csv", 1),
+}
+"""Those that scikit-learn returns as its files have them: name of the file, and lines before the first sample."""
+
+_CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "class_1", "class_2")}
+"""Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
+
+
+def is_builtin(source: str) -> bool:
+    """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
+    return source.partition(":")[0] in BUILTIN
+
+
+class BuiltinSource(Source):
+    """A data set that comes with scikit-learn, in one block.
+
+    With a colon and a label in its name, that label becomes 1 and all others become 0; a class that has a name may be
+    given by its number, too.
+    """
+
+    @property
+    def size(self) -> int:
+        """It has no file."""
+        return 0
+
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """See `Source.blocks`; `UserError` if there is no such data set or label."""
+        name, colon, wanted = self.name.partition(":")
+        if name not in BUILTIN:
+            raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
+        features, labels = _load(name)
+        names = _CLASSES.get(name, ())
+        if colon:
+            if name == "diabetes":
+                raise UserError(f"{self.name}: the labels of {name} are measurements, not classes")
+            numbers = [str(label) for label in range(int(labels.max()) + 1)]
+            known = names or numbers
+            if wanted not in (*known, *numbers):
+                raise UserError(f"{self.name}: {name} has no label {wanted!r}; there are {', '.join(known)}")
+            labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
+            names = ()
+        share = self.share.of(labels.size)
+        own, self._count = slice(share.start, share.stop), features.shape[1]
+        yield Rows(features[own], RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]))
+
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """See `Source.settle`."""
+        like = self.options.like
+        if like is not None and self._count != like.count:
+            raise UserError(f"{self.name}: there are {self._count} features, {like.count} are needed")
+        return FeatureSpace(self._count)
+
+
+def _load(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Features (samples, features) and labels (samples,) of a data set, float64.
+
+    Importing scikit-learn takes longer than training on its data sets, so a plain table is read from its folder. It
+    loads diabetes itself, whose features it scales, and what a later version has elsewhere.
+    """
+    file, header = _TABLES.get(name, ("", 0))
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None, "it is no namespace"
+    path = Path(package.origin).parent / "datasets" / "data" / file
+    if path.is_file():
+        table = np.loadtxt(path, delimiter=",", skiprows=header)
+        return np.ascontiguousarray(table[:, :-1]), table[:, -1]
+    import sklearn.datasets
+
+    bunch = getattr(sklearn.datasets, f"load_{name}")()
+    return bunch.data, bunch.target.astype(float)

@@ -1,0 +1,152 @@
+"""Base class of the readers of tables: files whose columns hold numbers, booleans or texts, and a label."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Set
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.cells import CellError, weights_of
+from p4sgd.host.data.columns import Columns
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.formats.source import Gather, Rows, Source, no_numbers, with_label_number
+from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.raw_labels import RawLabels
+from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.table import Table, UnknownTexts
+from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.errors import UserError
+
+__all__ = ["Arrays", "TableSource"]
+
+
+class Arrays(NamedTuple):
+    """Some rows as pyarrow arrays: of each feature, and of labels and weights, if these are needed."""
+
+    first: int
+    features: list[Any]
+    label: Any
+    weight: Any
+
+
+class TableSource(Source):
+    """A file that is a table. Rows are float64, see `p4sgd.host.data.table.Table.rows`."""
+
+    fills_gaps = True
+    _surveyed = False
+    """Whether the contents of the columns are known, and may be texts or gaps."""
+
+    _gap_texts: Set[str] = frozenset()
+    """Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`."""
+
+    @cached_property
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The columns of the table."""
+
+    @abstractmethod
+    def _arrays(self) -> Iterator[Arrays]:
+        """The rows of the share; ``first`` counts those before, as `_locate` does."""
+
+    @abstractmethod
+    def _locate(self, row: int, column: int) -> str:
+        """A cell in a message, by its row, as `_arrays` counts it, and its column."""
+
+    @abstractmethod
+    def _labels(self, arrays: Arrays) -> RawLabels:
+        """The labels of some rows; `UserError` if one is missing."""
+
+    @abstractmethod
+    def _numbers(self) -> Iterator[Rows]:
+        """The rows, if they are all numbers; else `NotNumbersError`."""
+
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        """See `Source.blocks`."""
+        like, self._unknown = self.options.like, UnknownTexts()
+        self._found = RowNumbers(self.columns.numbered)
+        if self.table is None and like is not None and like.encoding is not None:
+            targets = self._plain_table().columns[len(self.columns.features) - self.columns.targets :]
+            self.table, self._surveyed = Table((*like.encoding.columns, *targets)), True
+        for rows in self._known_rows() if self._surveyed else self._numbers():
+            self._found.add(rows.features)
+            yield rows
+        if not self._found.rows:
+            yield Rows(np.empty((0, len(self.columns.features))))
+
+    def _known_rows(self) -> Iterator[Rows]:
+        """The rows of a table that may hold texts or gaps."""
+        assert self.table is not None
+        gaps, unit = self.options.takes_gaps, self._unit
+        for arrays in self._arrays():
+            try:
+                rows = self.table.rows(arrays.features, gaps=gaps, gap_texts=self._gap_texts, unknown=self._unknown)
+            except CellError as error:
+                raise self._tell(error.after(arrays.first)) from None
+            labels = None if arrays.label is None else self._labels(arrays)
+            try:
+                weights = None if arrays.weight is None else weights_of(arrays.weight)
+            except CellError as error:
+                assert self.columns.weight is not None
+                place = self._locate(arrays.first + error.row, self.columns.weight)
+                raise error.described(place, unit, weight=True) from None
+            yield Rows(rows, labels, weights)
+
+    _unit = "row"
+    """What holds a sample."""
+
+    def _tell(self, cell: CellError) -> UserError:
+        return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)
+
+    def survey(self, ranks: Communicator) -> Table:
+        """See `Source.survey`; `UserError` as `p4sgd.host.data.survey.Survey.finish`."""
+        self._surveyed = True
+        if self.options.like is not None and self.options.like.encoding is None:
+            return self._plain_table()
+        survey = Survey(self.columns.feature_names, len(self.columns.features), self._gap_texts)
+        for arrays in self._arrays():
+            survey.add(arrays.features, arrays.first)
+        return survey.finish(self.name, gaps=self.options.takes_gaps, tell=self._tell, ranks=ranks)
+
+    def _plain_table(self) -> Table:
+        return Table.of_numbers(self.columns.feature_names, len(self.columns.features))
+
+    def settle(self, gather: Gather) -> FeatureSpace:
+        """See `Source.settle`."""
+        columns, like = self.columns, self.options.like
+        if not any(gather(self._found.rows)):
+            raise UserError(f"{self.name}: there are no samples")
+        if self.table is None:
+            self.table = self._plain_table()
+        count = len(columns.features) - columns.targets
+        if like is None:
+            self.remarks = (*columns.remarks, *self._found.remarks(gather))
+        elif like.encoding is not None:
+            self.remarks = self._unknown.remarks(gather)
+            return replace(like, label_column=None)
+        return with_label_number(FeatureSpace(count, columns.feature_names[:count]), self.options)
+
+    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+        """See `Source.finish`: features of a known encoding, and further labels apart."""
+        like, columns, about = self.options.like, self.columns, dict[str, Any]()
+        assert isinstance(features, np.ndarray)
+        assert self.table is not None
+        if columns.targets:
+            features, targets = features[:, : -columns.targets], features[:, -columns.targets :]
+            self._check_targets(targets, sum(gather(features.shape[0])[: self.share.rank]))
+            about["targets"] = targets
+            about["table"] = Table(self.table.columns[: -columns.targets]) if like is None else None
+        return features if like is None or like.encoding is None else like.encoding.apply(features), about
+
+    def _check_targets(self, targets: npt.NDArray[np.floating[Any]], first: int) -> None:
+        """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
+        assert self.table is not None
+        columns = self.table.columns[-self.columns.targets :]
+        for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
+            if column.values:
+                raise no_numbers(self.name, name)
+            if not np.isfinite(values).all():
+                sample = first + int(np.isnan(values).argmax()) + 1
+                raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out")
