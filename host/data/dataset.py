@@ -195,8 +195,8 @@ class Dataset:
         return values
 
     def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """Send features of a block's local samples, uint8 (local samples, features of the shard) for every worker, to the
-        ranks of these workers; returns for every worker of this process those of all samples of the block.
+        """Send features of a block's local samples, uint8 (local samples, features of the shard) for every worker, to
+        the ranks of these workers; returns for every worker of this process those of all samples of the block.
         """
         return parts
 

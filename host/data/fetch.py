@@ -59,7 +59,8 @@ ORIGINALS: Mapping[str, Original] = {
 class Fetched:
     """A file that has been fetched: its path and its checksum in hexadecimal.
 
-    ``downloaded`` tells that it did not exist before, ``pinned`` that its checksum was unknown, and has been recorded now.
+    ``downloaded`` tells that it did not exist before, ``pinned`` that its checksum was unknown, and has been recorded
+    now.
     """
 
     path: Path
@@ -79,8 +80,8 @@ def fetch(
     """Download one of the ``originals`` to a folder, which is made if needed, unless it exists already, and check it.
 
     ``sha256`` is the expected checksum, if known; ``on_progress`` is called with the bytes so far and the total, or
-    ``None`` if that is not known. Raises `UserError` if the name is unknown, if the file cannot be downloaded or written,
-    or if its checksum is wrong. A download that fails is not kept.
+    ``None`` if that is not known. Raises `UserError` if the name is unknown, if the file cannot be downloaded or
+    written, or if its checksum is wrong. A download that fails is not kept.
     """
     if name not in originals:
         raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")

@@ -110,7 +110,8 @@ def quantize_stored(
 def add_sums(
     rows: npt.NDArray[np.floating[Any]], offset: FloatArray, scale: FloatArray, fraction: int, sums: IntArray
 ) -> None:
-    """Add dense samples, finite float32 or float64 (samples, features), to sums of scaled features and of their squares.
+    """Add dense samples, finite float32 or float64 (samples, features), to sums of scaled features and of their
+    squares.
 
     Features that are scaled to 0 to 1 are rounded to integers u in steps of 2^-fraction. ``sums``, int64 (3, features),
     C-contiguous, is updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).

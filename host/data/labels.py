@@ -353,7 +353,9 @@ class TargetCoding:
         return np.ascontiguousarray(labels[:, row])
 
     def labels_of(self, data: Labelled) -> FloatArray:
-        """Labels of a data set, float64 (samples, targets), in the order of the rows; raises as `LabelCoding.labels_of`."""
+        """Labels of a data set, float64 (samples, targets), in the order of the rows; raises as
+        `LabelCoding.labels_of`.
+        """
         columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
         return np.column_stack(columns)
 

@@ -28,9 +28,9 @@ def levels(stored: int, signed: bool) -> tuple[int, int]:
 def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArray[np.int32]:
     """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
 
-    ``a`` is float64 of any shape, nominally in [0, 1] or [−1, 1]. Returns int32 of the same shape, a view of one number if
-    ``a`` is. In the nominal range q / steps differs from a by at most half a step, except where a signed single plane
-    lacks +1.
+    ``a`` is float64 of any shape, nominally in [0, 1] or [−1, 1]. Returns int32 of the same shape, a view of one number
+    if ``a`` is. In the nominal range q / steps differs from a by at most half a step, except where a signed single
+    plane lacks +1.
     """
     if a.strides == (0,):  # of millions of columns
         return np.broadcast_to(quantize(a[:1].copy(), stored, signed), a.shape)
@@ -48,8 +48,8 @@ def feature_values(
     """Slope and constant of the values that the hardware reads, as functions of raw features, without rounding.
 
     The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
-    constant = −offset · slope; ``scale`` and ``offset`` are those of `p4sgd.host.data.Scaling`. Both are float64, of the
-    shape of ``scale``.
+    constant = −offset · slope; ``scale`` and ``offset`` are those of `p4sgd.host.data.Scaling`. Both are float64, of
+    the shape of ``scale``.
     """
     one = full_value(stored, signed)
     # Of one number for all columns, the result is one number, too.

@@ -84,8 +84,8 @@ class RawLabels:
         """Convert labels to numbers: float64 (samples,), and the names of the classes, empty if the labels are numbers.
 
         If all texts are numbers, they are parsed. If none is, they are names of classes, and are numbered from 0 in
-        alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label is missing or is too large an
-        integer, or if some are numbers and others are not.
+        alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label is missing or is too large
+        an integer, or if some are numbers and others are not.
         """
         if self.texts is None:
             if self.values.dtype.kind in "iu" and self.values.size:

@@ -110,9 +110,10 @@ def make_source(
     subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped. The same arguments give
     the same data.
 
-    ``name`` is one of `SHAPES`, whose numbers of samples and of features are multiplied by ``scale``, above 0 and at most 1
-    (`Shape.scaled`), or replaced by ``samples`` and ``features``. Sparse samples keep their mean number of stored values,
-    unless ``nonzeros`` is given; dense sets keep their density. Raises `UserError` if a number is out of range.
+    ``name`` is one of `SHAPES`, whose numbers of samples and of features are multiplied by ``scale``, above 0 and at
+    most 1 (`Shape.scaled`), or replaced by ``samples`` and ``features``. Sparse samples keep their mean number of
+    stored values, unless ``nonzeros`` is given; dense sets keep their density. Raises `UserError` if a number is out of
+    range.
     """
     if name not in SHAPES:
         raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")

@@ -26,8 +26,8 @@ def make_table(name: str, *, seed: int = 0, scale: float = 1.0, samples: int | N
     """Make a table of passengers, a `pyarrow.Table` whose last column ``survived`` is the label, 0 or 1.
 
     The age is missing for a fifth of the passengers, the deck for most of those who are not in the first class. The
-    same arguments give the same table. ``name`` is one of `TABLES`, whose number of rows is multiplied by ``scale``, above
-    0 and at most 1, or replaced by ``samples``.
+    same arguments give the same table. ``name`` is one of `TABLES`, whose number of rows is multiplied by ``scale``,
+    above 0 and at most 1, or replaced by ``samples``.
     """
     import pyarrow as pa
 

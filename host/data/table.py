@@ -142,7 +142,8 @@ class Table:
         gap_texts: Set[str] = frozenset(),
         unknown: UnknownTexts | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for gaps.
+        """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for
+        gaps.
 
         Parameters
         ----------

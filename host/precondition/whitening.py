@@ -310,8 +310,8 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
 def factor(correlation: npt.NDArray[np.float64], damping: float) -> npt.NDArray[np.float64] | None:
     """The inverse L⁻¹ of the Cholesky factor of a correlation matrix, (n, n), with ``damping`` added to its diagonal.
 
-    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements. ``None`` if
-    the matrix is singular.
+    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements. ``None``
+    if the matrix is singular.
     """
     rest = correlation + damping * np.eye(len(correlation))
     inverse = np.eye(len(correlation))

@@ -140,7 +140,8 @@ class PreparedFolder:
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
-        """Options of a training run on this folder, from fields of `TrainingOptions` and the names of those that were chosen.
+        """Options of a training run on this folder, from fields of `TrainingOptions` and the names of those that were
+        chosen.
 
         Raises `UserError` if a chosen option is not the one that the data were prepared with.
         """
@@ -311,8 +312,8 @@ def open_prepared(
 ) -> PreparedFolder:
     """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
 
-    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks of
-    this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
+    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks
+    of this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
     """
     manifest, sha256 = load_manifest(path)
     check_same(communicator, {str(path): f"the checksum {sha256:.12}"})

@@ -84,8 +84,8 @@ class Manifest:
     samples, validation_samples, space, sparse
         Number of samples to train on, and of held-out samples; their features, and whether they are sparse.
     scaling, reason, signed
-        See `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of whitened features it is the
-        scaling before that.
+        See `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of whitened features it is
+        the scaling before that.
     labels
         Meaning of the labels.
     remarks, mean_square

@@ -71,8 +71,8 @@ def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
 def check_class_weight(
     chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
 ) -> None:
-    """Refuse weights of classes, from `class_weights_of`, of labels that are of no sample and no class of the model, and
-    weights of 0 that leave one class.
+    """Refuse weights of classes, from `class_weights_of`, of labels that are of no sample and no class of the model,
+    and weights of 0 that leave one class.
     """
     if chosen is None or isinstance(chosen, str):
         return
@@ -106,9 +106,9 @@ def weigh(
 ) -> list[FloatArray | None]:
     """Weights of the training samples, the first of the ``parts``, and of others whose classes weigh what theirs do.
 
-    Weights of the classes are ``chosen`` by `class_weights_of`; the meaning of the labels is that of a single row. Returns
-    for each part float64 (samples,), the largest of them 1, or ``None`` if all its samples weigh the same; raises
-    `UserError` if they all weigh 0.
+    Weights of the classes are ``chosen`` by `class_weights_of`; the meaning of the labels is that of a single row.
+    Returns for each part float64 (samples,), the largest of them 1, or ``None`` if all its samples weigh the same;
+    raises `UserError` if they all weigh 0.
     """
     own = [relative(part.sample_weights, part.name) for part in parts]
     if chosen is None:
@@ -137,7 +137,8 @@ def weigh(
 def hardware_labels(
     loss: Loss, coding: LabelCoding, labels: FloatArray, weights: FloatArray | None, name: str
 ) -> tuple[IntArray, IntArray | None]:
-    """`LABEL` integers of labels from `LabelCoding.labels_of`, and `IMPORTANCE` integers by which residuals are multiplied.
+    """`LABEL` integers of labels from `LabelCoding.labels_of`, and `IMPORTANCE` integers by which residuals are
+    multiplied.
 
     These are weights from `weigh` times those of the loss; ``None`` if all are equal. Both are int64 (samples,), of a
     single row of the model.

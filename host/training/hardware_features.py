@@ -156,7 +156,8 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
 
 
 def clamped_activations(features: Features, scaling: Scaling | Whitening, weights: FloatArray) -> FloatArray:
-    """The dot product of every raw sample's scaled features, clamped as in training, with the weights: float64 (samples,).
+    """The dot product of every raw sample's scaled features, clamped as in training, with the weights: float64
+    (samples,).
 
     Nothing is rounded. The bits of a product do not depend on the samples beside it, so that every division of the
     samples gives the same.

@@ -10,7 +10,11 @@ import pyarrow.parquet as pq
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
+from p4sgd.host.data import Dataset
 from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
+from p4sgd.host.data.formats.source import scan
+from p4sgd.host.data.matrix import join_rows
+from p4sgd.host.data.read import open_source
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
@@ -68,3 +72,30 @@ def write_data(folder, name, features, labels):
     if path.suffix in _COMPRESSED:
         path.write_bytes(_COMPRESSED[path.suffix](path.read_bytes()))
     return path
+
+
+def read_in_blocks(path, **reading):
+    """A file as it is prepared for training in a folder: labels in a first pass, features in a second one.
+
+    Returns the data set and the number of its blocks.
+    """
+    source = open_source(path, **reading)
+    found = scan(source)
+    with source.explained():
+        parts = [rows.features for rows in source.blocks()]
+    space, samples = source.space, found.samples
+    data = Dataset(
+        join_rows(parts),
+        samples.labels,
+        samples.name,
+        samples.label_names,
+        feature_names=space.names,
+        zero_based=space.zero_based,
+        hash_bits=space.hash_bits,
+        label_column=space.label_column,
+        table=source.table,
+        remarks=source.remarks,
+        sample_weights=samples.sample_weights,
+    )
+    assert (found.stored, found.sparse, found.dtype) == (data.stored, data.sparse, data.features.dtype)
+    return data, len(parts)

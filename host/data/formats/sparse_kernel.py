@@ -41,8 +41,8 @@ def parse_plain(
     at, row, stored
         Offset of the first line; number of samples and of values so far.
     limits, names
-        Two uint64, the smallest and largest index of LIBSVM's format; ``names`` is not ``None`` in Vowpal Wabbit's. One of
-        them is ``None``, for which Numba compiles nothing.
+        Two uint64, the smallest and largest index of LIBSVM's format; ``names`` is not ``None`` in Vowpal Wabbit's. One
+        of them is ``None``, for which Numba compiles nothing.
     mask
         uint64: the bits that an index, or the hash of a name, keeps.
     labels_needed

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from support.data_files import read_in_blocks
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.formats import parquet
-from p4sgd.host.data.read import open_source
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
@@ -117,7 +117,7 @@ def test_wrong_npz(tmp_path, arrays, message):
 def test_row_pointers_of_any_type(tmp_path, kind):
     path = tmp_path / "data.npz"
     np.savez(path, **SPARSE | {"indptr": SPARSE["indptr"].astype(kind)})
-    for data in (read_dataset(path), *open_source(path).blocks()):
+    for data in (read_dataset(path), read_in_blocks(path)[0]):
         assert data.features.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]
 
 

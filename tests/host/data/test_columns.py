@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.data_files import read_in_blocks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 
 VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": [100, 101]}
@@ -58,11 +58,10 @@ def test_the_label_of_a_table_without_names_is_where_it_was(tmp_path, suffix, co
         np.savetxt(path, rows, delimiter=",")
     else:
         np.save(path, rows)
-    trained, source = read_dataset(path, label_column=column), open_source(path, label_column=column)
-    list(source.blocks())
+    trained, (blocks, _) = read_dataset(path, label_column=column), read_in_blocks(path, label_column=column)
     place = 3 if column is None else column - 1 if column > 0 else 4 + column
     assert trained.labels.tolist() == rows[:, place].tolist()
-    for like in (trained.space, source.space):
+    for like in (trained.space, blocks.space):
         data = read_dataset(path, like=like)
         assert data.labels.tolist() == trained.labels.tolist()
         assert data.features.tolist() == trained.features.tolist()
@@ -119,10 +118,8 @@ def test_ignored_columns(table):
 def test_ignored_columns_of_a_matrix(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, [[7, 1.0, 8, 3, 0], [np.nan, 2, 9, 4, 1]])
-    data = read_dataset(path, ignore_columns=[1, -3])
-    assert (data.features.tolist(), data.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
-    (block,) = open_source(path, ignore_columns=[1, -3]).blocks()
-    assert (block.features.tolist(), block.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
+    for data in (read_dataset(path, ignore_columns=[1, -3]), read_in_blocks(path, ignore_columns=[1, -3])[0]):
+        assert (data.features.tolist(), data.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
 
 
 @pytest.mark.parametrize(

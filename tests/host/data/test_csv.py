@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import csv_file
+from p4sgd.host.data.formats.source import NotNumbersError
 from p4sgd.host.errors import UserError
 
 HEADER = "age,height,label\n"
@@ -50,14 +51,14 @@ def write(tmp_path, text, name="data.csv"):
     ],
 )
 def test_forms(tmp_path, monkeypatch, text, reader):
-    def refuse(source, form, *_):
-        raise pa.ArrowInvalid
+    def refuse(*_):
+        raise NotNumbersError if reader == "texts" else pa.ArrowInvalid
         yield
 
     if reader == "numbers":
-        monkeypatch.delattr(csv_file.CsvSource, "_texts")
+        monkeypatch.delattr(csv_file.CsvSource, "survey")
     else:
-        monkeypatch.setattr(csv_file.CsvSource, "_fast" if reader == "texts" else "_parsed", refuse)
+        monkeypatch.setattr(csv_file.CsvSource, "_numbers" if reader == "texts" else "_parsed", refuse)
     data = read_dataset(write(tmp_path, text))
     assert data.features.tolist() == FEATURES
     assert data.features.dtype == np.float64
@@ -298,7 +299,7 @@ def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
 
 
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
-    monkeypatch.delattr(csv_file.CsvSource, "_texts")
+    monkeypatch.delattr(csv_file.CsvSource, "survey")
     rng = np.random.default_rng(0)
     values = rng.integers(-1000, 1000, (3000, 500))
     labels = rng.integers(0, 2, 3000)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
 from p4sgd.host.data.quantization import quantize
-from p4sgd.host.data.statistics import Extremes, Statistics, scaled
+from p4sgd.host.data.statistics import Extremes, Statistics, find_extremes, scaled
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
@@ -49,13 +49,10 @@ def test_quantised_as_defined(seed, dtype, spread, stored, signed, bias):
 @given(seed=st.integers(0, 1 << 30), dtype=DTYPES, spread=st.sampled_from([1, 30, 300]))
 def test_sums_as_defined(seed, dtype, spread):
     x = samples(seed, dtype, spread)
-    extremes = Extremes(x.shape[1])
-    extremes.add(x)
+    extremes = find_extremes((x,), x.shape[1], x.shape[0])
     sums = []
     for least in (0, x.size + 1):
-        statistics = Statistics.of_range(
-            *extremes.range(), extremes.nonzero, x.shape[0], centrable=True, whitened=False
-        )
+        statistics = Statistics.of_extremes(extremes, whitened=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("p4sgd.host.data.statistics.COMPILED_VALUES", least)
             statistics.add(x)
@@ -71,7 +68,7 @@ def test_extremes_of_sparse_samples_as_of_dense(seed, dtype, strange):
         x.flat[rng.integers(x.size)] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
     rows = csr_array(x)
     rows.data[rng.random(rows.data.size) < 0.1] = 0  # stored zeros
-    found, expected = Extremes(x.shape[1]), Extremes(x.shape[1])
+    found, expected = Extremes(x.shape[1], 1), Extremes(x.shape[1], 1)
     for first in range(0, x.shape[0], 3):
         found.add(rows[first : first + 3])
         expected.add(rows.toarray()[first : first + 3])

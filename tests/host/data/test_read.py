@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn.datasets
+from support.data_files import read_in_blocks
 
-from p4sgd.host.data import FeatureSpace, read, read_dataset
-from p4sgd.host.data.read import BUILTIN, open_source
+from p4sgd.host.data import FeatureSpace, builtin, read_dataset
+from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.errors import UserError
 
 
@@ -37,7 +38,7 @@ def test_builtin(name, shape, labels):
 @pytest.mark.parametrize("moved", [False, True])
 def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
     if moved:
-        monkeypatch.setattr(read, "_TABLES", {})
+        monkeypatch.setattr(builtin, "_TABLES", {})
     data, expected = read_dataset(name), getattr(sklearn.datasets, f"load_{name}")()
     assert data.features.tobytes() == np.asarray(expected.data, np.float64).tobytes()
     assert np.array_equal(data.labels, expected.target)
@@ -170,6 +171,6 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
     path, header, found = tmp_path / name, False if "csv" in name else None, []
     for mark in ("", "\ufeff"):
         path.write_bytes(pack((mark + text).encode()))
-        for data in (read_dataset(path, header=header), *open_source(path, header=header).blocks()):
+        for data in (read_dataset(path, header=header), read_in_blocks(path, header=header)[0]):
             found.append((data.space.count, data.features.sum(axis=0).tolist(), data.labels.tolist()))
     assert found[:2] == found[2:]

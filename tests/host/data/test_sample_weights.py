@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from support.data_files import make_samples, use_small_blocks
+from support.data_files import make_samples, read_in_blocks, use_small_blocks
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import sparse_text
-from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 
 FORMATS = ("w.csv", "w.npy", "w.parquet", "w.npz", "sparse.npz", "w.vw")
@@ -69,11 +68,9 @@ def test_are_read_in_every_way(tmp_path, monkeypatch, name, compiled):
     assert whole.sample_weights.tolist() == weights.tolist()
     assert whole.feature_count == (8 if name.endswith("vw") else features.shape[1])
     assert whole.labels.tolist() == labels.tolist()
-    source = open_source(path, **reading(name))
-    blocks = list(source.blocks())
-    assert len(blocks) > 3
-    ones = [np.ones(block.samples) if block.sample_weights is None else block.sample_weights for block in blocks]
-    assert np.concatenate(ones).tolist() == weights.tolist()
+    blocks, count = read_in_blocks(path, **reading(name))
+    assert count > 3
+    assert blocks.sample_weights.tolist() == weights.tolist()
     for part in run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading(name))):
         assert part.sample_weights.tolist() == weights.tolist()
 
@@ -109,7 +106,7 @@ def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, name, value):
     path = write(tmp_path, name, features, labels, weights)
     places = {"csv": "line 43, column 2 .weight.: ", "parquet": "row 42, column 2 .weight.: ", "vw": "line 42: "}
     where = next((f", {text}" for end, text in places.items() if name.endswith(end)), ": the weight of sample 42 is ")
-    for read in (read_dataset, lambda *words, **how: list(open_source(*words, **how).blocks())):
+    for read in (read_dataset, read_in_blocks):
         with pytest.raises(UserError, match=re.escape(str(path)) + where) as told:
             read(path, **reading(name))
         assert "\n" not in str(told.value)

@@ -14,14 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
-from support.data_files import use_small_blocks
+from support.data_files import read_in_blocks, use_small_blocks
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.read import open_source
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.synth_table import make_table, write_table
 from p4sgd.host.data.table import Column, Table, UnknownTexts
@@ -282,11 +281,8 @@ def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
     for source in (path, stored):
         small = encoded(source, missing)
         assert identify(small) == identify(whole)
-        blocks = open_source(source, missing=missing)
-        list(blocks.blocks())
-        rows = [block.features for block in blocks.blocks(blocks.space)]
-        made = whole.encoding.apply(np.concatenate(rows), blocks.table)
-        assert np.array_equal(made, whole.features)
+        blocks, _ = read_in_blocks(source, missing=missing)
+        assert np.array_equal(blocks.encoded(whole.encoding).features, whole.features)
 
         def read(ranks, source=source):
             data = read_dataset(source, missing=missing, communicator=ranks)
@@ -389,9 +385,7 @@ def test_numbers_are_texts_where_most_values_are_texts(tmp_path, monkeypatch):
     lines = ["7"] * 40 + ["A1"] * 50
     data = encoded(write(tmp_path, "a,b,y\n" + "".join(f"{each},1,{place % 2}\n" for place, each in enumerate(lines))))
     assert data.feature_names == ("a=A1", "b")
-    source = open_source(tmp_path / "data.csv")
-    list(source.blocks())
-    assert source.table.columns[0] == Column("a", ("7", "A1"))
+    assert read_in_blocks(tmp_path / "data.csv")[0].table.columns[0] == Column("a", ("7", "A1"))
 
 
 def test_names_are_told_from_texts(tmp_path):
@@ -417,8 +411,8 @@ def test_weights_beside_texts(tmp_path, monkeypatch, suffix):
     assert whole.feature_names == ("a=x", "a=y", "a=missing", "b", "b=missing")
     assert whole.sample_weights.tolist() == columns["w"]
     use_small_blocks(monkeypatch)
-    source = open_source(path, missing="indicator", weight_column="w")
-    assert np.concatenate([block.sample_weights for block in source.blocks()]).tolist() == columns["w"]
+    blocks, _ = read_in_blocks(path, missing="indicator", weight_column="w")
+    assert blocks.sample_weights.tolist() == columns["w"]
     told = run_ranks(3, lambda ranks: encoded(path, "indicator", weight_column="w", communicator=ranks).sample_weights)
     assert all(each.tolist() == columns["w"] for each in told)
     columns["w"][31] = -1.0
@@ -501,9 +495,7 @@ def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
     remarks("id,b,label", 1, 40)
     told = run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks)
     assert [len(each) for each in told] == [1, 1, 1]
-    source = open_source(tmp_path / "data.csv")
-    list(source.blocks())
-    assert source.remarks == told[0]
+    assert read_in_blocks(tmp_path / "data.csv")[0].remarks == told[0]
 
 
 def test_columns_of_names_are_told(tmp_path):

@@ -9,13 +9,14 @@ import scipy.sparse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
+from support.data_files import read_in_blocks
 from support.ranks import run_ranks
 from support.sparse_text import PARSERS, check_mistake, only_plain_lines, told, use_parser
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.data.formats.vw import VwSource, hash_name
-from p4sgd.host.data.read import find_format, open_source
+from p4sgd.host.data.read import find_format
 from p4sgd.host.errors import UserError
 
 TEXT = b"""1 1.0 'first |Metric:3.28 height:1.5 length:2 |Says black with white stripes
@@ -286,12 +287,9 @@ def test_blocks_and_ranks(tmp_path, monkeypatch, size):
     path = write(tmp_path, "\n".join(lines).encode())
     whole = read_dataset(path, hash_bits=6)
     monkeypatch.setattr(sparse_text, "_BLOCK_BYTES", 3000)
-    source = open_source(path, hash_bits=6)
-    list(source.blocks())
-    blocks = list(source.blocks(source.space))
-    assert len(blocks) > 9
-    assert source.space == whole.space
-    for parts in (blocks, run_ranks(size, lambda ranks: read_dataset(path, hash_bits=6, communicator=ranks))):
+    blocks, count = read_in_blocks(path, hash_bits=6)
+    assert count > 9
+    for parts in ([blocks], run_ranks(size, lambda ranks: read_dataset(path, hash_bits=6, communicator=ranks))):
         joined = scipy.sparse.vstack([part.features for part in parts])
         assert joined.toarray().tobytes() == whole.features.toarray().tobytes()
         assert {part.space for part in parts} == {whole.space}
