@@ -1,8 +1,51 @@
-"""The errors that P4SGD reports in one line, and helpers that keep their messages short."""
+"""The errors that P4SGD reports in one line, in the words of who reports them, and helpers that keep messages short."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
 
-__all__ = ["P4sgdError", "UserError", "listed", "shortened"]
+__all__ = ["P4sgdError", "UserError", "flag", "in_python", "listed", "on_command_line", "option", "shortened"]
+
+_FLAGS = {
+    "learning_rate": "--lr",
+    "file_format": "--format",
+    "ignore_columns": "--ignore-column",
+    "bias": "--bias/--no-bias",
+    "header": "--header/--no-header",
+    "zero_based": "--zero-based/--one-based",
+}
+
+_python = ContextVar("python", default=False)
+
+
+@contextlib.contextmanager
+def in_python() -> Iterator[None]:
+    """Within it, messages name parameters of functions in place of options of the command line."""
+    before = _python.set(True)
+    try:
+        yield
+    finally:
+        _python.reset(before)
+
+
+def flag(name: str) -> str:
+    """The flag of an option on the command line: ``--validation-fraction``."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def option(name: str, value: Any = None) -> str:
+    """An option for a message, with its value if there is one: ``--no-bias``, ``--l2 0.1``; in Python ``l2=0.1``."""
+    if _python.get():
+        return name if value is None else f"{name}={value!r}"
+    if isinstance(value, bool):
+        return flag(name).split("/")[not value]
+    return flag(name) if value is None else f"{flag(name)} {value}"
+
+
+def on_command_line(text: str, otherwise: str = "") -> str:
+    """A part of a message that only users of the command line understand, such as options for files."""
+    return otherwise if _python.get() else text
 
 
 class UserError(Exception):
@@ -10,7 +53,17 @@ class UserError(Exception):
 
     The message is one line that names the file, line or option and the remedy. The command line prints it without a
     traceback and exits with status 2.
+
+    Parameters
+    ----------
+    problem
+        What is wrong and what to do.
+    field
+        Name of the option with which it begins, a field of `p4sgd.host.training.TrainingOptions` or another parameter.
     """
+
+    def __init__(self, problem: str = "", *, field: str | None = None) -> None:
+        super().__init__(problem if field is None else f"{option(field)} {problem}")
 
 
 class P4sgdError(Exception):

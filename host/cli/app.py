@@ -3,29 +3,37 @@
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import click
 
-from p4sgd.host.cli.build import build
-from p4sgd.host.cli.cluster import cluster
-from p4sgd.host.cli.data import data
-from p4sgd.host.cli.doctor import doctor
-from p4sgd.host.cli.export import export
 from p4sgd.host.cli.failures import FAILED, report
-from p4sgd.host.cli.generate import generate, resources
-from p4sgd.host.cli.info import info
-from p4sgd.host.cli.inspect import inspect
-from p4sgd.host.cli.predict import evaluate, predict
-from p4sgd.host.cli.serve import worker
-from p4sgd.host.cli.simulate import simulate
-from p4sgd.host.cli.switch import switch
-from p4sgd.host.cli.train import train
-from p4sgd.host.cli.tune import tune
 from p4sgd.host.errors import UserError
 
 __all__ = ["Application", "main"]
+
+_COMMANDS = {
+    "train": "train",
+    "tune": "tune",
+    "predict": "predict",
+    "evaluate": "predict",
+    "inspect": "inspect",
+    "export": "export",
+    "simulate": "simulate",
+    "generate": "generate",
+    "build": "build",
+    "resources": "generate",
+    "cluster": "cluster",
+    "doctor": "doctor",
+    "switch": "switch",
+    "worker": "serve",
+    "info": "info",
+    "data": "data",
+}
+"""Module in this folder of each command, in the order of use; it is imported when the command is needed."""
 
 
 class Application(click.Group):
@@ -33,21 +41,39 @@ class Application(click.Group):
 
     Exit status: 0 success, 1 a failure, 2 an error that the user can correct, 130 an interruption by Ctrl-C or by
     SIGTERM, with which batch systems end a program.
+
+    Parameters
+    ----------
+    modules
+        Module in this folder of each command that is imported when it is needed, by name.
     """
 
+    def __init__(self, *arguments: Any, modules: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._modules = modules
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order in which they were added."""
-        return list(self.commands)
+        """The commands in the order of use."""
+        return [*self._modules, *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name, imported now."""
+        if cmd_name not in self._modules:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(f"p4sgd.host.cli.{self._modules[cmd_name]}"), cmd_name)
+        return command
 
     def _path(self, args: Sequence[str]) -> str:
         """The command that the arguments name, for messages: ``p4sgd data synth``."""
         words = ["p4sgd"]
-        command: click.Command = self
+        command: click.Command | None = self
         for word in args:
-            if not isinstance(command, click.Group) or word not in command.commands:
+            if not isinstance(command, click.Group):
+                break
+            command = command.get_command(click.Context(command), word)
+            if command is None:
                 break
             words.append(word)
-            command = command.commands[word]
         return " ".join(words)
 
     def main(
@@ -112,30 +138,10 @@ def _drop_unwritten_output() -> None:
 
 @click.group(
     cls=Application,
+    modules=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="p4sgd COMMAND --help explains a command.",
 )
 @click.version_option(None, "-V", "--version", package_name="p4sgd", message="%(prog)s %(version)s")
 def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
-
-
-for _each in (
-    train,
-    tune,
-    predict,
-    evaluate,
-    inspect,
-    export,
-    simulate,
-    generate,
-    build,
-    resources,
-    cluster,
-    doctor,
-    switch,
-    worker,
-    info,
-    data,
-):
-    main.add_command(_each)

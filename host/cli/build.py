@@ -1,16 +1,24 @@
 """Commands `p4sgd build`: folders for AMD's tools, their check, and demonstrations for a card."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options, hardware_configuration, json_option, quiet_option
+from p4sgd.host.cli.options import (
+    NameFrom,
+    build_id_option,
+    common_options,
+    folder_option,
+    hardware_configuration,
+    output_options,
+)
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+from p4sgd.host.training.options import names_in
 
 __all__ = ["build", "check", "demo", "selftest", "show", "vitis", "vivado", "writing"]
 
@@ -18,81 +26,57 @@ __all__ = ["build", "check", "demo", "selftest", "show", "vitis", "vivado", "wri
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _with_shells() -> Iterable[str]:
-    """Boards that `build vitis` makes folders for."""
-    from p4sgd.build.generate.boards import BOARDS
+_SHELLS = "p4sgd.build.generate.boards:BOARDS"
+"""Boards that `build vitis` makes folders for."""
 
-    return BOARDS
-
-
-def _with_pins() -> Iterable[str]:
-    """Boards that `build vivado` makes folders for."""
-    from p4sgd.build.fpga.vivado import PINS
-
-    return PINS
+_PINS = "p4sgd.build.fpga.vivado:PINS"
+"""Boards that `build vivado` makes folders for."""
 
 
-def _cables() -> Iterable[str]:
-    """What can be plugged into a board."""
-    from p4sgd.build.fpga.cmac import CABLES
-
-    return CABLES
-
-
-def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], _Command]:
+def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_Command], _Command]:
     """The options of commands that make folders for boards.
 
     Parameters
     ----------
     boards
-        Returns the boards of the command.
+        Where the boards of the command are, for `names_in`.
+    config_required
+        Whether ``--config`` must be given.
     """
     options = (
-        click.option(
-            "--build-id",
-            type=click.IntRange(0, (1 << 32) - 1),
-            default=0,
-            show_default=True,
-            help="Value of the BUILD_ID registers.",
-        ),
+        build_id_option,
         click.option(
             "--cable",
-            type=NameFrom("cable", _cables),
+            type=NameFrom("cable", "p4sgd.build.fpga.cmac:CABLES"),
             help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
             "setting, which is between the two.",
         ),
-        click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
+        folder_option,
         click.option(
             "--board",
             type=NameFrom("board", boards),
             help="Board; by default the one that the configuration is for.",
         ),
-        click.option("--config", "name", type=hardware_configuration, help="Configuration of the worker."),
+        click.option(
+            "--config",
+            "name",
+            type=hardware_configuration,
+            required=config_required,
+            help="Configuration of the worker.",
+        ),
     )
 
     def add(command: _Command) -> _Command:
+        command = common_options(command)
         for option in options:
             command = option(command)
-        return common_options(command)
+        return command
 
     return add
 
 
-def _needed(name: str | None) -> str:
-    """The configuration of a worker.
-
-    Raises
-    ------
-    click.MissingParameter
-        If it is not given.
-    """
-    if name is None:
-        raise click.MissingParameter(param_hint="'--config'", param_type="option")
-    return name
-
-
-def _board_of(name: str | None, board: str | None, boards: Iterable[str]) -> str:
-    """The board that is named, or that the configuration is for, one of ``boards``.
+def _board_of(name: str | None, board: str | None, where: str) -> str:
+    """The board that is named, or that the configuration is for, one of those in ``where``.
 
     Raises
     ------
@@ -101,6 +85,7 @@ def _board_of(name: str | None, board: str | None, boards: Iterable[str]) -> str
     """
     from p4sgd.build.generate.boards import BOARD_OF
 
+    boards = list(names_in(where))
     known = "|".join(boards)
     if name is None and board is None:
         raise UserError(f"for which board? name it with --board {known}")
@@ -156,7 +141,7 @@ def show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], co
     is_flag=True,
     help="Add debug cores: logic analysers of memory ports, streams, dots and sums, and the state of the link.",
 )
-@_board_options(_with_shells)
+@_board_options(_SHELLS, config_required=False)
 def vitis(
     name: str | None,
     board: str | None,
@@ -165,18 +150,18 @@ def vitis(
     debug: bool,
     build_id: int,
     cable: str | None,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Write the folder from which Vitis builds the xclbin of a board.
 
     It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README. DIR is
     written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     if aggregator and name is not None:
         raise UserError("--config is for workers, not for --aggregator: name the board with --board instead")
-    board = _board_of(name if aggregator else _needed(name), board, _with_shells())
+    if not aggregator and name is None:
+        raise click.MissingParameter(param_hint="'--config'", param_type="option")
+    board = _board_of(name, board, _SHELLS)
     with output.working(f"making the kernels for {board}"):
         from p4sgd.build.fpga.vitis import build
 
@@ -191,10 +176,8 @@ def vitis(
 
 
 @click.command()
-@_board_options(_with_shells)
-def selftest(
-    name: str | None, board: str | None, out: Path, build_id: int, cable: str | None, as_json: bool, quiet: bool
-) -> None:
+@_board_options(_SHELLS)
+def selftest(name: str, board: str | None, out: Path, build_id: int, cable: str | None, output: Output) -> None:
     """Write the folder from which Vitis builds a test of a board.
 
     The xclbin has the memory ports of the configuration's worker, at the same memories and on the same dies, and the
@@ -202,15 +185,13 @@ def selftest(
     than a worker, so build it first. DIR is written whole or not at all. An earlier output is replaced; a folder with
     other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
-    config = _needed(name)
-    board = _board_of(config, board, _with_shells())
+    board = _board_of(name, board, _SHELLS)
     with output.working(f"making the self-test for {board}"):
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(config, out, board=board, build_id=build_id, cable=cable, self_test=True)
-    facts: dict[str, Any] = {"config": config, "board": board, "kernels": list(xclbin.kernels)}
+            files, xclbin = build(name, out, board=board, build_id=build_id, cable=cable, self_test=True)
+    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     show(output, out, files, facts, ["make check", "make", f"p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin"])
 
 
@@ -222,16 +203,15 @@ def selftest(
     show_default=True,
     help="Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
 )
-@_board_options(_with_pins)
+@_board_options(_PINS)
 def vivado(
-    name: str | None,
+    name: str,
     board: str | None,
     out: Path,
     megahertz: int,
     build_id: int,
     cable: str | None,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Write the folder from which Vivado alone builds a bitstream.
 
@@ -239,30 +219,26 @@ def vivado(
     implement the worker and an engine on their own, for reports of size and timing. There are a Makefile and a README,
     too. DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
-    config = _needed(name)
-    board = _board_of(config, board, _with_pins())
+    board = _board_of(name, board, _PINS)
     with output.working(f"making the project for {board}"):
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
-            files = build(config, out, board=board, megahertz=megahertz, build_id=build_id, cable=cable)
-    facts = {"config": config, "board": board, "megahertz": megahertz}
+            files = build(name, out, board=board, megahertz=megahertz, build_id=build_id, cable=cable)
+    facts = {"config": name, "board": board, "megahertz": megahertz}
     show(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@json_option
-@quiet_option
-def check(folder: Path, as_json: bool, quiet: bool) -> None:
+@output_options(file=False)
+def check(folder: Path, output: Output) -> None:
     """Check a folder for Vitis or Vivado.
 
     None of AMD's tools is needed. The files are unchanged, none names a path of this machine, the XML of the kernels
     conforms to its schema, Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter
     with stand-ins for Vivado's commands. A check is skipped if the program that it needs is not installed.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"checking {folder}"):
         from p4sgd.build.fpga import check as checks
 
@@ -291,16 +267,15 @@ def check(folder: Path, as_json: bool, quiet: bool) -> None:
 
 @click.command()
 @click.argument("name", type=click.Choice(["heartbeat"]))
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@folder_option
 @common_options
-def demo(name: str, out: Path, as_json: bool, quiet: bool) -> None:
+def demo(name: str, out: Path, output: Output) -> None:
     """Write a small design that tests an Alveo U280.
 
     heartbeat sends the number of seconds over the card's serial port (USB, 115200 baud). It is built by Vivado alone
     and replaces the card's shell until it is started again.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making the demonstration {name}"):
         from p4sgd.build.fpga import heartbeat
 

@@ -40,8 +40,7 @@ def up(
     slots: int | None,
     fault: tuple[tuple[str, float], ...],
     seed: int,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Start a cluster of processes on this machine.
 
@@ -51,7 +50,6 @@ def up(
 
     With FILE, a cluster file, the processes get the addresses in it: udp, and control with unix:PATH.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     if file is not None and is_given("workers"):
         raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
     configured(config, slots)  # before processes are started
@@ -71,9 +69,8 @@ def up(
 
 @click.command()
 @common_options
-def down(as_json: bool, quiet: bool) -> None:
+def down(output: Output) -> None:
     """End the cluster that p4sgd cluster up has started."""
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working("ending the processes"):
         from p4sgd.host.serve.local_cluster import end_local_cluster
 
@@ -90,14 +87,13 @@ def down(as_json: bool, quiet: bool) -> None:
 
 @click.command()
 @common_options
-def status(as_json: bool, quiet: bool) -> None:
+def status(output: Output) -> None:
     """Show the processes of the local cluster.
 
     Exit status: 1 if some of them have ended. p4sgd switch status shows what their job does.
     """
     from p4sgd.host.serve.local_cluster import find_local_cluster
 
-    output = Output(as_json=as_json, quiet=quiet)
     state: dict[str, Any] = find_local_cluster() or {"file": None, "folder": None, "members": []}
     output.document(state)
     if not state["members"]:

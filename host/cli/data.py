@@ -26,14 +26,8 @@ from p4sgd.host.errors import UserError
 __all__ = ["data", "fetch", "prepare", "synth"]
 
 
-def _originals() -> Iterable[str]:
-    from p4sgd.host.data.fetch import ORIGINALS
-
-    return ORIGINALS
-
-
 @click.command()
-@click.argument("name", type=NameFrom("data set", _originals))
+@click.argument("name", type=NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))
 @click.option(
     "--out",
     "directory",
@@ -44,14 +38,13 @@ def _originals() -> Iterable[str]:
 )
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the file.")
 @common_options
-def fetch(name: str, directory: Path, sha256: str | None, as_json: bool, quiet: bool) -> None:
+def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> None:
     """Fetch an original data set from the LIBSVM page.
 
     The checksum of the first download is written to checksums.json beside the file; later downloads must have the same.
     """
     from p4sgd.host.data import fetch as originals
 
-    output = Output(as_json=as_json, quiet=quiet)
     with _progress(output, name) as on_progress:
         fetched = originals.fetch(name, directory, sha256=sha256, on_progress=on_progress)
     output.document(
@@ -90,7 +83,7 @@ def _shapes() -> Iterable[str]:
 
 
 @click.command()
-@click.argument("name", type=NameFrom("shape", _shapes), metavar="NAME")
+@click.argument("name", type=NameFrom("shape", "p4sgd.host.cli.data:_shapes"), metavar="NAME")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -115,7 +108,7 @@ def _shapes() -> Iterable[str]:
     help="Non-zero values of a sample, unless dense; in a text set on average. By default those of the known set.",
 )
 @common_options
-def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **choices: Any) -> None:
+def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any) -> None:
     """Make a random data set with the shape of a known one.
 
     NAME is gisette, real-sim, rcv1, avazu, criteo, kdd12, zipf or titanic: the data set whose numbers of samples and
@@ -127,7 +120,6 @@ def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **c
 
     titanic is a table with texts and gaps, of 1,309 passengers; the label survived is 0 or 1.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making {name}"):
         from p4sgd.host.data.synth import make_source, write_dataset
         from p4sgd.host.data.synth_table import TABLES, make_table, write_table
@@ -189,7 +181,7 @@ class _Size(click.ParamType):
 @preparation_options
 @reading_options
 @common_options
-def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool, quiet: bool, **choices: Any) -> None:
+def prepare(data: str, out: Path, memory: int, config: str | None, output: Output, **choices: Any) -> None:
     """Prepare a data set that is larger than memory.
 
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
@@ -201,7 +193,6 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     While the samples are sorted, the disk needs room for a second copy of them. An interrupted preparation leaves no
     folder and starts anew.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):
         from p4sgd.host.data.read import open_source
         from p4sgd.host.image import open_image

@@ -77,8 +77,7 @@ def doctor(
     boards: tuple[str, ...],
     memory: int,
     cable: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Find out what is wrong with a cluster's network, or with a board.
 
@@ -96,7 +95,7 @@ def doctor(
     """
     if xclbin is not None:
         _refuse_given("device", "cluster", "workers", "name", "fault", why="has no use with --self-test")
-        _self_test(xclbin, boards, memory << 20, not cable, Output(as_json=as_json, quiet=quiet))
+        _self_test(xclbin, boards, memory << 20, not cable, output)
         return
     _refuse_given("boards", "memory", "cable", why="is for --self-test")
     from p4sgd.host.devices import DEVICES, open_device
@@ -104,7 +103,6 @@ def doctor(
     if not DEVICES[device].has_network:
         others = ", ".join(known for known, kind in DEVICES.items() if kind.has_network)
         raise UserError(f"--device {device} has no network to examine; these have: {others}")
-    output = Output(as_json=as_json, quiet=quiet)
     opening = SIMULATOR_OPENING if device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
         from p4sgd.host.doctor import examine

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options, options_file, overwrite_option
+from p4sgd.host.cli.options import common_options, options_file, overwrite_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import listed
 from p4sgd.host.files import new_file
@@ -41,11 +41,11 @@ _KINDS: dict[str, Callable[["Model | ModelSet"], bytes]] = {"onnx": _onnx, "skle
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--to", "kind", type=NameFrom("kind of export", lambda: _KINDS), required=True, help="What to write.")
+@click.option("--to", "kind", type=click.Choice(list(_KINDS)), required=True, help="What to write.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="File to write.")
 @overwrite_option
 @common_options
-def export(model: Path, kind: str, out: Path, overwrite: bool, as_json: bool, quiet: bool) -> None:
+def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -> None:
     """Write a model for ONNX or scikit-learn.
 
     Both predict on raw features as p4sgd predict does, up to roundings of float64. onnx needs the package onnx (pip
@@ -57,7 +57,6 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, as_json: bool, qu
     Of a model of a table with texts or gaps only the linear part is written: it takes the features that p4sgd makes of
     the table, whose names p4sgd inspect shows.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     check_apart([out], [model, options_file()])
     check_absent(out, overwrite=overwrite)
     with output.working("exporting"):

@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import NameFrom, common_options, hardware_configuration
+from p4sgd.host.cli.options import NameFrom, build_id_option, common_options, folder_option, hardware_configuration
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError
 
@@ -20,7 +20,7 @@ __all__ = ["generate", "resources"]
 
 @click.command()
 @click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@folder_option
 @click.option(
     "--ports",
     type=click.IntRange(1, 32),
@@ -28,22 +28,15 @@ __all__ = ["generate", "resources"]
     show_default=True,
     help="Ethernet ports of the aggregator; a switch can connect many workers to one port.",
 )
-@click.option(
-    "--build-id",
-    type=click.IntRange(0, (1 << 32) - 1),
-    default=0,
-    show_default=True,
-    help="Value of the BUILD_ID registers.",
-)
+@build_id_option
 @common_options
-def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, quiet: bool) -> None:
+def generate(name: str, out: Path, ports: int, build_id: int, output: Output) -> None:
     """Write the Verilog of a worker and an aggregator.
 
     With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
     and, for configurations of boards, a floor plan for Vivado.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making Verilog for {name}"):
         from p4sgd.build.generate import verilog
 
@@ -62,12 +55,6 @@ def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, qui
     output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {out / verilog.FILE_LIST}")
 
 
-def _boards() -> Any:
-    from p4sgd.build.generate.boards import BOARDS
-
-    return BOARDS
-
-
 @click.command()
 @click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
 @click.option(
@@ -79,12 +66,12 @@ def _boards() -> Any:
 )
 @click.option(
     "--board",
-    type=NameFrom("board", _boards),
+    type=NameFrom("board", "p4sgd.build.generate.boards:BOARDS"),
     help="Board to compare with; by default the one that the configuration is for, or u280.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
 @common_options
-def resources(name: str, unit: str, board: str | None, out: Path | None, as_json: bool, quiet: bool) -> None:
+def resources(name: str, unit: str, board: str | None, out: Path | None, output: Output) -> None:
     """Estimate the resources and the timing of the hardware.
 
     yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
@@ -92,7 +79,6 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
     The loads of nets are counted, and the registers that resets reach.
     Takes some minutes for u280. DIR is written whole or not at all.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"synthesising {name}"):
         from p4sgd.build.estimate.resources import measure
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
@@ -124,7 +110,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
     output.document(document)
     for each in units:
         _show(output, each, known)
-    if not as_json and out is not None:
+    if out is not None:
         output.say(f"Verilog and report in {out}")
 
 

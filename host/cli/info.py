@@ -7,17 +7,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from p4sgd.host.cli.options import json_option
+from p4sgd.host.cli.options import output_options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.xrt import library
 from p4sgd.sim.cache import cache_directory
 
-__all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "info", "versions"]
+__all__ = ["REQUIREMENTS", "Requirement", "info"]
 
 
 _PACKAGES = (
@@ -38,37 +38,15 @@ _PACKAGES = (
 """Libraries whose versions matter in a report of a problem."""
 
 
-@dataclass(frozen=True)
-class Requirement:
-    """A program, library or folder that some of P4SGD needs.
-
-    Attributes
-    ----------
-    name
-        Its name.
-    purpose
-        What it is needed for.
-    devices
-        Devices that do not work without it.
-    remedy
-        The command that installs it, or what else to do.
-    find
-        Returns the problem, or None if there is none.
-    """
+class Requirement(NamedTuple):
+    """A program, library or folder that some of P4SGD needs; devices do not work without it."""
 
     name: str
     purpose: str
     devices: tuple[str, ...]
     remedy: str
     find: Callable[[], str | None]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A requirement and its problem, None if there is none."""
-
-    requirement: Requirement
-    problem: str | None
+    """Returns the problem, or None if there is none."""
 
 
 def _program(name: str) -> Callable[[], str | None]:
@@ -143,17 +121,6 @@ REQUIREMENTS = (
 )
 
 
-def check() -> list[Finding]:
-    """Look for every requirement, without importing or running anything slow."""
-    return [Finding(requirement, requirement.find()) for requirement in REQUIREMENTS]
-
-
-def versions() -> dict[str, str]:
-    """Versions of P4SGD, Python, the system and the main libraries, by name."""
-    found = {"p4sgd": _version("p4sgd"), "python": platform.python_version(), "system": platform.platform(terse=True)}
-    return found | {name: _version(name) for name in _PACKAGES}
-
-
 def _version(package: str) -> str:
     import importlib.metadata
 
@@ -164,8 +131,8 @@ def _version(package: str) -> str:
 
 
 @click.command()
-@json_option
-def info(as_json: bool) -> None:
+@output_options(quiet=False, file=False)
+def info(output: Output) -> None:
     """Show versions, devices, boards and what is missing.
 
     Lists the versions of the software, the configurations of a worker, the devices to train on, the boards of this
@@ -176,14 +143,16 @@ def info(as_json: bool) -> None:
     from p4sgd.hw.spec.config import PRESETS
     from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
-    output = Output(as_json=as_json)
-    software = versions()
-    findings = check()
-    missing = [finding for finding in findings if finding.problem]
+    software = {
+        "p4sgd": _version("p4sgd"),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        **{name: _version(name) for name in _PACKAGES},
+    }
+    missing = [(each, problem) for each in REQUIREMENTS if (problem := each.find()) is not None]
     configurations = {name: make().table() for name, make in PRESETS.items()}
     lacks = {
-        device: [finding.requirement.name for finding in missing if device in finding.requirement.devices]
-        for device in DEVICES
+        device: [requirement.name for requirement, _ in missing if device in requirement.devices] for device in DEVICES
     }
     boards = find_boards()
     cache = cache_directory()
@@ -200,13 +169,8 @@ def info(as_json: bool) -> None:
             },
             "boards": [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in boards],
             "missing": [
-                {
-                    "name": finding.requirement.name,
-                    "problem": finding.problem,
-                    "purpose": finding.requirement.purpose,
-                    "remedy": finding.requirement.remedy,
-                }
-                for finding in missing
+                {"name": each.name, "problem": problem, "purpose": each.purpose, "remedy": each.remedy}
+                for each, problem in missing
             ],
         }
     )
@@ -230,7 +194,7 @@ def info(as_json: bool) -> None:
     if missing:
         output.table(
             ["missing", "problem", "needed for", "remedy"],
-            [(f.requirement.name, f.problem or "", f.requirement.purpose, f.requirement.remedy) for f in missing],
+            [(each.name, problem, each.purpose, each.remedy) for each, problem in missing],
             texts=4,
         )
     else:

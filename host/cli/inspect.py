@@ -28,7 +28,7 @@ __all__ = ["inspect"]
     help="Show the N largest coefficients.",
 )
 @common_options
-def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
+def inspect(model: Path, top: int, output: Output) -> None:
     """Show what a model is and how it was trained.
 
     The largest coefficients are listed: of raw features, for a regression in the unit of the target (with
@@ -39,7 +39,6 @@ def inspect(model: Path, top: int, as_json: bool, quiet: bool) -> None:
 
     from p4sgd.host.training.model_file import ModelSet, load_model
 
-    output = Output(as_json=as_json, quiet=quiet)
     loaded = load_model(model)
     form, space, (first, *_) = loaded.features, loaded.space, loaded.rows
     several = isinstance(loaded, ModelSet)

@@ -1,7 +1,8 @@
-"""Options that several commands share: devices, faults, reading, output, and the file that options are read from."""
+"""Options that several commands share: output, devices, faults, reading, and the file that options are read from."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+import functools
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,13 +10,16 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+from p4sgd.host.training.options import names_in
 
 if TYPE_CHECKING:
     from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = [
     "NameFrom",
+    "build_id_option",
     "cluster_option",
     "common_options",
     "configuration",
@@ -24,20 +28,20 @@ __all__ = [
     "data_name",
     "device_kind",
     "fault_option",
+    "folder_option",
     "given",
+    "hardware_configuration",
     "is_given",
-    "json_option",
     "link_fault_option",
     "options_file",
+    "output_options",
     "overwrite_option",
-    "quiet_option",
     "reading_options",
     "take_reading",
 ]
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
 
 _OPTIONS_FILE = "p4sgd.options_file"
 
@@ -49,30 +53,26 @@ class NameFrom(click.ParamType):
     ----------
     what
         What the values name, for messages: ``loss``.
-    names
-        Returns the values.
-    elsewhere
-        Returns what other programs call some of them, for the message about an unknown one.
+    where
+        Where the values are, for `names_in`.
     """
 
-    def __init__(
-        self, what: str, names: Callable[[], Iterable[str]], elsewhere: Callable[[], Mapping[str, str]] = dict
-    ) -> None:
+    def __init__(self, what: str, where: str) -> None:
         self.name = what
-        self._names = names
-        self._elsewhere = elsewhere
+        self._where = where
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The values, for ``--help``."""
-        return f"[{'|'.join(self._names())}]"
+        return f"[{'|'.join(names_in(self._where))}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse any other value and list the known ones."""
-        known = list(self._names())
+        known = list(names_in(self._where))
         if value not in known:
-            names = self._elsewhere()
-            here = f", which is {names[value]} here" if value in names else ""
-            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}"
+            from p4sgd.host.losses import ELSEWHERE
+
+            here = f", which is {ELSEWHERE[value]} here" if self.name == "loss" and value in ELSEWHERE else ""
+            text = f"there is no {self.name.replace('_', ' ')} {value!r}{here}: choose one of {', '.join(known)}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)
@@ -80,7 +80,7 @@ class NameFrom(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The values that begin with what is typed."""
-        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names_in(self._where) if name.startswith(incomplete)]
 
 
 class _Data(click.ParamType):
@@ -100,22 +100,10 @@ data_name = _Data()
 """The type of an argument or an option that names data."""
 
 
-def _presets() -> Iterable[str]:
-    from p4sgd.hw.spec.config import PRESETS
-
-    return PRESETS
-
-
-def _configurations() -> Iterable[str]:
-    from p4sgd.hw.spec.config import CONFIGURATIONS
-
-    return CONFIGURATIONS
-
-
-hardware_configuration = NameFrom("configuration", _presets)
+hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
 """The type of an option that names a configuration of hardware."""
 
-configuration = NameFrom("configuration", _configurations)
+configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
 """The type of an option that names a worker's configuration."""
 
 
@@ -138,12 +126,6 @@ def configured(name: str, slots: int | None) -> "WorkerConfig":
         raise UserError(f"--{error}") from error
 
 
-def _devices() -> Iterable[str]:
-    from p4sgd.host.devices import DEVICES
-
-    return DEVICES
-
-
 def configuration_option(command: _Command) -> _Command:
     """Add ``--config`` for commands that train."""
     return click.option(
@@ -155,26 +137,24 @@ def configuration_option(command: _Command) -> _Command:
 
 
 class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault and its probability.
-
-    Parameters
-    ----------
-    known
-        Returns the names of the faults that there are.
-    """
+    """``NAME=CHANCE``: a fault and its probability; ``where`` the names of the faults are, see `names_in`."""
 
     name = "NAME=CHANCE"
 
-    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
-        self._known = known
+    def __init__(self, where: str) -> None:
+        self._where = where
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Refuse unknown faults and values that are no probability."""
         from p4sgd.host.devices.faults import simulated_faults
 
         name, _, text = str(value).partition("=")
-        if name not in self._known():
-            self.fail(f"there is no fault {name!r}: choose one of {', '.join(self._known())}", param, ctx)
+        if name not in (known := names_in(self._where)):
+            self.fail(
+                f"there is no fault {name!r}: choose one of {', '.join(known)}",
+                param,
+                ctx,
+            )
         try:
             chance = float(text)
             simulated_faults({name: chance})
@@ -196,47 +176,60 @@ def _refuse_twice(
     return values
 
 
-def _simulated_faults() -> Iterable[str]:
-    from p4sgd.host.devices.faults import faults
-
-    return faults()
-
-
-def _link_faults() -> Iterable[str]:
-    from p4sgd.host.links.faulty import FAULTS
-
-    return FAULTS
+_FRAMES = (
+    "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers (up_loss), "
+    "or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses."
+)
 
 
-def fault_option(command: _Command) -> _Command:
-    """Add ``--fault``, a tuple of names and probabilities, for commands that simulate a cluster."""
+def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
     return click.option(
         "--fault",
-        type=_Fault(_simulated_faults),
+        type=_Fault(where),
         multiple=True,
         callback=_refuse_twice,
-        help="Inject a fault with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall "
-        "stop a channel of a memory or of the network for a cycle, worker_pause a worker for up to 4096 cycles. "
-        "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers "
-        "(up_loss), or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of "
-        "losses.",
-    )(command)
+        help=f"Inject a fault {what} {_FRAMES}",
+    )
+
+
+fault_option = _faults(
+    "p4sgd.host.devices.faults:faults",
+    "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
+    "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
+)
+"""Adds ``--fault``, a tuple of names and probabilities, for commands that simulate a cluster."""
 
 
 def link_fault_option(command: _Command) -> _Command:
     """Add ``--fault``, a tuple of names and probabilities, and ``--seed``, for commands that start workers."""
     command = click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers of --fault."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed of the random numbers of --fault.",
     )(command)
-    return click.option(
-        "--fault",
-        type=_Fault(_link_faults),
-        multiple=True,
-        callback=_refuse_twice,
-        help="Inject a fault of the network with a probability, as in link_loss=0.02; may be repeated. loss, "
-        "duplication and reordering are of frames: in both directions (link_loss), only from the workers (up_loss), or "
-        "only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses.",
-    )(command)
+    what = "of the network with a probability, as in link_loss=0.02; may be repeated."
+    return _faults("p4sgd.host.links.faulty:FAULTS", what)(command)
+
+
+build_id_option = click.option(
+    "--build-id",
+    type=click.IntRange(0, (1 << 32) - 1),
+    default=0,
+    show_default=True,
+    help="Value of the BUILD_ID registers.",
+)
+"""Adds ``--build-id`` for commands that make hardware."""
+
+folder_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder to write.",
+)
+"""Adds ``--out`` for commands that write a folder."""
 
 
 def overwrite_option(command: _Command) -> _Command:
@@ -244,32 +237,42 @@ def overwrite_option(command: _Command) -> _Command:
     return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")(command)
 
 
-device_kind = NameFrom("device", _devices)
+device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
 """The type of an option that names a kind of device."""
 
 
-def json_option(command: _Command) -> _Command:
-    """Add ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")(command)
+def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
+    """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
+
+    def add(command: _Command) -> _Command:
+        @functools.wraps(command)
+        def run(*, as_json: bool = False, quiet: bool = False, **values: Any) -> Any:
+            return command(output=Output(as_json=as_json, quiet=quiet), **values)
+
+        options = []
+        if json:
+            options.append(
+                click.option(
+                    "--json",
+                    "as_json",
+                    is_flag=True,
+                    help="Print one JSON document on standard output.",
+                )
+            )
+        if quiet:
+            text = "Print only results, warnings and errors, no progress and no remarks."
+            options.append(click.option("-q", "--quiet", is_flag=True, help=text))
+        if file:
+            options.append(_options_option)
+        for option in reversed(options):
+            run = option(run)
+        return run  # type: ignore[return-value]
+
+    return add
 
 
-def quiet_option(command: _Command) -> _Command:
-    """Add ``--quiet``; see `p4sgd.host.cli.output.Output`."""
-    text = "Print only results, warnings and errors, no progress and no remarks."
-    return click.option("-q", "--quiet", is_flag=True, help=text)(command)
-
-
-def common_options(command: _Command) -> _Command:
-    """Add ``--json``, ``--quiet`` and ``--options``."""
-    command = click.option(
-        "--options",
-        type=click.Path(dir_okay=False, path_type=Path),
-        expose_value=False,
-        callback=_take_options_file,
-        metavar="FILE.toml",
-        help="Read options from this command's table in a TOML file; options on the command line take precedence.",
-    )(command)
-    return quiet_option(json_option(command))
+common_options = output_options()
+"""Adds all three."""
 
 
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -277,6 +280,16 @@ def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | 
     if path is not None:
         ctx.meta[_OPTIONS_FILE] = path
         ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
+
+
+_options_option = click.option(
+    "--options",
+    type=click.Path(dir_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_take_options_file,
+    metavar="FILE.toml",
+    help="Read options from this command's table in a TOML file; options on the command line take precedence.",
+)
 
 
 def options_file() -> Path | None:
@@ -334,14 +347,16 @@ def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], 
     """Refuse tables of no command: a file may serve several commands, but a misspelt table must not go unnoticed."""
     if not isinstance(command, click.Group):
         return
-    takers = [name for name, each in command.commands.items() if _takes_options(each)]
+    context = click.Context(command)
+    commands = {name: each for name in command.list_commands(context) if (each := command.get_command(context, name))}
+    takers = [name for name, each in commands.items() if _takes_options(each)]
     for name, table in document.items():
         if name not in takers:
             kind = "table" if isinstance(table, dict) else "key outside a table"
             known = ", ".join(f"[{prefix}{each}]" for each in takers)
             raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {known}")
         if isinstance(table, dict):
-            _refuse_unknown_tables(command.commands[name], table, path, f"{prefix}{name}.")
+            _refuse_unknown_tables(commands[name], table, path, f"{prefix}{name}.")
 
 
 def _takes_options(command: click.Command) -> bool:
@@ -388,32 +403,14 @@ def cluster_option(command: _Command) -> _Command:
     )(command)
 
 
-_READING = (
-    "file_format",
-    "label_column",
-    "weight_column",
-    "ignore_columns",
-    "header",
-    "delimiter",
-    "zero_based",
-    "hash_bits",
-)
-
-
-def _formats() -> Iterable[str]:
-    from p4sgd.host.data.read import FORMATS
-
-    return FORMATS
-
-
-_READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option(
+_READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "file_format": click.option(
         "--format",
         "file_format",
-        type=NameFrom("format", _formats),
+        type=NameFrom("format", "p4sgd.host.data.read:FORMATS"),
         help="Format of the data files; by default it is found out from the name or the first bytes.",
     ),
-    click.option(
+    "label_column": click.option(
         "--label-column",
         metavar="COLUMN",
         multiple=True,
@@ -421,55 +418,56 @@ _READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "label, target, class or y, else the last one. May be repeated for several targets, of which each becomes a "
         "row of the model.",
     ),
-    click.option(
+    "weight_column": click.option(
         "--weight-column",
         metavar="COLUMN",
         help="Column of a table with the weights of samples, at least 0: its header or its number. Vowpal Wabbit's "
         "importance and the array weights of an NPZ file are weights without it.",
     ),
-    click.option(
+    "ignore_columns": click.option(
         "--ignore-column",
         "ignore_columns",
         metavar="COLUMN",
         multiple=True,
         help="Column of a table that is not a feature, such as an ID: its header or its number; may be repeated.",
     ),
-    click.option(
+    "header": click.option(
         "--header/--no-header",
         default=None,
         help="Whether the first line of a CSV file has the names of the columns; by default it is found out.",
     ),
-    click.option(
+    "delimiter": click.option(
         "--delimiter",
         metavar="CHARACTER",
         help="Character between the fields of a CSV file; by default it is found out.",
     ),
-    click.option(
+    "zero_based": click.option(
         "--zero-based/--one-based",
         default=None,
         help="Whether the first feature of a LIBSVM file has the number 0 or 1; by default as in the training data, "
         "or 0 if there is a feature 0.",
     ),
-    click.option(
+    "hash_bits": click.option(
         "--hash-bits",
         type=int,
         metavar="N",
         help="Hash features to 2^N columns: the names of a Vowpal Wabbit file (by default as in the training data, or "
         "to 2^18), or the numbers of a LIBSVM file, modulo 2^N.",
     ),
-)
+}
+"""Options that say how data files are read, by argument of `p4sgd.host.data.read_dataset`."""
 
 
 def reading_options(command: _Command) -> _Command:
     """Add the options that say how data files are read."""
-    for option in reversed(_READING_OPTIONS):
+    for option in reversed(_READING_OPTIONS.values()):
         command = option(command)
     return command
 
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     """Remove the values of `reading_options` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
-    reading = {name: choices.pop(name) for name in _READING}
+    reading = {name: choices.pop(name) for name in _READING_OPTIONS}
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
     return reading

@@ -104,12 +104,7 @@ class Output:
     def working(self, what: str, *, told: bool = False) -> Iterator[None]:
         """Show on the terminal what is being done, and how far building a simulator is, as long as the context lasts.
 
-        Parameters
-        ----------
-        what
-            What is being done.
-        told
-            Whether to print a remark where there is no terminal, because it takes long.
+        Where there is no terminal, a remark is printed if ``told``, because it takes long.
         """
         if self.shows_progress:
             with (
@@ -203,16 +198,8 @@ def make_table(
 ) -> "Table":
     """A table in the style of all commands.
 
-    Parameters
-    ----------
-    columns, rows
-        Headers and cells.
-    texts
-        Number of leading columns with text, aligned left; the others have numbers, aligned right.
-    wraps
-        Whether the last column has sentences, which may take several lines.
-    narrow
-        Whether every word of a header gets a line of its own, and columns are close together.
+    The first columns, ``texts``, are aligned left, the others, numbers, right. The last one ``wraps`` if it has
+    sentences. If the table is ``narrow``, every word of a header has a line of its own.
     """
     from rich import box
     from rich.table import Table
@@ -313,19 +300,9 @@ _LIVE_ROWS = 12
 class EpochTable:
     """A table with a row of metrics for every epoch.
 
-    As a context manager around training it shows the last rows and a progress bar on a terminal. `print` writes the
-    whole table to standard output, also after Ctrl-C.
-
-    Parameters
-    ----------
-    output
-        The output.
-    total
-        The largest number of epochs.
-    columns
-        Titles by key of a row; columns in which no row has a number are left out.
-    title
-        What the progress bar counts.
+    As a context manager around training it shows the last rows and a progress bar, to ``total``, on a terminal. `print`
+    writes the whole table to standard output, also after Ctrl-C. ``columns`` has titles by key of a row; columns in
+    which no row has a number are left out.
     """
 
     def __init__(self, output: Output, total: int, columns: Mapping[str, str], title: str = "epoch") -> None:

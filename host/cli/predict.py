@@ -51,8 +51,7 @@ def predict(
     out: Path | None,
     overwrite: bool,
     probabilities: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     **choices: Any,
 ) -> None:
     """Predict with a model, one line per sample.
@@ -63,7 +62,6 @@ def predict(
     error names them. A model of several targets has a column for the prediction of each, and for the probability of its
     second class. Labels in DATA are ignored and may be missing.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     check_apart([out], [model, data, options_file()])
     check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
@@ -104,7 +102,7 @@ def predict(
         of = more["probabilities_of"]
         output.remark(f"probabilities are those of {', '.join(map(str, of)) if isinstance(of, list) else of}")
     output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | document)
-    if out is None and not as_json:
+    if out is None and not output.as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
@@ -154,7 +152,7 @@ def _write(out: Path, columns: Sequence[Sequence[Any]]) -> None:
 @click.argument("data", type=data_name)
 @reading_options
 @common_options
-def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any) -> None:
+def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     """Measure a model on labelled data.
 
     For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
@@ -165,7 +163,6 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
     gamma also the mean deviance and D². Of several targets prints the means, but the accuracy of all together, and a
     table of each. All but loss, deviance and D² are scikit-learn's.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
     with output.working("evaluating"):
         from p4sgd.host.training.evaluation import score

@@ -18,7 +18,7 @@ from p4sgd.host.cli.options import (
     configured,
     is_given,
     link_fault_option,
-    quiet_option,
+    output_options,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
@@ -77,8 +77,7 @@ def serve(
     jobs: int,
     metrics: str | None,
     user: str | None,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Run a software aggregator in place of a switch.
 
@@ -95,7 +94,6 @@ def serve(
     from p4sgd.host.serve.metrics import drop_privileges, find_user
     from p4sgd.hw.spec.job import MAX_PORTS
 
-    output = Output(as_json=as_json, quiet=quiet)
     if slots * jobs > _MOST_SLOTS:
         raise UserError(
             f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}: "
@@ -230,7 +228,7 @@ def _stays(path: Path) -> bool:
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
 @link_fault_option
-@quiet_option
+@output_options(json=False, file=False)
 def worker(
     interface: str,
     control: str,
@@ -243,7 +241,7 @@ def worker(
     speed: float,
     fault: tuple[tuple[str, float], ...],
     seed: int,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Run a worker as a process, in place of a board.
 
@@ -261,7 +259,6 @@ def worker(
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
 
-    output = Output(quiet=quiet)
     address = ControlAddress.parse(control)
     token = _read_token(address, token_file)
     if math.isnan(speed):

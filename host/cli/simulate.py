@@ -73,8 +73,7 @@ def simulate(
     trace: Path | None,
     timeline: bool,
     fault: tuple[tuple[str, float], ...],
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     **choices: Any,
 ) -> None:
     """Train on the simulated Verilog and count cycles.
@@ -90,18 +89,17 @@ def simulate(
     from p4sgd.hw.spec.config import WorkerConfig
     from p4sgd.hw.spec.registers import counters
 
-    output = Output(as_json=as_json, quiet=quiet)
     check_replaces(waves, lambda path: begins_with(path, _VCD_START), "waveform")
     check_replaces(trace, is_trace_file, "trace")
     check_apart([out, report, waves, trace], [data, test, options_file()])
     chances: dict[str, Any] = dict(fault)
     traces: list[Trace] = []
 
-    def keep(run: "Trace") -> None:
+    def keep(found: "Trace") -> None:
         """Called for a run that fails, too: its trace shows where."""
         if trace is not None:
-            save_trace(run, trace)
-        traces.append(run)
+            save_trace(found, trace)
+        traces.append(found)
 
     request = TrainingRequest(
         data=data,
@@ -122,7 +120,7 @@ def simulate(
         report=report,
         options_file=options_file(),
     )
-    plan, result = run_training(output, request, on_trace=keep)
+    run, result = run_training(output, request, on_trace=keep)
     totals = _totals(result)
     _show(output, totals, counters(WorkerConfig(**result.summary["configuration"])))
     if timeline:
@@ -139,7 +137,7 @@ def simulate(
         "waves": None if waves is None else str(waves),
         "trace": None if trace is None else str(trace),
     }
-    finish(output, plan, result, more)
+    finish(output, run, result, more)
 
 
 def _totals(result: "TrainingResult | ResultSet") -> list[dict[str, int]]:

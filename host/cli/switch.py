@@ -90,13 +90,12 @@ def _control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @common_options
-def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: bool) -> None:
+def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None:
     """Write the P4 program of a switch.
 
     For BMv2 it is compiled too if p4c-bm2-ss is there, on the path or where the environment variable P4SGD_P4C says.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making the program for {target}"):
         from p4sgd.build.generate import switch_program as switch
         from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -148,7 +147,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 @click.command()
 @_cluster_option
 @common_options
-def deploy(path: Path | None, as_json: bool, quiet: bool) -> None:
+def deploy(path: Path | None, output: Output) -> None:
     """Load the program of a switch.
 
     The cluster file names the switch and the folder with its program, made by p4sgd switch build. The switch loses all
@@ -158,7 +157,6 @@ def deploy(path: Path | None, as_json: bool, quiet: bool) -> None:
     A Tofino loads its program when bf_switchd starts and keeps its jobs: this command checks that the program runs and
     sets up forwarding. hw/switch/README.md explains how to add and enable its ports.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.serve.local_cluster import local_cluster_file
     from p4sgd.hw.spec.packet import mac_text
@@ -218,7 +216,7 @@ _MOST_LINES = 20
     help="Seconds between the two readings.",
 )
 @common_options
-def status(path: Path | None, interval: float, as_json: bool, quiet: bool) -> None:
+def status(path: Path | None, interval: float, output: Output) -> None:
     """Show the jobs of an aggregator, and what they wait for.
 
     All slots are read twice. A slot that is active both times, in the same state, is waiting: lines below the table
@@ -231,7 +229,6 @@ def status(path: Path | None, interval: float, as_json: bool, quiet: bool) -> No
     from p4sgd.host.aggregators.controller import read_active_slots, read_progress
     from p4sgd.hw.spec.aggregator import job_counters
 
-    output = Output(as_json=as_json, quiet=quiet)
     with _controller_of(path) as (cluster, controller), output.working("reading the slots"):
         before = read_active_slots(controller)
         counted = controller.counters()
@@ -332,7 +329,7 @@ def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
 @click.command()
 @_cluster_option
 @common_options
-def slots(path: Path | None, as_json: bool, quiet: bool) -> None:
+def slots(path: Path | None, output: Output) -> None:
     """List the slots that are under way.
 
     These are the slots that have partials of their round and still lack acknowledgements. Shards whose partials or
@@ -340,7 +337,6 @@ def slots(path: Path | None, as_json: bool, quiet: bool) -> None:
     """
     from p4sgd.host.aggregators.controller import read_active_slots
 
-    output = Output(as_json=as_json, quiet=quiet)
     with _controller_of(path) as (_, controller):
         found = [(place, job, slot) for (place, job), seen in read_active_slots(controller).items() for slot in seen]
     output.document(
@@ -385,14 +381,13 @@ def _list(shards: tuple[int, ...]) -> str:
 @click.command()
 @_cluster_option
 @common_options
-def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
+def counters(path: Path | None, output: Output) -> None:
     """Show the counters of an aggregator.
 
     Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all.
     """
     from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 
-    output = Output(as_json=as_json, quiet=quiet)
     with _controller_of(path) as (_, controller):
         counted = controller.counters()
         meanings = dict(COUNTERS)
@@ -407,13 +402,12 @@ def counters(path: Path | None, as_json: bool, quiet: bool) -> None:
 @_cluster_option
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
 @common_options
-def clear(path: Path | None, job: int | None, as_json: bool, quiet: bool) -> None:
+def clear(path: Path | None, job: int | None, output: Output) -> None:
     """End a job, so that its place and its number are free again.
 
     If the job has a run under way, that run is lost: the aggregator drops its workers' packets until they give up, and
     p4sgd train fails. p4sgd train --resume then continues from the checkpoint, as a new job.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     with _controller_of(path) as (_, controller):
         served = {each.number: place for place, each in controller.served().items()}
         known = ", ".join(map(str, sorted(served))) or "none"

@@ -1,9 +1,9 @@
 """The command `p4sgd train`, in one process or in several that train together."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -28,14 +28,6 @@ from p4sgd.host.cli.training_run import finish, run_folds, run_training
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
 
 __all__ = ["run_ranks", "train"]
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _launchers() -> Iterable[str]:
-    from p4sgd.host.distributed import LAUNCHERS
-
-    return LAUNCHERS
 
 
 @click.command()
@@ -86,7 +78,7 @@ def _launchers() -> Iterable[str]:
 @cluster_option
 @click.option(
     "--launcher",
-    type=NameFrom("launcher", _launchers),
+    type=NameFrom("launcher", "p4sgd.host.distributed:LAUNCHERS"),
     show_default="none",
     help="How the processes of this run were started: mpi for `mpiexec -n 4 p4sgd train … --launcher mpi`, where each "
     "process reads its share of the data and has one worker; none for a single process.",
@@ -119,8 +111,7 @@ def train(
     launcher: str | None,
     config: str | None,
     sparse_workers: int,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     **choices: Any,
 ) -> None:
     """Train a model.
@@ -140,7 +131,7 @@ def train(
     device, without the time to measure.
     """
     with run_ranks(launcher) as ranks:
-        output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)
+        output.silent = ranks.rank > 0  # rank 0 prints it
         if data is None and resume is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
         with output.working("getting ready"):
@@ -168,8 +159,8 @@ def train(
         if folds is not None and out is not None:
             output.say("on all samples:")
         if folds is None or out is not None:
-            plan, result = run_training(output, request, ranks)
-            finish(output, plan, result, document)
+            run, result = run_training(output, request, ranks)
+            finish(output, run, result, document)
 
 
 @contextlib.contextmanager

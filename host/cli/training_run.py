@@ -17,8 +17,8 @@ from p4sgd.host.training.events import Events, Stage
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
     from p4sgd.host.run.folds import Fold
-    from p4sgd.host.run.plan import TrainingPlan
     from p4sgd.host.run.request import TrainingRequest
+    from p4sgd.host.run.training_run import TrainingRun
     from p4sgd.host.streaming import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
     from p4sgd.host.training.dealing.columns import Split
@@ -51,35 +51,28 @@ def run_training(
     request: "TrainingRequest",
     ranks: Communicator = SINGLE_PROCESS,
     on_trace: "Callable[[Trace], None]" = lambda trace: None,
-) -> "tuple[TrainingPlan, TrainingResult | ResultSet]":
-    """Plan and execute a training run; show how it goes, and in the end the table of epochs, or of rows.
-
-    Raises
-    ------
-    UserError, P4sgdError, KeyboardInterrupt
-        As `p4sgd.host.run.plan.make_plan` and `p4sgd.host.run.execute.execute`.
-    """
+) -> "tuple[TrainingRun, TrainingResult | ResultSet]":
+    """Make and carry out a training run; show how it goes, and in the end the table of epochs, or of rows."""
     with output.working("getting ready"):
-        from p4sgd.host.run.execute import execute
-        from p4sgd.host.run.plan import make_plan
+        from p4sgd.host.run.training_run import TrainingRun
         from p4sgd.host.training import TrainingResult
 
-        plan = make_plan(request, ranks)
-    display = _Display(output, plan, on_trace)
+        run = TrainingRun(request, ranks)
+    display = _Display(output, run, on_trace)
     try:
         with display:
-            result = execute(plan, display, resume_words=_resume_words(output))
+            result = run.execute(display, resume_words=_resume_words(output))
     except BaseException as error:
         display.table.print()
         if isinstance(error, KeyboardInterrupt) and (done := display.rows_done()):
-            kept = "" if plan.checkpoint is not None else "; nothing is kept: --checkpoint FILE keeps what is done"
+            kept = "" if run.checkpoint is not None else "; nothing is kept: --checkpoint FILE keeps what is done"
             error.__notes__ = [done + kept, *getattr(error, "__notes__", ())]
         raise
     if isinstance(result, TrainingResult):
         display.table.print()
     else:
         _print_rows(output, result)
-    return plan, result
+    return run, result
 
 
 _FOLD_METRICS = {
@@ -98,24 +91,14 @@ _FOLD_METRICS = {
 def run_folds(
     output: Output, request: "TrainingRequest", folds: int, ranks: Communicator = SINGLE_PROCESS
 ) -> dict[str, Any]:
-    """Cross-validate: train and measure a model for each fold, and show the metrics.
-
-    Returns
-    -------
-    What the JSON document of the run has of it. Without ``out`` in the request it is printed.
-
-    Raises
-    ------
-    UserError, P4sgdError, KeyboardInterrupt
-        As `p4sgd.host.run.folds.cross_validate`.
-    """
+    """Cross-validate and show the metrics; returns its part of the JSON document, which is printed without ``out``."""
     with contextlib.ExitStack() as shown:
         shown.enter_context(output.working("getting ready"))
         from p4sgd.host.run.folds import check_folds, cross_validate, summarise
-        from p4sgd.host.run.plan import make_plan
+        from p4sgd.host.run.training_run import TrainingRun
 
         check_folds(request)
-        plan = make_plan(request, ranks)
+        run = TrainingRun(request, ranks)
 
         class Display(_Remarks):
             def fold(self, number: int) -> None:
@@ -124,7 +107,7 @@ def run_folds(
 
         done: list[Fold] = []
         try:
-            for fold in cross_validate(plan, folds, Display(output)):
+            for fold in cross_validate(run, folds, Display(output)):
                 done.append(fold)  # what is done stays if the next one is interrupted
         except KeyboardInterrupt as error:
             shown.close()
@@ -135,7 +118,7 @@ def run_folds(
     found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
     document = {"cross_validation": found}
     if request.out is None:
-        output.document(plan.to_json() | document)
+        output.document(run.to_json() | document)
     _print_folds(output, done, {"mean": mean, "±": deviation})
     return document
 
@@ -189,14 +172,14 @@ class _Remarks(Events):
 class _Display(_Remarks):
     """Display of a training run on the terminal: in each stage something else."""
 
-    def __init__(self, output: Output, plan: "TrainingPlan", on_trace: "Callable[[Trace], None]") -> None:
+    def __init__(self, output: Output, run: "TrainingRun", on_trace: "Callable[[Trace], None]") -> None:
         super().__init__(output)
         self._on_trace = on_trace
-        self.table = EpochTable(output, plan.options.epochs, COLUMNS)
-        self._epochs = plan.options.epochs
+        self.table = EpochTable(output, run.options.epochs, COLUMNS)
+        self._epochs = run.options.epochs
         self._names: Sequence[str] = ()
         self._row = self._epochs_of_row = 0
-        self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
+        self._opening = SIMULATOR_OPENING if run.device == "rtl" else None
         self._shown = contextlib.ExitStack()
         self._on_progress: OnProgress | None = None
 
@@ -280,30 +263,18 @@ def _resume_words(output: Output) -> list[str]:
 
 def finish(
     output: Output,
-    plan: "TrainingPlan",
+    run: "TrainingRun",
     result: "TrainingResult | ResultSet",
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Report the result of a training run; after Ctrl-C, exit with the status of an interruption.
-
-    Parameters
-    ----------
-    output
-        The output.
-    plan
-        The plan of the run.
-    result
-        Its result.
-    more
-        Further entries of the JSON document.
-    """
+    """Report the result of a run, with ``more`` entries of the document; after Ctrl-C, exit with its status."""
     import numpy as np
 
     from p4sgd.host.data import Dataset
-    from p4sgd.host.run.execute import resume_advice
+    from p4sgd.host.run.training_run import resume_advice
     from p4sgd.host.training import StopReason, TrainingResult
 
-    out, checkpoint = plan.request.out, plan.checkpoint
+    out, checkpoint = run.request.out, run.checkpoint
     document = result.to_json()
     flags = {flag for record in result.history for flag in record.flags}
     document |= {
@@ -311,15 +282,15 @@ def finish(
         # The same on every device: weights as little-endian int32.
         "weights_sha256": hashlib.sha256(np.ascontiguousarray(result.model.weights, "<i4").data).hexdigest(),
         "out": None if out is None else str(out),
-        "report": None if plan.request.report is None else str(plan.request.report),
+        "report": None if run.request.report is None else str(run.request.report),
         "checkpoint": None if checkpoint is None else str(checkpoint.path),
-        "init": None if plan.request.init is None else str(plan.request.init),
+        "init": None if run.request.init is None else str(run.request.init),
     }
     output.document(document | dict(more or {}))
     name = result.monitored.replace("_", " ")
     last = result if isinstance(result, TrainingResult) else result.rows[-1]
-    if plan.request.report is not None:
-        output.say(f"report in {plan.request.report}")
+    if run.request.report is not None:
+        output.say(f"report in {run.request.report}")
     if isinstance(result, TrainingResult):
         best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
     else:
@@ -328,12 +299,12 @@ def finish(
     if result.stopped is StopReason.INTERRUPTED:
         done = len(last.history)
         output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
-        if checkpoint is not None and checkpoint.last and done < plan.options.epochs:
-            output.tell(resume_advice(checkpoint, plan.ranks, _resume_words(output)))
+        if checkpoint is not None and checkpoint.last and done < run.options.epochs:
+            output.tell(resume_advice(checkpoint, run.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(last.history)}; " if result.stopped is StopReason.PATIENCE else ""
     if not output.quiet:
-        output.say(describe_scaling(document["scaling"], document["scaling_reason"], plan.options.precondition))
+        output.say(describe_scaling(document["scaling"], document["scaling_reason"], run.options.precondition))
     if document["whitening_times"] and not output.quiet:
         from p4sgd.host.precondition import StageTimes
 
@@ -342,13 +313,13 @@ def finish(
         from p4sgd.host.distributed.overlap import MessageTimes
 
         output.say(str(MessageTimes(**last.summary["message_times"])))
-    elif plan.options.merge != "auto" and not last.summary["message_times"] and "packets" not in last.summary:
+    elif run.options.merge != "auto" and not last.summary["message_times"] and "packets" not in last.summary:
         output.remark(
-            f"--merge {plan.options.merge} had no effect: only the programs of a cluster and, after the first 10 "
+            f"--merge {run.options.merge} had no effect: only the programs of a cluster and, after the first 10 "
             "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
         )
     output.say(f"{early}best model: {best}; {kept}")
-    known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")
+    known = ("train", "validation", "test") if isinstance(run.data, Dataset) else ("validation", "test")
     metrics = [
         f"{COLUMNS[key]} {cell(key, value)}"
         for key, value in document["metrics"].items()

@@ -109,8 +109,7 @@ def tune(
     validation_fraction: float,
     out: Path | None,
     overwrite: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     **choices: Any,
 ) -> None:
     """Find precision, mini-batch and L2 penalty.
@@ -121,15 +120,13 @@ def tune(
     → is the fastest whose accuracy is less than a standard error below that, or a better one that takes up to 5 %
     longer; the command at the end trains it.
     """
-    output = Output(as_json=as_json, quiet=quiet)
     grid = {name: choices.pop(name) for name in _GRID}
     reading = take_reading(choices)
     with output.working("getting ready"):
         from p4sgd.host.data import Dataset
         from p4sgd.host.run import tuning
-        from p4sgd.host.run.execute import execute
-        from p4sgd.host.run.plan import make_plan
         from p4sgd.host.run.request import TrainingRequest
+        from p4sgd.host.run.training_run import TrainingRun
         from p4sgd.host.training import StopReason, TrainingOptions
 
         options = given(choices) | {"validation_fraction": validation_fraction}
@@ -138,14 +135,14 @@ def tune(
         request = TrainingRequest(
             data=data, reading=reading, options=options, out=out, overwrite=overwrite, options_file=options_file()
         )
-        plan = make_plan(request)
-    assert isinstance(plan.data, Dataset), "others are refused"
-    metric = tuning.metric_of(plan.options)
+        run = TrainingRun(request)
+    assert isinstance(run.data, Dataset), "others are refused"
+    metric = tuning.metric_of(run.options)
     trials: list[Trial] = []
     stopped = None
     try:
         with _progress(output, len(chosen)) as advance:
-            for trial in tuning.tune(plan, chosen):
+            for trial in tuning.tune(run, chosen):
                 trials.append(trial)
                 advance()
         best, preferred = tuning.choose(trials)
@@ -155,7 +152,7 @@ def tune(
         if out is not None:
             final = options | {name: getattr(picked, name) for name in (*_GRID, "epochs")}
             with output.working("training the chosen model"):
-                trained = execute(make_plan(dataclasses.replace(request, data=plan.data, reading={}, options=final)))
+                trained = TrainingRun(dataclasses.replace(request, data=run.data, reading={}, options=final)).execute()
             stopped = trained.stopped
     except KeyboardInterrupt as error:
         with contextlib.suppress(UserError):  # none can be chosen
@@ -163,10 +160,10 @@ def tune(
         error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
         raise
     document = {
-        "data": plan.data.name,
-        "samples": plan.data.samples,
-        "features": plan.data.space.count,
-        "boards": plan.options.workers,
+        "data": run.data.name,
+        "samples": run.data.samples,
+        "features": run.data.space.count,
+        "boards": run.options.workers,
         "metric": metric,
         "trials": [each.to_json() for each in trials],
         "best": best,
@@ -177,8 +174,8 @@ def tune(
     output.document(document)
     _show(output, trials, metric, best, preferred)
     if any(each.board_ms is None for each in trials):
-        boards = f"{plan.options.workers} board{'s' * (plan.options.workers > 1)}"
-        output.remark(f"{boards} cannot hold {plan.data.space.count:,} columns: times are not predicted")
+        boards = f"{run.options.workers} board{'s' * (run.options.workers > 1)}"
+        output.remark(f"{boards} cannot hold {run.data.space.count:,} columns: times are not predicted")
     kept = "MODEL" if out is None else shlex.quote(str(out))
     output.say(f"recommended: {shlex.join(words)} --out {kept}", whole=True)
     if stopped is StopReason.INTERRUPTED:

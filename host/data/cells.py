@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.raw_labels import MISSING, number
-from p4sgd.host.errors import UserError, shortened
+from p4sgd.host.errors import UserError, on_command_line, option, shortened
 
 __all__ = [
     "TRUTH",
@@ -45,7 +45,7 @@ class CellError(Exception):
         """The error for the user; a sample is in a ``unit``, a line or a row."""
         if self.text is None or self.gap:
             shown = f" ({self.text})" if self.text else ""
-            more = "" if weight else ", or train with --missing mean or --missing indicator"
+            more = "" if weight else f", or train with {option('missing', 'mean')} or {option('missing', 'indicator')}"
             return UserError(f"{place}: the value is missing{shown}: fill it in or leave the {unit} out{more}")
         value = number(self.text)
         if weight and value is not None and value < 0:
@@ -55,7 +55,10 @@ class CellError(Exception):
         remedy = (
             "write a decimal point"
             if has_decimal_comma(self.text)
-            else "correct it, give --label-column if this column is the label, or leave it out with --ignore-column"
+            else "correct it"
+            + on_command_line(", give --label-column if this column is the label,")
+            + " or leave it out"
+            + on_command_line(" with --ignore-column")
         )
         return UserError(f"{place}: {shortened(self.text)} is not a number: {remedy}")
 

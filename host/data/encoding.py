@@ -19,7 +19,7 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import GAP, Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import listed
+from p4sgd.host.errors import listed, on_command_line
 
 __all__ = ["FILLINGS", "EncodingFit", "FeatureSpace", "TableEncoding", "space_from_json", "space_to_json"]
 
@@ -237,9 +237,10 @@ class TableEncoding:
         ]
         if not many:
             return ()
+        them = "it" if len(many) == 1 else "them"
         return (
             f"{listed(many, _SHOWN)}: nearly every sample has another text, of which other samples learn nothing: "
-            f"--ignore-column leaves {'it' if len(many) == 1 else 'them'} out",
+            + on_command_line(f"--ignore-column leaves {them} out", f"leave {them} out"),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
 from p4sgd.host.data.raw_labels import EXACT, number
 from p4sgd.host.data.sample_weights import average, relative
-from p4sgd.host.errors import UserError, listed
+from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
@@ -122,7 +122,7 @@ class LabelCoding:
         if data.label_names:
             raise UserError(
                 f"{data.name}: the labels are texts ({listed(data.label_names, _SHOWN)}), regression needs numbers: "
-                f"choose --loss logistic or --loss hinge"
+                f"choose {option('loss', 'logistic')} or {option('loss', 'hinge')}"
             )
         _check_range(task, data.name, data.labels)
         labels, weights = _that_count(data.labels, relative(data.sample_weights, data.name))
@@ -162,7 +162,8 @@ class LabelCoding:
             if many or (found != np.floor(found)).any():
                 raise UserError(
                     f"{data.name}: the labels have {found.size} values ({shown}), which seem to be no classes: fit "
-                    f"them as numbers with --loss squared, or set one against the rest with --positive LABEL"
+                    f"them as numbers with {option('loss', 'squared')}"
+                    + on_command_line(", or set one against the rest with --positive LABEL")
                 )
         gone = np.setdiff1d([] if whole is None else whole.classes, found)
         if gone.size:
@@ -368,7 +369,7 @@ class TargetCoding:
         if given != len(self.rows):
             raise UserError(
                 f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
-                f"{listed(self.row_names, _SHOWN)}: name each with --label-column"
+                f"{listed(self.row_names, _SHOWN)}{on_command_line(': name each with --label-column')}"
             )
         order = list(range(len(self.rows)))
         if set(data.target_names) == set(self.row_names):
@@ -418,7 +419,7 @@ def _check_range(task: Task, name: str, labels: FloatArray) -> None:
     if task is Task.POSITIVE and least <= 0:
         raise UserError(
             f"{name}: there is a label {least:g}, this loss needs labels above 0"
-            + (": choose --loss poisson for labels of at least 0" if least == 0 else "")
+            + (f": choose {option('loss', 'poisson')} for labels of at least 0" if least == 0 else "")
         )
 
 

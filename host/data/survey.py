@@ -12,7 +12,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.raw_labels import number
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, on_command_line
 
 __all__ = ["MOST_TEXTS", "RowNumbers", "Survey"]
 
@@ -163,8 +163,9 @@ class Survey:
         if many:
             raise UserError(
                 f"{source}: {table.label(many[0])} has more than {MOST_TEXTS:,} different texts, of which each would "
-                f"become a feature: leave it out with --ignore-column {columns[many[0]].name or 'NUMBER'}, or give it "
-                f"fewer texts"
+                f"become a feature: leave it out"
+                + on_command_line(f" with --ignore-column {columns[many[0]].name or 'NUMBER'}")
+                + ", or give it fewer texts"
             )
         return table
 
@@ -211,7 +212,7 @@ class RowNumbers:
             before += rows
         return tuple(
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
-            f"--ignore-column {column} leaves it out"
+            + on_command_line(f"--ignore-column {column} leaves it out", "leave it out")
             for (_, column, name), fit in zip(self._columns, fits, strict=True)
             if fit and before >= _LEAST_ROWS
         )

@@ -19,7 +19,7 @@ from p4sgd.host.devices.merging import MergeLimit, cut_evenly, find_merge_limit,
 from p4sgd.host.devices.worker_image import WorkerImage, longest_micro_batch, model_address
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.distributed.overlap import MessageTimes
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights
@@ -462,7 +462,7 @@ class Session:
             if image.starts is not None and form.precision != form.stored:
                 raise UserError(
                     f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: store "
-                    f"no more planes than are read, or leave --skip-zeros always out"
+                    f"no more planes than are read, or leave {option('skip_zeros', 'always')} out"
                 )
             try:
                 replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)

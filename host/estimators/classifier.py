@@ -52,7 +52,7 @@ class GLMClassifier(ClassifierMixin, GLM):
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has texts for names.
+        Names of the columns, if X has texts for names.
     n_iter_ : int
         Number of epochs, the most of any class; `partial_fit` goes on counting.
         Models from files lack this and the following attributes.
@@ -94,12 +94,12 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the features as they are given, (1, n_features) or (n_classes, n_features)."""
+        """See the class."""
         return np.atleast_2d(self.model_.coefficients)
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64]:
-        """The intercepts, (1,) or (n_classes,)."""
+        """See the class."""
         return np.atleast_1d(self.model_.intercept)
 
     @all_or_nothing
@@ -116,11 +116,6 @@ class GLMClassifier(ClassifierMixin, GLM):
         sample_weight : array-like of shape (n_samples,), default=None
             How much each sample counts, at least 0; all count the same without it. The hardware has steps of 1/65,536
             of the largest.
-
-        Returns
-        -------
-        self : GLMClassifier
-            The estimator.
 
         Raises
         ------
@@ -154,11 +149,6 @@ class GLMClassifier(ClassifierMixin, GLM):
             All classes, needed in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
             How much each sample counts beside the others of this call.
-
-        Returns
-        -------
-        self : GLMClassifier
-            The estimator.
 
         Raises
         ------
@@ -206,35 +196,16 @@ class GLMClassifier(ClassifierMixin, GLM):
         return self._data(X, places, names, sample_weight)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Activations, of two classes above 0 for the second, of more largest for the one that is predicted.
+        """Activations, float64 (n_samples,) or (n_samples, n_classes).
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        z : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Activations, float64.
+        Of two classes they are above 0 for the second, of more largest for the one that is predicted.
         """
         samples = self._samples(X)
         with value_errors():
             return self.model_.decision_function(samples)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Classes.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Their predicted classes, those of ``p4sgd predict``; of several labels that of each, (n_samples, n_labels).
-        """
+        """Predicted classes, those of ``p4sgd predict``: (n_samples,), of several labels (n_samples, n_labels)."""
         z, coding = self.decision_function(X), self.model_.labels
         if isinstance(coding, TargetCoding):
             each = [_values(row)[(z[:, place] > 0).astype(np.intp)] for place, row in enumerate(coding.rows)]
@@ -245,21 +216,12 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Probabilities of the classes; only with the losses ``logistic`` and ``modified_huber``.
+        """Probabilities, float64 (n_samples, n_classes); only with the losses ``logistic`` and ``modified_huber``.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        p : ndarray of shape (n_samples, n_classes)
-            Probabilities, float64, in the order of ``classes_``. Of more than two classes, those of each against the
-            rest are divided by their sum; of several labels, those of having them.
+        Of more than two classes, those of each against the rest are divided by their sum; of several labels, they are
+        those of having them.
         """
-        z = self.decision_function(X)
-        found = self.model_.probabilities(z)
+        found = self.model_.probabilities(self.decision_function(X))
         assert found is not None
         return found
 
@@ -279,13 +241,7 @@ def _values(coding: LabelCoding) -> npt.NDArray[Any]:
 
 
 def _classes(y: Any) -> npt.NDArray[Any]:
-    """The classes of some labels, ascending.
-
-    Raises
-    ------
-    ValueError
-        If there is a single one.
-    """
+    """The classes of some labels, ascending; at least two."""
     classes = np.unique(y)
     if classes.size == 1:
         raise ValueError(f"y has one class, {classes[0]}: a classifier needs samples of two")

@@ -21,11 +21,10 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.table import Table
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
-from p4sgd.host.estimators.parameters import FIELDS, classifies, default_of, in_parameters, plain_value, value_errors
+from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors
 from p4sgd.host.losses import ELSEWHERE, LOSSES
-from p4sgd.host.run.execute import execute
-from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.events import Events
 from p4sgd.host.training.model_file import Model, ModelSet
@@ -67,7 +66,7 @@ class _Warnings(Events):
         self._before = before
 
     def warning(self, text: str) -> None:
-        warnings.warn(in_parameters(text), stacklevel=2)
+        warnings.warn(text, stacklevel=2)
 
 
 class _Printed(_Warnings):
@@ -82,7 +81,7 @@ class _Printed(_Warnings):
             print(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]), flush=True)
 
     def remark(self, text: str) -> None:
-        print(in_parameters(text), flush=True)
+        print(text, flush=True)
 
 
 class GLM(BaseEstimator):
@@ -117,8 +116,8 @@ class GLM(BaseEstimator):
         ValueError
             If a parameter has the wrong type, or a value that is not allowed.
         """
-        fields = {name: field for name, field in FIELDS.items() if hasattr(self, name)}
-        chosen = {name: plain_value(name, getattr(self, name), field.type) for name, field in fields.items()}
+        self._validate_params()
+        chosen = {name: plain_value(name, getattr(self, name)) for name in parameters_of(classifies=self._classifies)}
         suitable = {name: classifies(each) == self._classifies for name, each in LOSSES.items()}
         if not suitable.get(ELSEWHERE.get(chosen["loss"], chosen["loss"]), True):
             what = "classification" if self._classifies else "regression"
@@ -144,7 +143,7 @@ class GLM(BaseEstimator):
         )
 
         with value_errors(), _compilations_told(self.verbose):
-            result = execute(make_plan(request), (_Printed if self.verbose else _Warnings)(before))
+            result = TrainingRun(request).execute((_Printed if self.verbose else _Warnings)(before))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
@@ -158,7 +157,7 @@ class GLM(BaseEstimator):
             kind, rows = result.model.labels.row_kind, list(zip(result.names, result.rows, strict=True))
             self.n_iter_ = max(len(row.history) for row in result.rows)
             self.history_ = [{kind: name, **record.to_json()} for name, row in rows for record in row.history]
-        self.remarks_ = list(map(in_parameters, result.remarks))
+        self.remarks_ = list(result.remarks)
         self._next_start = result.next_start
 
     def _start(self, *, partial: bool) -> Start | None:
@@ -257,7 +256,7 @@ class GLM(BaseEstimator):
     def _load(self, model: Model | ModelSet) -> None:
         """Become what was trained to a model; options of the run become parameters."""
         began = model.training.get("options", {})
-        known = {name: began[name] for name in FIELDS if name in began and hasattr(self, name)}
+        known = {name: began[name] for name in parameters_of(classifies=self._classifies) if name in began}
         seed = {"random_state": began["seed"]} if "seed" in began else {}
         self.set_params(**known | seed | {"loss": model.loss})
         self.model_, self._next_start = model, None

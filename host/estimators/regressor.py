@@ -66,13 +66,13 @@ class GLMRegressor(RegressorMixin, GLM):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the features as they are given, (n_features,) or (n_targets, n_features)."""
+        """See the class."""
         coefficients = self.model_.linear()[0]
         return coefficients[np.newaxis] if self._of_column else coefficients
 
     @property
     def intercept_(self) -> Any:
-        """The intercept, or those of the targets, (n_targets,)."""
+        """See the class."""
         intercept = self.model_.linear()[1]
         return np.array([intercept]) if self._of_column else intercept
 
@@ -80,20 +80,6 @@ class GLMRegressor(RegressorMixin, GLM):
         """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained.
 
         Of several targets it is the mean.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Their targets; of several, each becomes a row of the model.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
-
-        Returns
-        -------
-        score : float
-            At most 1.
         """
         check_is_fitted(self, "model_")
         first = self.model_.rows[0]
@@ -120,11 +106,6 @@ class GLMRegressor(RegressorMixin, GLM):
         sample_weight : array-like of shape (n_samples,), default=None
             As in `GLMClassifier.fit`.
 
-        Returns
-        -------
-        self : GLMRegressor
-            The estimator.
-
         Raises
         ------
         ValueError
@@ -138,25 +119,6 @@ class GLMRegressor(RegressorMixin, GLM):
 
         The first call fixes the scaling of features and targets, by its samples; for all else see
         `GLMClassifier.partial_fit`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Their targets; of several, each becomes a row of the model.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `GLMClassifier.partial_fit`.
-
-        Returns
-        -------
-        self : GLMRegressor
-            The estimator.
-
-        Raises
-        ------
-        ValueError
-            If data or parameters do not suit.
         """
         return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
@@ -166,18 +128,7 @@ class GLMRegressor(RegressorMixin, GLM):
         return self._data(X, y.reshape(-1) if self._of_column else y, sample_weight=sample_weight)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
-        """Targets.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or, if y was a matrix, (n_samples, n_targets)
-            Their predicted targets, float64, those of ``p4sgd predict``.
-        """
+        """Predicted targets, those of ``p4sgd predict``: float64 (n_samples,), of a matrix (n_samples, n_targets)."""
         samples = self._samples(X)
         with value_errors():
             predicted = self.model_.predict(samples)

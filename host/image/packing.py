@@ -14,7 +14,7 @@ from p4sgd.host.data.dataset import Dataset, Features, TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, on_command_line, option
 from p4sgd.host.image.entries import Values, entry_block, entry_places, own_words
 from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.image.lines import pack_lines
@@ -107,8 +107,10 @@ def prepare_images(
         assert isinstance(data, Dataset)
         own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
     blocks = _PackedParts(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
-    fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
-    remedy = f"keep the images in files with --images DIR or by p4sgd data prepare{fewer}"
+    names = f"{option('precision')} or {option('planes')}"
+    fewer = "" if stored == 1 else f", or store fewer than {stored} planes with {names}"
+    remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
+    remedy += fewer
     return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
 
 
@@ -213,17 +215,18 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
     """The error of a scaling, or of whitening (``None``), that sparse workers, or dense ones that skip zeros, cannot
     do."""
     kind, remedy = (
-        ("whitening", "leave --precondition out")
+        ("whitening", f"leave {option('precondition')} out")
         if scaling is None
         else (f"the scaling {scaling}", "use the scaling maxabs or none")
     )
     if not sparse:
         return UserError(
-            f"{kind} makes zeros other numbers, so none can be skipped: {remedy}, or leave --skip-zeros always out"
+            f"{kind} makes zeros other numbers, so none can be skipped: {remedy}, or leave "
+            f"{option('skip_zeros', 'always')} out"
         )
     return UserError(
         f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: {remedy}, or use dense "
-        f"workers (neither --config sparse nor --parallel data)"
+        f"workers{on_command_line(' (neither --config sparse nor --parallel data)')}"
     )
 
 

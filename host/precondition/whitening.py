@@ -23,7 +23,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import UserError, listed
+from p4sgd.host.errors import UserError, listed, option
 from p4sgd.host.precondition.moments import (
     BLOCK,
     GRID_FRACTION,
@@ -257,7 +257,7 @@ def check_samples(samples: int) -> None:
     if samples > MAX_SAMPLES:
         raise UserError(
             f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
-            f"leave --precondition out"
+            f"leave {option('precondition')} out"
         )
 
 

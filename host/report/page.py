@@ -62,7 +62,7 @@ def save_report(
     path
         The file.
     about
-        What was to be done, as plain data: `p4sgd.host.run.plan.TrainingPlan.to_json`.
+        What was to be done, as plain data: `p4sgd.host.run.training_run.TrainingRun.to_json`.
     rounded
         Whether the model was measured on training samples as the device reads them (prepared data).
     trace

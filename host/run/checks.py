@@ -1,13 +1,12 @@
 """Checks of what a command reads and writes, before hours of work: output files, reading options, the cluster file."""
 
 import os
-import re
 import tempfile
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 
 __all__ = [
     "CLUSTER",
@@ -18,78 +17,14 @@ __all__ = [
     "check_reading",
     "check_replaces",
     "find_cluster_file",
-    "option_name",
-    "with_parameters",
 ]
 
 CLUSTER = "cluster"
 """Name of the device that a cluster file describes."""
 
-_OPTION_NAMES = {
-    "file_format": "--format",
-    "header": "--header/--no-header",
-    "weight_column": "--weight-column",
-    "ignore_columns": "--ignore-column",
-    "learning_rate": "--lr",
-    "zero_based": "--zero-based/--one-based",
-}
-
-
-def option_name(name: str) -> str:
-    """The command-line option of an argument of `read_dataset` or a field of `TrainingOptions`, for messages."""
-    return _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
-
-
-_OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)(?: ([\w+-][\w.+-]*(?<![.])))?")
-
-_NUMBER = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?")
-
-
-def with_parameters(text: str, defaults: Mapping[str, Any], values: Container[str]) -> str:
-    """A message with parameters of a function of Python's in place of options of the command line.
-
-    ``--precondition block`` becomes ``precondition='block'``, ``--l2`` becomes ``l2``. Other options stay.
-
-    Parameters
-    ----------
-    text
-        The message.
-    defaults
-        The parameters, with their defaults.
-    values
-        Texts that parameters may have as values.
-    """
-    names = {option_name(name)[2:]: name for name in defaults}
-
-    def parameter(match: re.Match[str]) -> str:
-        no, option, word = match.groups()
-        name, rest = names.get(option), "" if word is None else f" {word}"
-        if name is None:
-            return match[0]
-        if isinstance(defaults[name], bool):
-            return f"{name}={no is None}{rest}"
-        if word is None or not (word in values or word[0].isupper() or _NUMBER.fullmatch(word)):
-            return f"{name}{rest}"
-        return f"{name}={word!r}" if word in values else f"{name}={word}"
-
-    text = _OPTION.sub(parameter, text)
-    for name in defaults:
-        if "_" in name:  # in messages about values
-            text = re.sub(
-                rf"(?<![\w-]){name.replace('_', '-')}(?![\w-])|^{name.replace('_', ' ')}(?= must)", name, text
-            )
-    return text
-
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
-    """Refuse a file that could not be written; ``None`` is no file and passes.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    special
-        Whether a pipe or a device, such as ``/dev/stdout``, is accepted.
+    """Refuse a file that could not be written, or that is none, but for pipes and devices if ``special``.
 
     Raises
     ------
@@ -117,45 +52,18 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
 
 
 def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str) -> None:
-    """`check_new_file` for a file that may replace an older one of its kind, or an empty file, but nothing else.
-
-    Parameters
-    ----------
-    path
-        The file to write; ``None`` is no file and passes.
-    is_one
-        Whether an existing file is of the kind.
-    kind
-        The kind, for the message.
-
-    Raises
-    ------
-    UserError
-        As `check_new_file`, or if the path is a file of another kind.
-    """
+    """`check_new_file` for a file that may replace an older one of its ``kind``, or an empty file, but nothing else."""
     check_new_file(path)
     if path is not None and path.exists() and path.stat().st_size and not is_one(path):
         raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another name or delete it")
 
 
 def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
-    """`check_new_file` for a file that is replaced only on request: a model, or what may be any file of the user's.
-
-    Parameters
-    ----------
-    path, special
-        See `check_new_file`.
-    overwrite
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    UserError
-        As `check_new_file`, or if the file exists and is not empty.
-    """
+    """`check_new_file` for a file that is replaced only on request: a model, or what may be any file of the user's."""
     check_new_file(path, special=special)
     if path is not None and path.is_file() and path.stat().st_size and not overwrite:
-        raise UserError(f"{path}: already exists: choose another name, or replace it with --overwrite")
+        remedy = f"choose another name, or replace it with {option('overwrite', True)}"
+        raise UserError(f"{path}: already exists: {remedy}")
 
 
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:
@@ -166,11 +74,6 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     Returns
     -------
     The files to be written; none without a folder.
-
-    Raises
-    ------
-    UserError
-        As `check_new_file`, or if one of the files is not an image.
     """
     from p4sgd.host.image.file import image_file, is_image_file
     from p4sgd.host.streaming.folder import is_prepared
@@ -191,7 +94,7 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
 
 
 def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
-    """Refuse to write one file twice, or to write over a file that is read.
+    """Refuse to write one file twice, under whatever names, or to write over a file that is read.
 
     Parameters
     ----------
@@ -199,11 +102,6 @@ def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | No
         Files to be written; ``None`` is none.
     inputs
         What is read: files, names of data sets, ``None``.
-
-    Raises
-    ------
-    UserError
-        If two paths lead to the same file, under whatever names.
     """
     taken = {_file(Path(source)): "is read" for source in inputs if source is not None}
     for path in outputs:
@@ -224,7 +122,7 @@ def _file(path: Path) -> object:
 
 
 def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> None:
-    """Refuse options that apply to none of the data.
+    """Refuse options for reading that apply to none of the data.
 
     Parameters
     ----------
@@ -232,11 +130,6 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
         Arguments of `p4sgd.host.data.read_dataset`.
     sources
         The data that are read with them, as the user names them; ``None`` is none.
-
-    Raises
-    ------
-    UserError
-        If an option is for other formats, if a file does not exist, or if its format cannot be found out.
     """
     from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format, is_builtin
 
@@ -259,7 +152,7 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
     for name in given:
         if name not in used:
             formats = ", ".join(each for each, names in FORMAT_ARGUMENTS.items() if name in names)
-            raise UserError(f"{option_name(name)} is for {formats}, but {' and '.join(kinds)}: leave it out")
+            raise UserError(f"is for {formats}, but {' and '.join(kinds)}: leave it out", field=name)
 
 
 def find_cluster_file(device: str, path: Path | None) -> Path | None:
@@ -274,7 +167,7 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
     """
     if device != CLUSTER:
         if path is not None:
-            raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
+            raise UserError(f"{option('cluster', str(path))} is of no use without {option('device', CLUSTER)}")
         return None
     if path is not None:
         return path
@@ -282,7 +175,7 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
 
     if (running := find_local_cluster()) is None:
         raise UserError(
-            f"--device {CLUSTER} needs --cluster FILE.toml, which names its workers and its aggregator, or a local "
-            "cluster: p4sgd cluster up starts one"
+            f"{option('device', CLUSTER)} needs {option('cluster', 'FILE.toml')}, which names its workers and its "
+            "aggregator, or a local cluster: p4sgd cluster up starts one"
         )
     return Path(running["file"])

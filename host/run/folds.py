@@ -17,9 +17,8 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.run.execute import execute
-from p4sgd.host.run.plan import TrainingPlan, make_plan
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.events import SILENT, Events
@@ -29,19 +28,7 @@ __all__ = ["Fold", "check_folds", "cross_validate", "split_folds", "summarise"]
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """One fold.
-
-    Parameters
-    ----------
-    number
-        Its number, from 1.
-    samples
-        Number of its samples.
-    result
-        The training run on all others.
-    metrics
-        What `p4sgd.host.training.evaluation.score` says of its model on the samples of the fold.
-    """
+    """One fold: its number from 1, its samples, the run on all others, and the metrics of that model on the fold."""
 
     number: int
     samples: int
@@ -63,13 +50,7 @@ class Fold:
 
 
 def check_folds(request: TrainingRequest) -> None:
-    """Refuse what does not go with cross-validation.
-
-    Raises
-    ------
-    UserError
-        If the request has such a thing.
-    """
+    """Refuse what does not go with cross-validation."""
     reasons = {
         "test": "folds are the test data",
         "resume": "a checkpoint is of one run",
@@ -145,33 +126,26 @@ class _OfFold(Events):
         self._events.warning(f"fold {self._number}: {text}")
 
 
-def cross_validate(plan: TrainingPlan, folds: int, events: Events = SILENT) -> Iterator[Fold]:
-    """Train and measure a model for each fold of the data of a plan, one after another; nothing is written.
+def cross_validate(run: TrainingRun, folds: int, events: Events = SILENT) -> Iterator[Fold]:
+    """Train and measure a model for each fold of the data of a run, one after another; nothing is written.
 
-    Parameters
-    ----------
-    plan
-        The plan of a run on all samples.
-    folds
-        Number of folds, at least 2.
-    events
-        Its methods ``fold``, ``remark`` and ``warning`` are called.
+    Of ``events``, ``fold``, ``remark`` and ``warning`` are called.
 
     Raises
     ------
     UserError, P4sgdError
-        See `split_folds` and `p4sgd.host.run.execute.execute`; also if the data are prepared ones.
+        See `split_folds` and `TrainingRun.execute`; also if the data are prepared ones.
     KeyboardInterrupt
         On Ctrl-C.
     """
-    data = plan.rows  # of a table every fold makes features of its own
+    data = run.rows  # of a table every fold makes features of its own
     if data is None:
-        raise UserError(f"{plan.data.name}: was prepared as a whole: --folds needs the data themselves")
+        raise UserError(f"{run.data.name}: was prepared as a whole: --folds needs the data themselves")
     own = _OfFold(events)
-    for number, (rest, held_out) in enumerate(split_folds(data, plan.options, folds), 1):
+    for number, (rest, held_out) in enumerate(split_folds(data, run.options, folds), 1):
         own.fold(number)
-        request = dataclasses.replace(plan.request, data=data.take(rest), reading={}, out=None, report=None)
-        result = execute(make_plan(request, plan.ranks), own)
+        request = dataclasses.replace(run.request, data=data.take(rest), reading={}, out=None, report=None)
+        result = TrainingRun(request, run.ranks).execute(own)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         metrics = score(result.model, data.take(held_out, f"fold {number} of {data.name}"))

@@ -11,9 +11,9 @@ from typing import Any
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.read import is_builtin
 from p4sgd.host.distributed.communicator import Communicator, broadcast, check_same
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, flag, option
 from p4sgd.host.files import fingerprint
-from p4sgd.host.run.checks import CLUSTER, find_cluster_file, option_name
+from p4sgd.host.run.checks import CLUSTER, find_cluster_file
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
 from p4sgd.host.training.start import Start
@@ -78,7 +78,7 @@ class TrainingRequest:
     init
         Model file whose weights training on data in memory starts from; without checkpoints.
     start
-        What it starts from otherwise; `make_plan` makes it of ``init``.
+        What it starts from otherwise; `TrainingRun` makes it of ``init``.
     report
         HTML file to write in the end, see `p4sgd.host.report`.
     trace
@@ -144,10 +144,8 @@ def check_same_request(request: TrainingRequest, ranks: Communicator) -> None:
     """
     if ranks.size == 1:
         return
-    facts: dict[str, Any] = {
-        option_name(name): value for name, value in (*request.reading.items(), *request.options.items())
-    }
-    facts |= {option_name(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
+    facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
+    facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
     facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     if request.device == CLUSTER:
@@ -158,16 +156,9 @@ def check_same_request(request: TrainingRequest, ranks: Communicator) -> None:
 
 
 def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:
-    """Complete a request from the checkpoint that it resumes.
+    """A request with what it does not name from the checkpoint that it resumes.
 
-    Parameters
-    ----------
-    request
-        The request; what it does not name is taken from the checkpoint.
-    saved
-        The checkpoint.
-    ranks
-        The processes that train together; rank 0 decides whether the model file exists.
+    Rank 0 decides whether the model file exists.
 
     Raises
     ------
@@ -208,14 +199,7 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
 
 
 def init_request(request: TrainingRequest, start: Start) -> TrainingRequest:
-    """Complete a request from the model that it starts from.
-
-    Parameters
-    ----------
-    request
-        The request, with ``init``; what it does not name of the loss and of the features is the model's.
-    start
-        The model, as `Start.of_model` has it.
+    """A request with what it does not name of the loss and of the features from the model that it starts from.
 
     Raises
     ------
@@ -240,11 +224,9 @@ def _path(given: Path | None, kept: str | None) -> Path | None:
 
 def _words(name: str, value: Any) -> str:
     """An option with its value as it stands on the command line: ``with --lr 0.5``."""
-    if isinstance(value, bool):
-        return f"with --{'' if value else 'no-'}{name}"
     if name == "class_weight" and value is not None:
         value = spell_class_weight(value)
-    return f"without {option_name(name)}" if value is None else f"with {option_name(name)} {value}"
+    return f"without {option(name)}" if value is None else f"with {option(name, value)}"
 
 
 def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:

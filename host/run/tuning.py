@@ -24,7 +24,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.report.cycles import epoch_cycles
-from p4sgd.host.run.plan import TrainingPlan
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.streaming.folder import is_prepared
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.dealing.shares import deal_units
@@ -41,30 +41,19 @@ _ALIKE = 1.05
 
 @dataclass(frozen=True)
 class Trial:
-    """A training run with one choice.
-
-    Parameters
-    ----------
-    options
-        Its options; ``epochs`` are those to its best one.
-    learning_rate
-        Learning rate of the first epoch; ``None`` if classes have their own.
-    metrics
-        See `p4sgd.host.training.TrainingResult`.
-    score
-        The metric `metric_of` names, on the held-out samples.
-    error
-        Standard error of the score.
-    board_ms
-        Predicted time of these epochs on boards, in ms; ``None`` if they cannot hold the columns.
-    """
+    """A training run with one choice."""
 
     options: TrainingOptions
+    """Its ``epochs`` are those to its best one."""
     learning_rate: float | None
+    """Of the first epoch; ``None`` if classes have their own."""
     metrics: Mapping[str, float]
     score: float
+    """The metric that `metric_of` names, on the held-out samples."""
     error: float
+    """Standard error of the score."""
     board_ms: float | None
+    """Predicted time of these epochs on boards, in ms; ``None`` if they cannot hold the columns."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -87,40 +76,28 @@ def metric_of(options: TrainingOptions) -> str:
 
 
 def check_data(source: str) -> None:
-    """Refuse a folder of prepared data.
-
-    Raises
-    ------
-    UserError
-        If the data are one.
-    """
+    """Refuse a folder of prepared data."""
     if is_prepared(source):
         raise UserError(f"{source}: was prepared for one precision: p4sgd tune needs the data themselves")
 
 
 def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list[TrainingOptions]:
-    """Options for all combinations, the last of the grid's fields changing fastest.
-
-    Raises
-    ------
-    UserError
-        If one of them is not allowed.
-    """
+    """Options for all combinations, the last of the grid's fields changing fastest."""
     combined = itertools.product(*grid.values())
     return [dataclasses.replace(options, **dict(zip(grid, each, strict=True))) for each in combined]
 
 
-def tune(plan: TrainingPlan, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]:
+def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]:
     """Train and measure a model for each choice, one after another; nothing is written.
 
     Data are prepared once for choices that follow each other and differ in the L2 penalty alone.
 
     Parameters
     ----------
-    plan
-        The plan of a run on the emulator, on data that are not prepared, with held-out samples.
+    run
+        A run on the emulator, on data that are not prepared, with held-out samples.
     chosen
-        The options of each run, which differ from those of the plan in precision, mini-batch and L2 penalty.
+        The options of each run, which differ from those of the run in precision, mini-batch and L2 penalty.
 
     Raises
     ------
@@ -129,15 +106,15 @@ def tune(plan: TrainingPlan, chosen: Sequence[TrainingOptions]) -> Iterator[Tria
     KeyboardInterrupt
         On Ctrl-C.
     """
-    data = plan.data
+    data = run.data
     assert isinstance(data, Dataset), "see check_data"
     if data.target_names:
         raise UserError(f"{data.name}: has several targets, of which models do not compare: name one --label-column")
-    if not plan.options.validation_fraction:
+    if not run.options.validation_fraction:
         raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
-    kept = _PreparedOnce(data, plan.options)
+    kept = _PreparedOnce(data, run.options)
     for options in chosen:
-        with contextlib.closing(devices.open_device(plan.device, plan.config, options.workers)) as device:
+        with contextlib.closing(devices.open_device(run.device, run.config, options.workers)) as device:
             result = training.train(kept, options, device)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import numpy as np
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
 from p4sgd.host.data.sample_weights import importances, relative
-from p4sgd.host.errors import UserError, listed
+from p4sgd.host.errors import UserError, listed, option
 from p4sgd.host.losses.loss import FloatArray, Loss
 from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 
@@ -44,12 +44,12 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
     if isinstance(given, str):
         pairs = [part.rpartition("=") for part in given.split(",")]
         if any(not equals or not label.strip() for label, equals, _ in pairs):
-            raise UserError(f"class-weight must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
+            raise UserError(f"{option('class_weight')} must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
         given = {label.strip(): weight for label, _, weight in pairs}
         if len(given) < len(pairs):
-            raise UserError("class-weight names a label twice: leave one of its weights out")
+            raise UserError(f"{option('class_weight')} names a label twice: leave one of its weights out")
     if not isinstance(given, Mapping):
-        raise UserError(f"class-weight must be {BALANCED} or weights by label, not {given!r}")
+        raise UserError(f"{option('class_weight')} must be {BALANCED} or weights by label, not {given!r}")
     weights = {}
     for label, weight in given.items():
         plain = label.item() if isinstance(label, np.generic) else label
@@ -57,9 +57,9 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
         try:
             weights[text] = float(weight)
         except (TypeError, ValueError):
-            raise UserError(f"class-weight of {text} is {weight}: it must be a number") from None
+            raise UserError(f"{option('class_weight')} of {text} is {weight}: it must be a number") from None
         if not math.isfinite(weights[text]) or weights[text] < 0:
-            raise UserError(f"class-weight of {text} is {weight}: it must be finite and at least 0")
+            raise UserError(f"{option('class_weight')} of {text} is {weight}: it must be finite and at least 0")
     return weights
 
 
@@ -83,7 +83,9 @@ def check_class_weight(
     for text in chosen:
         if text not in known and find_label(text, names) not in there:
             shown = listed(known, _SHOWN)
-            raise UserError(f"{data.name}: class-weight names the label {text}, which no sample has; there are {shown}")
+            raise UserError(
+                f"{data.name}: {option('class_weight')} names the label {text}, which no sample has; there are {shown}"
+            )
     without = {find_label(text, names) for text, weight in chosen.items() if weight == 0}
     positive = coding.rows[0].positive if isinstance(coding, TargetCoding) else coding.positive
     classes, left = (
@@ -92,7 +94,7 @@ def check_class_weight(
     )
     if len(left) == 1 < len(classes):
         raise UserError(
-            f"{data.name}: class-weight is 0 for all samples but those of one class: a classifier needs two"
+            f"{data.name}: {option('class_weight')} is 0 for all samples but those of one class: a classifier needs two"
         )
 
 

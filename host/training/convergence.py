@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from p4sgd.host.errors import option
 from p4sgd.host.training.result import EpochRecord
 
 __all__ = ["DIVERGED", "Convergence", "estimate_more_epochs"]
@@ -52,7 +53,8 @@ class Convergence:
             return None
         if next_rate >= self._history[-1].learning_rate:
             return f"{self._divergence(first, last)}, and there is no lower one"
-        return f"{self._divergence(first, last)}: try {'--lr ' * self._automatic}{next_rate:.3g}"
+        remedy = option("learning_rate", float(f"{next_rate:.3g}")) if self._automatic else f"{next_rate:.3g}"
+        return f"{self._divergence(first, last)}: try {remedy}"
 
     def _last_divergence(self) -> tuple[int, int]:
         """The number of epochs before the last ones in a row that diverged, and the number of the last of these."""

@@ -17,7 +17,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, option
 from p4sgd.host.image.entries import first_samples
 from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.loss import FloatArray
@@ -209,7 +209,7 @@ class RowTraining:
             return None, None
         remark = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
         if self._loss.task is Task.CLASSIFICATION and not any(options.penalties) and self._convergence.separates:
-            return remark + "if the classes are separable, it falls for ever where no --l2 limits it", None
+            return f"{remark}if the classes are separable, it falls for ever where no {option('l2')} limits it", None
         return remark + f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it", more_epochs
 
     def _next_start(self, best: Best) -> Start | None:

@@ -1,23 +1,22 @@
-"""The options of a training run, with their checks."""
+"""The options of a training run: the one declaration of their names, defaults, ranges and meanings.
+
+The options of the commands, the parameters of the estimators, their descriptions and all checks come from it. Nothing
+heavy is imported here before a value is checked.
+"""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from p4sgd.host.data.encoding import FILLINGS
-from p4sgd.host.data.scaling import CENTRED, KINDS
-from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Loss, Task, get_loss
-from p4sgd.host.training.class_weights import class_weights_of
-from p4sgd.host.training.schedule import SCHEDULES
-from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import MAX_PRECISION
-from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
+from p4sgd.host.errors import UserError, flag, option
 
-__all__ = ["ON_LOSS", "PRECONDITIONS", "SHARES", "TrainingOptions"]
+if TYPE_CHECKING:
+    from p4sgd.host.losses import Loss
 
+__all__ = ["PARALLELS", "Declaration", "TrainingOptions", "declarations", "names_in"]
 
 PRECONDITIONS = ("none", "block")
 """Preconditioners by name. block: features are whitened in blocks of 64 columns, by `p4sgd.host.precondition`."""
@@ -34,113 +33,96 @@ SKIP_ZEROS = ("auto", "never", "always")
 SHARES = ("fixed", "auto")
 """How workers may get their shares of the features."""
 
-_MOST_DAMPING = 1000.0
-"""With more, whitened features would be less than a step of 8 planes."""
 
-_MAX_BATCH = BANKS * MAX_MICRO_BATCHES
+def names_in(where: str) -> Iterable[str]:
+    """The names in a constant, or those that a function returns: ``p4sgd.host.losses:LOSSES``."""
+    module, _, name = where.partition(":")
+    found = getattr(import_module(module), name)
+    names: Iterable[str] = found() if callable(found) else found
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What is declared of an option beside its name, type and default.
+
+    Parameters
+    ----------
+    help
+        Its meaning, in which ``{l2}`` stands for another option.
+    least, most, above, below
+        Bounds of a number.
+    choices
+        Where the names are that it may have, for `names_in`.
+    metavar
+        What a value is called on the command line.
+    estimators
+        Which estimators have it as a parameter.
+    tuned
+        Whether `p4sgd tune` has it, too: it does not search for it, and it matters on an emulator of one process.
+    """
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: str | None = None
+    metavar: str | None = None
+    estimators: Literal["all", "classifiers", "none"] = "all"
+    tuned: bool = True
+
+    def for_command(self) -> str:
+        """The meaning, with the flags of other options."""
+        return self.help.format_map(_Flags())
+
+    def for_parameter(self) -> str:
+        """The meaning, with the names of other parameters."""
+        return self.help.format_map(_Parameters())
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value that is not allowed.
+
+        Raises
+        ------
+        UserError
+            If it is not.
+        """
+        if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
+            raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
+        if not isinstance(value, int | float):
+            if any(bound is not None for bound in (self.least, self.most, self.above, self.below)):
+                raise UserError(f"must be a number, not {value!r}", field=name)
+            return
+        if not math.isfinite(value):
+            raise UserError(f"must be a finite number, not {value}", field=name)
+        for wrong, allowed, bound in (
+            (self.least is not None and value < self.least, "at least", self.least),
+            (self.most is not None and value > self.most, "at most", self.most),
+            (self.above is not None and value <= self.above, "more than", self.above),
+            (self.below is not None and value >= self.below, "below", self.below),
+        ):
+            if wrong:
+                raise UserError(f"must be {allowed} {bound:g}, not {value:g}", field=name)
+
+
+class _Flags(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return flag(name).split("/")[0]
+
+
+class _Parameters(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"``{name}``"
+
+
+def _declared(default: Any, help: str, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"declaration": Declaration(help=help, **more)})
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """Options of a training run, named after those of scikit-learn's SGD estimators where they have a counterpart.
-
-    Parameters
-    ----------
-    loss
-        Name of the loss.
-    epsilon
-        Threshold of the losses that have one, in the unit of the target; ``None`` is an eighth of its standard
-        deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.
-    quantile
-        Quantile of the loss ``quantile``, above 0 and below 1; ``None`` is the median.
-    tweedie_power
-        Power of the loss ``tweedie``, above 1 and below 2; ``None`` is 1.5.
-    epochs
-        Largest number of passes over the training set.
-    batch
-        Samples in a mini-batch (B), a multiple of 8.
-    learning_rate
-        Initial learning rate, for the mean gradient of a mini-batch and features scaled to about 1; ``None`` chooses it
-        by short trials on a sample (`p4sgd.host.training.search`). Where training
-        diverges, it goes on from the best weights with a lower rate.
-    schedule
-        Learning rate over the epochs: one of `p4sgd.host.training.schedule.SCHEDULES`.
-    power
-        Exponent of the schedule ``invscaling``.
-    l2
-        Strength of the L2 penalty l2/2·‖w‖², where w are the coefficients of features with a deviation of 1 for the
-        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. The bias
-        has no penalty.
-    l1
-        Strength of the L1 penalty l1·‖w‖₁, on the same.
-    alpha
-        Instead of ``l2`` and ``l1``: strength of both penalties together, alpha·((1 − r)/2·‖w‖² + r·‖w‖₁).
-    l1_ratio
-        r of ``alpha``, 0 to 1; ``None`` is 0.
-    precision
-        Bit planes that training reads (P), 1 to ``planes``.
-    planes
-        Bit planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
-    scaling
-        Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
-    missing
-        What is done about missing values of a table (CSV, Parquet): one of `p4sgd.host.data.encoding.FILLINGS`.
-        ``error`` refuses them; ``mean`` takes the mean of the training samples, and of a column of texts none of its
-        texts; ``indicator`` does that and adds a feature that is 1 where a value was missing.
-    precondition
-        How SGD is preconditioned: one of `PRECONDITIONS`. With ``block``, ``l2`` acts on the weights of whitened
-        features, and ``l1`` is refused.
-    damping
-        What ``block`` adds to the diagonal of the correlations, at least 0: with more of it, small differences of
-        correlated columns count less.
-    bias
-        Whether to train a bias, a further feature that is the same in every sample. Without it, the model's intercept
-        only makes up for scaling and quantisation.
-    positive
-        The label of class 1, as the source has it, all others being class 0, if there are more than two labels.
-    class_weight
-        Weights of classes: ``balanced``, with which both count the same in total; weights by label, as a mapping or a
-        text ``LABEL=WEIGHT,LABEL=WEIGHT``, in which labels that are not named weigh 1; ``None`` if all weigh 1. They
-        multiply the weights of samples, and count in training and in the loss of held-out samples.
-    unit
-        Features of a unit, 8, 16, 32 or 64: activations are rounded for each unit, and a unit is never divided among
-        workers or engines. ``None`` takes the most that leave 32 units. With fewer features than a worker has lanes,
-        some lanes are idle: 64 is best for boards if that leaves as many units as all workers together have engines.
-        Weights depend on it, by rounding; they do not depend on ``workers``, unless activations are clamped.
-    workers
-        Number of workers, 1 to 32.
-    parallel
-        What is divided: ``model`` gives every worker some of the columns; ``data`` gives every rank some of the samples
-        of a single sparse worker. Both end with the same weights.
-    split
-        How many columns of sparse data are hot: a number, ``auto`` or ``none``. If there are dense and sparse workers,
-        the dense ones have the hot columns: with ``auto`` as many as make the slowest worker fastest, with ``none`` in
-        proportion to the shares. If samples are divided, all ranks have the hot columns: with ``none`` there are none.
-    skip_zeros
-        Whether dense workers leave out lines of zeros, so that boards need no time for them: ``always``, ``never``, or
-        ``auto`` where the data are sparse and that should be faster. All planes that are stored must be read.
-    shares
-        How units are dealt to workers: ``fixed`` by the shares of the cluster file, equal ones where it has none;
-        ``auto`` by the workers' speeds, which are measured before training.
-    on_loss
-        What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
-        again, with the same weights as if nothing had happened; ``stop`` ends the run.
-    merge
-        Micro-batches whose sums travel in one message, in a packet between programs or where ranks add them up: a
-        number, or ``auto`` for as many as fit a packet, and for ranks for a plan from measured times.
-    staleness
-        With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
-        wait for it; with 0 they may not.
-    validation_fraction
-        Fraction of the training set to hold out for choosing the best epoch, 0 to below 1.
-    patience
-        Epochs without progress after which training stops. The schedule ``adaptive`` then lowers the rate, and training
-        stops after as many more. ``None`` never stops early.
-    tolerance
-        Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
-        ``patience`` and ``adaptive``; 0 to below 1. Without ``patience``, ``adaptive`` divides it like the rate.
-    seed
-        Seed of the shuffle and of the validation split.
 
     Raises
     ------
@@ -148,134 +130,303 @@ class TrainingOptions:
         If a value is out of range; the message names the option.
     """
 
-    loss: str = "logistic"
-    epsilon: float | None = None
-    quantile: float | None = None
-    tweedie_power: float | None = None
-    epochs: int = 40
-    batch: int = 16
-    learning_rate: float | None = None
-    schedule: str = "adaptive"
-    power: float = 0.5
-    l2: float = 0.0
-    l1: float = 0.0
-    alpha: float | None = None
-    l1_ratio: float | None = None
-    precision: int = 8
-    planes: int | None = None
-    scaling: str = "auto"
-    missing: str = "error"
-    precondition: str = "none"
-    damping: float = 0.01
-    bias: bool = True
-    positive: str | float | None = None
-    class_weight: str | dict[str, float] | None = None
-    unit: int | None = None
-    workers: int = 1
-    parallel: str = "model"
-    shares: str = "fixed"
-    split: str = "auto"
-    skip_zeros: str = "auto"
-    on_loss: str = "adopt"
-    merge: str = "auto"
-    staleness: int = 0
-    validation_fraction: float = 0.0
-    patience: int | None = None
-    tolerance: float = 2e-3
-    seed: int = 0
+    loss: str = _declared(
+        "logistic",
+        "Loss to minimise. Of two classes: logistic, for probabilities; hinge, of support vector machines; "
+        "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels, for probabilities. "
+        "Of numbers: squared, least squares; huber, the same but linear beyond {epsilon}; epsilon_insensitive, linear "
+        "beyond {epsilon} and nothing below; quantile, for a {quantile} instead of the mean. Of numbers by e^z, a "
+        "logarithmic link: poisson, of at least 0, as counts are; gamma, above 0; tweedie, of at least 0 with a "
+        "{tweedie_power} between both.",
+        choices="p4sgd.host.losses:LOSSES",
+    )
+    epsilon: float | None = _declared(
+        None,
+        "Threshold of the losses huber and epsilon_insensitive, in the unit of the target; by default an eighth of its "
+        "standard deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.",
+        least=0,
+    )
+    quantile: float | None = _declared(
+        None,
+        "Quantile that the loss quantile fits, above 0 and below 1; by default the median, 0.5.",
+        above=0,
+        below=1,
+    )
+    tweedie_power: float | None = _declared(
+        None,
+        "Power of the loss tweedie, above 1 (poisson) and below 2 (gamma); by default 1.5.",
+        above=1,
+        below=2,
+    )
+    epochs: int = _declared(40, "Maximum number of passes over the data.", least=1)
+    batch: int = _declared(
+        16,
+        "Samples in a mini-batch, a multiple of 8; a last one that is not full makes a smaller update.",
+        least=8,
+        tuned=False,
+    )
+    learning_rate: float | None = _declared(
+        None,
+        "Initial learning rate, for the mean gradient of a mini-batch and features scaled to about 1; by default it is "
+        "found by short trials on a part of the data. If training diverges, it is divided by 10, or by more if trials "
+        "find a lower one, and training goes back to the best weights, or to the start.",
+        above=0,
+    )
+    schedule: str = _declared(
+        "adaptive",
+        "Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive waits for {patience} "
+        "epochs without progress, 1 by default, and goes on from the best weights with a fifth of the rate. If that "
+        "brings progress, it takes the rate back up once progress ends; if not, it lowers it further.",
+        choices="p4sgd.host.training.schedule:SCHEDULES",
+    )
+    power: float = _declared(0.5, "Exponent of the schedule invscaling.", least=0)
+    l2: float = _declared(
+        0.0,
+        "Strength of the L2 penalty, l2/2 * |w|^2. It acts on coefficients of features with a deviation of 1 (scalings "
+        "standard and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept.",
+        least=0,
+        tuned=False,
+    )
+    l1: float = _declared(0.0, "Strength of the L1 penalty, l1 * |w|, on the same coefficients.", least=0)
+    alpha: float | None = _declared(
+        None,
+        "Strength of both penalties as in scikit-learn's SGD and ElasticNet, in place of {l2} and {l1}: "
+        "alpha * ((1 - l1_ratio) / 2 * |w|^2 + l1_ratio * |w|).",
+        least=0,
+        tuned=False,
+    )
+    l1_ratio: float | None = _declared(
+        None,
+        "Part of {alpha} that is an L1 penalty, 0 to 1; by default 0, only L2.",
+        least=0,
+        most=1,
+        tuned=False,
+    )
+    precision: int = _declared(8, "Bits of a feature that training reads, 1 to 8.", least=1, most=8, tuned=False)
+    planes: int | None = _declared(
+        None,
+        "Bits of a feature that are stored, 1 to 8; by default as many as are read.",
+        least=1,
+        most=8,
+        tuned=False,
+    )
+    scaling: str = _declared(
+        "auto",
+        "Scaling of each feature: standard by mean and deviation, robust by median and quantiles, minmax to the range "
+        "0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
+        "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
+        choices="p4sgd.host.data.scaling:KINDS",
+    )
+    missing: str = _declared(
+        "error",
+        "What is done about missing values of a table (CSV, Parquet, DataFrame): error refuses them; mean takes the "
+        "mean of the column's training samples, and of a column of texts none of its texts; indicator does that and "
+        "adds a feature that is 1 where a value was missing.",
+        choices="p4sgd.host.data.encoding:FILLINGS",
+    )
+    precondition: str = _declared(
+        "none",
+        "Preconditioning: block whitens dense features in blocks of 64 columns, so that correlated columns need fewer "
+        "epochs. {l2} then acts on the weights of whitened features; {l1} is refused.",
+        choices="p4sgd.host.training.options:PRECONDITIONS",
+    )
+    damping: float = _declared(
+        0.01,
+        "What the preconditioning block adds to the diagonal of the correlations: with more of it, small differences "
+        "of correlated columns count less.",
+        least=0,
+        below=1000,  # with more, whitened features would be less than a step of 8 planes
+    )
+    bias: bool = _declared(
+        True,
+        "Whether to train an intercept. Without it, that of the model only makes up for scaling and quantisation.",
+    )
+    positive: str | float | None = _declared(
+        None,
+        "Label of class 1, all other labels being class 0. Without it, of more than two classes each is trained "
+        "against the rest.",
+        metavar="LABEL",
+        estimators="none",
+    )
+    class_weight: str | dict[str, float] | None = _declared(  # noqa: RUF009 - a field
+        None,
+        "Weights of classes: balanced, so that both count the same in total; or weights by label, as in "
+        "spam=2,ham=0.5, where labels that are not named weigh 1. They multiply the weights of samples, and count in "
+        "training and in the loss of held-out samples.",
+        metavar="balanced|LABEL=WEIGHT,…",
+        estimators="classifiers",
+    )
+    unit: int | None = _declared(
+        None,
+        "Features that stay together on an engine, and whose part of an activation is rounded: 8, 16, 32 or 64; by "
+        "default the most that leave 32 units. With fewer than a worker has lanes, some of its lanes are idle; with "
+        "fewer units than the workers of a cluster together have engines, some engines are. Weights depend on it, by "
+        "rounding.",
+    )
+    workers: int = _declared(
+        1,
+        "Number of workers that share the features, 1 to 32; by default 1, or all workers of the cluster file.",
+        least=1,
+        most=32,
+    )
+    parallel: str = _declared(
+        "model",
+        "What several processes (--launcher) divide: model gives each a worker with some of the columns; data gives "
+        "each some of the samples of a single sparse worker, for sparse data with millions of columns.",
+        choices="p4sgd.host.training.options:PARALLELS",
+        estimators="none",
+        tuned=False,
+    )
+    shares: str = _declared(
+        "fixed",
+        "How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
+        "equally; auto by the workers' speeds, which are measured first.",
+        choices="p4sgd.host.training.options:SHARES",
+        tuned=False,
+    )
+    split: str = _declared(
+        "auto",
+        "How many columns of sparse data are on dense workers, those with the most values, if others are sparse "
+        "workers: a number; auto so that the slowest worker should be fastest; none for equal shares. Where processes "
+        "divide the samples, how many columns all processes have: auto by their heat, none for none.",
+        tuned=False,
+    )
+    skip_zeros: str = _declared(
+        "auto",
+        "Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse data if "
+        "that should be faster; always or never, whatever is predicted. The weights are the same.",
+        choices="p4sgd.host.training.options:SKIP_ZEROS",
+        tuned=False,
+    )
+    on_loss: str = _declared(
+        "adopt",
+        "What to do when a worker is lost: adopt deals its features to the others and trains the epoch again, to the "
+        "same weights; stop ends the run.",
+        choices="p4sgd.host.training.options:ON_LOSS",
+        tuned=False,
+    )
+    merge: str = _declared(
+        "auto",
+        "How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: in "
+        "packets between the programs of a cluster, and between processes that divide the features. A number; auto for "
+        "so many that a mini-batch should be done first, by measured times.",
+        tuned=False,
+    )
+    staleness: int = _declared(
+        0,
+        "With 1, a mini-batch may read weights that lack the update of the one before, which saves waiting; with 0 it "
+        "may not.",
+        least=0,
+        most=1,
+    )
+    validation_fraction: float = _declared(
+        0.0, "Fraction of the samples held out to choose the best epoch.", least=0, below=1, tuned=False
+    )
+    patience: int | None = _declared(
+        None,
+        "Stop after so many epochs without progress; by default never. The schedule adaptive then tries a lower rate "
+        "for as many more. Progress is a fall of the validation loss, or without held-out samples of the train loss "
+        "with the penalties, by which the best epoch is chosen, too.",
+        least=1,
+    )
+    tolerance: float = _declared(
+        2e-3,
+        "Smallest fall of the loss, as a fraction of it, that counts as progress, for {patience} and the schedule "
+        "adaptive. Without {patience}, adaptive divides it like the rate.",
+        least=0,
+        below=1,
+    )
+    seed: int = _declared(0, "Seed of the shuffle and of the validation split.", least=0, estimators="none")
 
     def __post_init__(self) -> None:
-        parameters = get_loss(self.loss).parameters
-        if self.epsilon is not None:
-            self._check_parameter("epsilon", parameters)
-            if self.loss == "huber":
-                _real("epsilon", self.epsilon, above=0.0)
-            _real("epsilon", self.epsilon, least=0.0)
-        if self.quantile is not None:
-            self._check_parameter("quantile", parameters)
-            _real("quantile", self.quantile, above=0.0, below=1.0)
-        if self.tweedie_power is not None:
-            self._check_parameter("tweedie_power", parameters)
-            _real("tweedie-power", self.tweedie_power, above=1.0, below=2.0)
-        if self.class_weight is not None:
-            if get_loss(self.loss).task is not Task.CLASSIFICATION:
-                raise UserError(f"class-weight has no effect on the loss {self.loss}, which is not for classes")
-            object.__setattr__(self, "class_weight", class_weights_of(self.class_weight))
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("parallel", self.parallel, PARALLELS)
-        _one_of("scaling", self.scaling, KINDS)
-        _one_of("filling of missing values", self.missing, FILLINGS)
-        _one_of("precondition", self.precondition, PRECONDITIONS)
-        _one_of("shares", self.shares, SHARES)
         for name in ("split", "merge"):  # a number may be given as one
             object.__setattr__(self, name, str(getattr(self, name)))
-        if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
-            raise UserError(f"split must be auto, none or a number of columns, at least 1, not {self.split!r}")
-        _one_of("skip-zeros", self.skip_zeros, SKIP_ZEROS)
-        _one_of("on-loss", self.on_loss, ON_LOSS)
-        if self.merge != "auto" and not (self.merge.isdecimal() and int(self.merge)):
-            raise UserError(f"merge must be auto or a number of micro-batches, at least 1, not {self.merge!r}")
-        _whole("epochs", self.epochs, 1)
-        _whole("batch", self.batch, BANKS, _MAX_BATCH)
+        self._check_loss()
+        for name, declaration in declarations().items():
+            if getattr(self, name) is not None:
+                declaration.check(name, getattr(self, name))
+        self._check_hardware()
+        self._check_penalties()
+        self._check_effects()
+
+    def _check_loss(self) -> None:
+        from p4sgd.host.losses import LOSSES, Task, get_loss
+        from p4sgd.host.training.class_weights import class_weights_of
+
+        loss = get_loss(self.loss)
+        for name in ("epsilon", "quantile", "tweedie_power"):
+            if getattr(self, name) is not None and name not in loss.parameters:
+                known = " or ".join(each.name for each in LOSSES.values() if name in each.parameters)
+                raise UserError(f"has no effect on the loss {self.loss}: choose {known}, or leave it out", field=name)
+        if self.loss == "huber" and self.epsilon == 0:
+            raise UserError("must be more than 0, not 0", field="epsilon")
+        if self.class_weight is not None:
+            if loss.task is not Task.CLASSIFICATION:
+                raise UserError(
+                    f"has no effect on the loss {self.loss}, which is not for classes", field="class_weight"
+                )
+            object.__setattr__(self, "class_weight", class_weights_of(self.class_weight))
+
+    def _check_hardware(self) -> None:
+        from p4sgd.hw.spec.config import BANKS
+        from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, UNITS
+
+        for name, word, what in (("split", "none", "columns"), ("merge", "auto", "micro-batches")):
+            value = getattr(self, name)
+            if value not in ("auto", word) and not (value.isdecimal() and int(value)):
+                words = " or ".join(dict.fromkeys(("auto", word)))
+                raise UserError(f"must be {words} or a number of {what}, at least 1, not {value!r}", field=name)
+        if self.batch > BANKS * MAX_MICRO_BATCHES:
+            raise UserError(f"must be {BANKS} to {BANKS * MAX_MICRO_BATCHES}, not {self.batch}", field="batch")
         if self.batch % BANKS:
             below, above = self.batch // BANKS * BANKS, -(-self.batch // BANKS) * BANKS
-            raise UserError(f"batch must be a multiple of {BANKS}, not {self.batch}: take {below} or {above}")
-        if self.planes is not None:
-            _whole("planes", self.planes, 1, MAX_PRECISION)
-        _whole("precision", self.precision, 1, MAX_PRECISION)
+            raise UserError(f"must be a multiple of {BANKS}, not {self.batch}: take {below} or {above}", field="batch")
         if self.precision > self.stored:
             raise UserError(
-                f"precision must be at most the {self.stored} stored planes, not {self.precision}: "
-                f"lower the precision or store more planes"
-            )
-        if self.learning_rate is not None:
-            _real("learning rate", self.learning_rate, above=0.0)
-        _real("power", self.power, least=0.0)
-        _real("l2", self.l2, least=0.0)
-        _real("l1", self.l1, least=0.0)
-        self._check_elastic_net()
-        _real("damping", self.damping, least=0.0, below=_MOST_DAMPING)
-        _real("tolerance", self.tolerance, least=0.0, below=1.0)
-        _real("validation fraction", self.validation_fraction, least=0.0, below=1.0)
-        if self.patience is not None:
-            _whole("patience", self.patience, 1)
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        if self.power != defaults["power"] and self.schedule != "invscaling":
-            raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
-        if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
-            raise UserError("tolerance has no effect without patience or the schedule adaptive")
-        if self.precondition == "none" and self.damping != defaults["damping"]:
-            raise UserError("damping has no effect without --precondition block: add that, or leave --damping out")
-        if self.precondition != "none" and self.scaling not in ("auto", *CENTRED):
-            raise UserError(
-                f"scaling {self.scaling} does not go with --precondition {self.precondition}, which centres features "
-                f"and scales them by their deviation: choose auto, {' or '.join(CENTRED)}, or leave --precondition out"
-            )
-        if self.precondition != "none" and self.penalties[1] > 0:
-            raise UserError(
-                f"l1 does not go with --precondition {self.precondition}, because it would make weights of whitened "
-                f"features zero, not those of the data: leave one of them out"
+                f"must be at most the {self.stored} stored planes, not {self.precision}: lower the precision or store "
+                f"more planes",
+                field="precision",
             )
         if self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS):
-            raise UserError(f"unit must be one of {', '.join(map(str, UNITS))}, not {self.unit}")
-        _whole("workers", self.workers, 1, MAX_WORKERS)
-        _whole("staleness", self.staleness, 0, 1)
-        _whole("seed", self.seed, 0)
+            raise UserError(f"must be one of {', '.join(map(str, UNITS))}, not {self.unit}", field="unit")
 
-    def _check_elastic_net(self) -> None:
-        if self.alpha is None:
-            if self.l1_ratio is not None:
-                raise UserError(
-                    "l1-ratio has no effect without alpha, of which it is a part: add --alpha, or take --l1"
-                )
+    def _check_penalties(self) -> None:
+        if self.alpha is None and self.l1_ratio is not None:
+            raise UserError(
+                f"has no effect without {option('alpha')}, of which it is a part: add that, or take {option('l1')}",
+                field="l1_ratio",
+            )
+        if self.alpha is not None and (self.l2 or self.l1):
+            given = option("l2" if self.l2 else "l1")
+            raise UserError(f"stands for {option('l2')} and {option('l1')}: leave {given} out, or that", field="alpha")
+
+    def _check_effects(self) -> None:
+        """Refuse values without an effect, and preconditioning with what does not go with it."""
+        from p4sgd.host.data.scaling import CENTRED
+
+        defaults = _DEFAULTS
+        if self.power != defaults["power"] and self.schedule != "invscaling":
+            raise UserError(f"has no effect on the schedule {self.schedule}: only invscaling has one", field="power")
+        if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
+            raise UserError(f"has no effect without {option('patience')} or the schedule adaptive", field="tolerance")
+        if self.precondition == "none":
+            if self.damping != defaults["damping"]:
+                needed = option("precondition", "block")
+                raise UserError(f"has no effect without {needed}: add that, or leave it out", field="damping")
             return
-        _real("alpha", self.alpha, least=0.0)
-        if self.l1_ratio is not None:
-            _real("l1-ratio", self.l1_ratio, least=0.0)
-            if self.l1_ratio > 1:
-                raise UserError(f"l1-ratio must be at most 1, not {self.l1_ratio:g}")
-        if self.l2 or self.l1:
-            raise UserError(f"alpha stands for l2 and l1: leave {'l2' if self.l2 else 'l1'} out, or alpha")
+        chosen = option("precondition", self.precondition)
+        if self.scaling not in ("auto", *CENTRED):
+            raise UserError(
+                f"{self.scaling} does not go with {chosen}, which centres features and scales them by their deviation: "
+                f"choose auto, {' or '.join(CENTRED)}, or leave {option('precondition')} out",
+                field="scaling",
+            )
+        if self.penalties[1] > 0:
+            raise UserError(
+                f"does not go with {chosen}, because it would make weights of whitened features zero, not those of the "
+                f"data: leave one of them out",
+                field="l1",
+            )
 
     @property
     def penalties(self) -> tuple[float, float]:
@@ -285,13 +436,7 @@ class TrainingOptions:
         ratio = self.l1_ratio or 0.0
         return self.alpha * (1 - ratio), self.alpha * ratio
 
-    def _check_parameter(self, name: str, parameters: Mapping[str, float]) -> None:
-        if name not in parameters:
-            known = " or ".join(loss.name for loss in LOSSES.values() if name in loss.parameters)
-            option = name.replace("_", "-")
-            raise UserError(f"{option} has no effect on the loss {self.loss}: choose {known}, or leave it out")
-
-    def loss_for(self, scale: float, name: str) -> Loss:
+    def loss_for(self, scale: float, name: str) -> "Loss":
         """The loss with its parameters.
 
         Parameters
@@ -306,19 +451,16 @@ class TrainingOptions:
         UserError
             If ``epsilon`` is out of the range of the loss table for such targets.
         """
-        parameters = {}
-        if self.quantile is not None:
-            parameters["quantile"] = self.quantile
-        if self.tweedie_power is not None:
-            parameters["tweedie_power"] = self.tweedie_power
-        if self.epsilon is not None:
-            parameters["epsilon"] = self.epsilon / scale
+        from p4sgd.host.losses import get_loss
+
+        given = {"quantile": self.quantile, "tweedie_power": self.tweedie_power}
+        given["epsilon"] = None if self.epsilon is None else self.epsilon / scale
         try:
-            return get_loss(self.loss, parameters)
+            return get_loss(self.loss, {key: value for key, value in given.items() if value is not None})
         except ValueError:
             raise UserError(
-                f"{name}: epsilon {self.epsilon:g} is out of range for targets with a deviation of {scale:.3g}: "
-                f"choose {scale * 2**-16:.3g} to {scale * 1000:.3g}"
+                f"{name}: {option('epsilon', self.epsilon)} is out of range for targets with a deviation of "
+                f"{scale:.3g}: choose {scale * 2**-16:.3g} to {scale * 1000:.3g}"
             ) from None
 
     @property
@@ -334,6 +476,8 @@ class TrainingOptions:
 
     def unit_of(self, features: int) -> int:
         """Features of a unit, for so many features of the data."""
+        from p4sgd.hw.spec.run import choose_unit
+
         return choose_unit(features + self.bias) if self.unit is None else self.unit
 
     def to_json(self) -> dict[str, Any]:
@@ -341,25 +485,10 @@ class TrainingOptions:
         return dataclasses.asdict(self)
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UserError(f"there is no {name} {value!r}: choose one of {', '.join(known)}")
+_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
 
 
-def _whole(name: str, value: int, least: int, most: int | None = None) -> None:
-    if value < least or (most is not None and value > most):
-        allowed = f"at least {least}" if most is None else f"{least} to {most}"
-        raise UserError(f"{name} must be {allowed}, not {value}")
-
-
-def _real(
-    name: str, value: float, *, least: float | None = None, above: float | None = None, below: float | None = None
-) -> None:
-    if not math.isfinite(value):
-        raise UserError(f"{name} must be a finite number, not {value}")
-    if least is not None and value < least:
-        raise UserError(f"{name} must be at least {least:g}, not {value:g}")
-    if above is not None and value <= above:
-        raise UserError(f"{name} must be more than {above:g}, not {value:g}")
-    if below is not None and value >= below:
-        raise UserError(f"{name} must be below {below:g}, not {value:g}")
+def declarations(names: Iterable[str] | None = None) -> dict[str, Declaration]:
+    """The declarations of all options, or of some, by name."""
+    found = {field.name: field.metadata["declaration"] for field in dataclasses.fields(TrainingOptions)}
+    return found if names is None else {name: each for name, each in found.items() if name in names}

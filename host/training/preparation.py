@@ -22,7 +22,7 @@ from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quantile_rows
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import broadcast
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.image.packing import count_values
 from p4sgd.host.losses import Task, get_loss
@@ -93,7 +93,7 @@ def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Datas
 
 def missing_error(name: str, options: TrainingOptions) -> UserError:
     """The error of filling gaps in what is no table."""
-    return UserError(f"{name}: --missing {options.missing} is for CSV and Parquet files: leave it out")
+    return UserError(f"{name}: {option('missing', options.missing)} is for CSV and Parquet files: leave it out")
 
 
 def prepare(
@@ -304,7 +304,8 @@ def code_labels(targets: Targets, options: TrainingOptions, name: str) -> tuple[
 def whitening_error(name: str) -> UserError:
     """The error of whitening for sparse data."""
     return UserError(
-        f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave --precondition out"
+        f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave "
+        f"{option('precondition')} out"
     )
 
 

@@ -13,7 +13,7 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.data.sample_weights import relative
 from p4sgd.host.devices import Device
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, State, Weights
 from p4sgd.host.training.epoch_metrics import named
@@ -119,7 +119,7 @@ def train(
     release_memory()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in placement.shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
-        remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
+        remarks.append(f"{option('split', options.split)} changes nothing: all workers are {kinds.pop()}")
     coding = prepared.targets.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
     states = [_begun(each) for each in starts] if resume is None else copy.deepcopy(resume.states)

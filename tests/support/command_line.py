@@ -5,6 +5,16 @@ import signal
 import subprocess
 import sys
 
+import click
+
+from p4sgd.host.cli.app import main
+
+
+def commands(group=main):
+    """The commands of a group, by name."""
+    context = click.Context(group)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
 
 def heed_interrupts():
     """For ``preexec_fn``: a shell has jobs in the background ignore Ctrl-C, and what they start inherits that."""

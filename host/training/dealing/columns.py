@@ -18,7 +18,7 @@ from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import HeatArray
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.image import ColumnArray
@@ -295,8 +295,8 @@ class _Dealer:
         wanted = -(-int(split) // unit) if split.isdecimal() else sum(shard.units.size for shard in self._dense)
         if not least <= wanted <= most:
             raise UserError(
-                f"--split {split}: these workers can have {least * unit:,} to {most * unit:,} hot columns: choose as "
-                f"many, or auto"
+                f"{option('split', split)}: these workers can have {least * unit:,} to {most * unit:,} hot columns: "
+                f"choose as many, or auto"
             )
         return wanted
 
@@ -430,14 +430,15 @@ def skipping_problem(
     shards: Sequence[Shard], scaling: Scaling | Whitening | None, options: TrainingOptions, *, prepared: bool
 ) -> UserError | None:
     """Why zeros cannot be skipped, if they cannot; ``scaling`` is None if it is not yet known."""
-    remedy = "choose --skip-zeros never" if prepared else "leave --skip-zeros always out"
+    remedy = f"choose {option('skip_zeros', 'never')}" if prepared else f"leave {option('skip_zeros', 'always')} out"
     if all(shard.config.sparse for shard in shards):
         return UserError(
             f"all workers are sparse, which keep no zeros that could be skipped: {remedy}, or choose dense ones, such "
-            f"as --config u280"
+            f"as {option('config', 'u280')}"
         )
     if options.precision != options.stored:
-        fewer = f"prepare the data again with --precision {options.precision}" if prepared else "leave --planes out"
+        again = f"prepare the data again with {option('precision', options.precision)}"
+        fewer = again if prepared else f"leave {option('planes')} out"
         return UserError(
             f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: {fewer}, or "
             f"{remedy}"

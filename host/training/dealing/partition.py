@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.image.image import Shard
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
@@ -82,7 +82,7 @@ def partition(
             for other in UNITS
             if workers <= -(-total // other) and fits(other, rooms_of(other, precision, stale=stale))
         ]
-        remedies = [f"--unit {min(others, key=lambda other: abs(other - unit))}"] if others else []
+        remedies = [option("unit", min(others, key=lambda other: abs(other - unit)))] if others else []
         text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} units of {unit}"
         if count < workers:
             remedies.insert(0, f"at most {count} worker{'s' * (count > 1)}")
@@ -112,7 +112,7 @@ def _larger(count: int, unit: int, workers: int) -> list[str]:
     larger = [name for name, make in PRESETS.items() if units_held(make(), unit) >= each]
     remedies = [f"a larger configuration ({', '.join(larger)})"] if larger else ["fewer features"]
     if units_held(WorkerConfig.sparse_worker(), unit) >= each:
-        remedies.append("for sparse data --config sparse")
+        remedies.append(f"for sparse data {option('config', 'sparse')}")
     return remedies
 
 

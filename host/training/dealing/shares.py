@@ -14,7 +14,7 @@ from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import WorkerName, names_of
 from p4sgd.host.devices.session import Session, of_job
 from p4sgd.host.distributed.communicator import Communicator, broadcast
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
 from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
@@ -92,7 +92,7 @@ def deal_units(
         remedy = ""
         try:
             check(1)
-            remedy = ", or for sparse data --skip-zeros always"
+            remedy = f", or for sparse data {option('skip_zeros', 'always')}"
             check(options.least_lines)
         except ValueError as error:
             raise UserError(f"{error}{remedy}") from error

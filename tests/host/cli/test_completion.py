@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from support.command_line import p4sgd
+from support.command_line import commands, p4sgd
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.losses import LOSSES
 
@@ -24,7 +23,7 @@ def completed(line):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("p4sgd ", list(main.commands)),
+        ("p4sgd ", list(commands())),
         ("p4sgd ev", ["evaluate"]),
         ("p4sgd data s", ["synth"]),
         ("p4sgd export --to ", ["onnx", "sklearn"]),

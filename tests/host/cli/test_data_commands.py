@@ -10,8 +10,6 @@ from click.testing import CliRunner
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import fetch, read_dataset
-from p4sgd.host.data.synth import SHAPES
-from p4sgd.host.data.synth_table import TABLES
 
 
 def run(*words, status=0):
@@ -47,17 +45,6 @@ def test_synth_is_seeded(tmp_path):
     a, b, c = ((tmp_path / f"{name}.libsvm").read_bytes() for name in "abc")
     assert a == b
     assert a != c
-
-
-def test_synth_says_what_it_made(tmp_path):
-    out, other = tmp_path / "x.npz", tmp_path / "y.npz"
-    assert run("synth", "gisette", "--scale", 0.01, "--out", out).stdout == f"{out}: 60 samples, 50 features, dense\n"
-    assert "non-zero values" in run("synth", "real-sim", "--scale", 0.01, "--out", other).stdout
-
-
-def test_synth_names_all_shapes_in_its_help():
-    told = re.split(r"\W+", run("synth", "--help").stdout.replace("-\n", "-"))
-    assert {word for name in (*SHAPES, *TABLES) for word in name.split("-")} <= set(told)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`p4sgd train --folds`: cross-validation with scikit-learn's folds, in which nothing of a fold is trained on."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.run import folds as folds_module
-from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training.model_file import load_model
 
 
@@ -76,9 +75,9 @@ def test_what_is_fitted_does_not_see_the_fold(monkeypatch):
         X[rows] *= factor
         data = type(plan.data)(X, y, "data")
         request = TrainingRequest(data=data, options={"epochs": 2, "precondition": "block"})
-        return list(folds_module.cross_validate(make_plan(request), 3))
+        return list(folds_module.cross_validate(TrainingRun(request), 3))
 
-    plan = make_plan(TrainingRequest(data="breast_cancer"))
+    plan = TrainingRun(TrainingRequest(data="breast_cancer"))
     tame, wild = run(1), run(1000)
     same = [(a.result.model.weights == b.result.model.weights).all() for a, b in zip(tame, wild, strict=True)]
     assert same == [True, False, False]
@@ -101,8 +100,8 @@ def test_several_classes_as_scikit_learn_validates_the_estimator():
 
 def test_several_processes_find_the_same():
     request = TrainingRequest(data="breast_cancer", options={"epochs": 2})
-    alone = [fold.metrics for fold in folds_module.cross_validate(make_plan(request), 3)]
-    for theirs in run_ranks(2, lambda ranks: list(folds_module.cross_validate(make_plan(request, ranks), 3))):
+    alone = [fold.metrics for fold in folds_module.cross_validate(TrainingRun(request), 3)]
+    for theirs in run_ranks(2, lambda ranks: list(folds_module.cross_validate(TrainingRun(request, ranks), 3))):
         assert [fold.metrics for fold in theirs] == alone
 
 
@@ -118,32 +117,6 @@ def test_the_table_and_the_model_of_all_samples(tmp_path):
     assert document["weights_sha256"] == alone["weights_sha256"]
     assert len(document["cross_validation"]["folds"]) == 3
     assert load_model(out).training["samples"] == 569
-
-
-def test_bad_input(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["data", "prepare", "iris:1", "--out", "folder", "--quiet"])
-    assert done.exit_code == 0, done.output
-    np.savetxt("one.csv", [[1, 2, 0], [3, 4, 1], [5, 6, 1]], delimiter=",")
-    for words, says in {
-        "iris:1 --folds 1": r"'--folds': 1 is not in the range x>=2",
-        "iris:1 --folds x": r"'--folds': 'x' is not a valid integer",
-        "iris:1 --folds 51": r"a class of iris:1 has 50 samples, too few for --folds 51: choose at most 50$",
-        "one.csv --folds 2": r"a class of one.csv has 1 sample, too few for --folds 2: leave --folds out$",
-        "diabetes --loss squared --folds 443": r"diabetes has 442 samples, too few for .*: choose at most 442$",
-        "iris:1 --folds 3 --test iris:1": r"--test does not go with --folds: folds are the test data",
-        "iris:1 --folds 3 --checkpoint c": r"--checkpoint does not go with --folds",
-        "--resume c --folds 3": r"--resume does not go with --folds",
-        "iris:1 --folds 3 --init m": r"--init does not go with --folds: the model may have been trained on samples",
-        "iris:1 --folds 3 --images i": r"--images does not go with --folds",
-        "iris:1 --folds 3 --report r.html": r"--report with --folds needs --out",
-        "diabetes --folds 3": r"diabetes: the labels have 214 values .*, which seem to be no classes",
-        "folder --folds 3": r"folder: was prepared as a whole: --folds needs the data themselves$",
-    }.items():
-        done = p4sgd(*words.split(), status=2)
-        (line,) = done.stderr.splitlines()
-        assert re.search(says, line), line
-        assert done.stdout == ""
 
 
 def test_a_remark_is_made_once_though_its_figures_differ(tmp_path):

@@ -1,8 +1,6 @@
 """`p4sgd train --init`: training goes on from the weights of a model file, as the estimators' warm start does."""
 
 import dataclasses
-import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +15,8 @@ from support.ranks import run_ranks
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
 from p4sgd.host.cli.app import main
-from p4sgd.host.run.execute import execute
-from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training.model_file import load_model, save_model
 
 
@@ -117,40 +114,6 @@ def test_targets_are_scaled_as_before(tmp_path):
     assert second.training["metrics"]["train_r2"] > 0.4
 
 
-def test_the_run_says_what_it_began_with(tmp_path):
-    train("iris:1", tmp_path / "model", "--epochs", 1)
-    document = json.loads(p4sgd("train", "iris:1", "--init", tmp_path / "model", "--epochs", 1, "--json").stdout)
-    assert document["init"] == str(tmp_path / "model")
-
-
-def test_what_differs_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    train("breast_cancer", "model", "--epochs", 1, "--precision", 4)
-    Path("few.csv").write_text("1,2,0\n3,4,1\n" * 8)
-    p4sgd("data", "prepare", "breast_cancer", "--out", "folder", "--quiet")
-    cases = {
-        "breast_cancer --precision 8": r"model: .* trained with --precision 4, not with --precision 8: leave that out",
-        "breast_cancer --planes 8": r"model: .* trained without --planes, not with --planes 8",
-        "breast_cancer --scaling minmax": r"model: .* with --scaling auto, not with --scaling minmax",
-        "breast_cancer --no-bias": r"model: .* with --bias, not with --no-bias",
-        "breast_cancer --loss hinge": r"model: .* with --loss logistic, not with --loss hinge",
-        "breast_cancer --precondition block": r"model: .* with --precondition none, not",
-        "breast_cancer --checkpoint file": r"do not keep the model of --init: leave --checkpoint or --init out$",
-        "--resume file": r"--resume goes on from file, --init from model: leave one of them out$",
-        "digits:3": r"digits:3: there are 64 features, 30 are needed$",
-        "few.csv": r"few.csv.* 30",
-        "folder": r"folder: was prepared with a scaling of its own: --init needs the data themselves$",
-    }
-    for words, says in cases.items():
-        done = p4sgd("train", *words.split(), "--init", "model", status=2)
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("p4sgd train: "), line
-        assert done.stdout == ""
-        assert re.search(says, line), line
-    (line,) = p4sgd("train", "breast_cancer", "--init", "few.csv", status=2).stderr.splitlines()
-    assert "few.csv: not a model file of p4sgd" in line
-
-
 def test_models_of_earlier_versions(tmp_path):
     """They lack the scaling, and are good for all else."""
     path = tmp_path / "model"
@@ -172,8 +135,8 @@ def test_models_of_earlier_versions(tmp_path):
 def test_several_processes_go_on_alike(tmp_path):
     train("breast_cancer", tmp_path / "model", "--epochs", 2, "--precondition", "block")
     request = TrainingRequest(data="breast_cancer", init=tmp_path / "model", options={"epochs": 2})
-    alone = execute(make_plan(request)).model
-    for model in run_ranks(2, lambda ranks: execute(make_plan(request, ranks)).model):
+    alone = TrainingRun(request).execute().model
+    for model in run_ranks(2, lambda ranks: TrainingRun(request, ranks).execute().model):
         assert (model.weights == alone.weights).all()
         assert model.intercept == alone.intercept
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host.cli.app import Application
-from p4sgd.host.cli.options import NameFrom, common_options
+from p4sgd.host.cli.options import common_options
 
 
 @click.group(cls=Application)
@@ -21,12 +21,12 @@ def program():
 @click.option("--batch", type=click.IntRange(1), default=64)
 @click.option("--lr", type=float, default=0.1)
 @click.option("--max-epochs", type=int, default=1)
-@click.option("--loss", type=NameFrom("loss", lambda: ["squared", "hinge"]), default="squared")
+@click.option("--loss", type=click.Choice(["squared", "hinge"]), default="squared")
 @click.option("--bias/--no-bias", default=True)
 @click.option("--tag", type=click.IntRange(1), multiple=True)
 @common_options
-def train(**values):
-    click.echo(json.dumps(values))
+def train(output, **values):
+    click.echo(json.dumps(values | {"json": output.as_json, "quiet": output.quiet}))
 
 
 @program.group()
@@ -37,7 +37,7 @@ def data():
 @data.command()
 @click.option("--rows", type=int, required=True)
 @common_options
-def synth(**values):
+def synth(output, **values):
     click.echo(json.dumps(values))
 
 
@@ -70,7 +70,7 @@ def test_every_kind_of_option(tmp_path):
         "loss": "hinge",
         "bias": False,
         "tag": [3, 4],
-        "as_json": True,
+        "json": True,
         "quiet": True,
     }
 
@@ -107,7 +107,7 @@ def test_nested_commands_have_nested_tables(tmp_path):
         ("[train]\ntag = 0", r"\[train\] tag: 0 .*range x>=1"),
         ("[train]\ntag = [[1]]", r"\[train\] tag: .*text or a number, not \[1\]"),
         ("[train]\nbias = 'yes'", r"\[train\] bias: .*true or false, not 'yes'"),
-        ("[train]\nloss = 'cubic'", r"\[train\] loss: .*no loss 'cubic'.*squared, hinge"),
+        ("[train]\nloss = 'cubic'", r"\[train\] loss: .*'cubic'.*squared.*hinge"),
         ("[train.deep]\nx = 1", r"\[train\] deep: unknown option"),
         ("[trian]\nbatch = 8", r"unknown table trian; .*\[train\], \[data\]"),
         ("batch = 8", "unknown key outside a table batch"),

@@ -83,19 +83,6 @@ def shown_at(width, show):
     return shown.getvalue().splitlines()
 
 
-def test_the_table_of_epochs_has_all_metrics_at_60_columns():
-    def show(output):
-        table = EpochTable(output, 1, COLUMNS)
-        names = [name for name in COLUMNS if "r2" not in name and "d2" not in name]
-        table.add(dict.fromkeys(names, 0.12345678) | {"epoch": 1000, "samples_per_second": 1e6})
-        table.print()
-
-    lines = shown_at(60, show)
-    assert max(map(len, lines)) <= 60
-    assert lines[-1].split()[:7] == ["1,000", *["0.1235", "12.35%"] * 3]
-    assert "…" not in "".join(lines)
-
-
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_table_of_results_is_narrow_where_there_is_no_room(width):
     titles = ["", "bits", "batch", "L2", "rate", "epochs", "accuracy", "±", "board ms"]

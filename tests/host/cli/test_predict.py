@@ -39,13 +39,6 @@ def test_one_prediction_a_line(model):
     assert np.mean([int(line) for line in lines] == load_breast_cancer().target) > 0.9
 
 
-def test_probabilities(model):
-    rows = [line.split(",") for line in run("predict", model, "breast_cancer", "--probabilities").stdout.splitlines()]
-    z = load_model(model).decision_function(read_dataset("breast_cancer"))
-    np.testing.assert_allclose([float(p) for _, p in rows], 1 / (1 + np.exp(-z)), rtol=1e-12)
-    assert [int(label) for label, _ in rows] == [int(float(p) > 0.5) for _, p in rows]
-
-
 def test_to_a_file(model, tmp_path):
     out = tmp_path / "predictions.csv"
     done = run("predict", model, "breast_cancer", "--out", out)
@@ -80,13 +73,6 @@ def test_json(model):
     assert document["probabilities_of"] == 1
     assert (document["samples"], document["out"]) == (569, None)
     assert document["predictions"] == [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
-
-
-def test_json_beside_a_file(model, tmp_path):
-    out = tmp_path / "predictions.csv"
-    document = json.loads(run("predict", model, "breast_cancer", "--json", "--out", out).stdout)
-    assert document["out"] == str(out)
-    assert document["predictions"] == [int(line) for line in out.read_text().split()]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux' /dev/full")
@@ -208,16 +194,6 @@ def test_regression_in_the_unit_of_the_target(tmp_path):
     assert document["mse"] == pytest.approx(np.mean((values - targets) ** 2))
     assert document["r2"] == pytest.approx(1 - np.mean((values - targets) ** 2) / targets.var())
     run("predict", model, "diabetes", "--probabilities", status=2)
-
-
-def test_evaluate(model):
-    document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
-    predicted = [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
-    assert document["accuracy"] == np.mean(predicted == load_breast_cancer().target)
-    assert document["samples"] == 569
-    table = run("evaluate", model, "breast_cancer").stdout
-    assert f"{document['accuracy']:.2%}" in table
-    assert f"{document['loss']:.6g}" in table
 
 
 def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(model):

@@ -154,8 +154,8 @@ def test_missing_yosys(monkeypatch):
     (line,) = done.stderr.splitlines()
     assert line.startswith("p4sgd resources: yosys ")
     assert line.endswith(REMEDY)
-    (finding,) = [finding for finding in machine.check() if finding.requirement.name == "yosys"]
-    assert (finding.problem, finding.requirement.remedy) == ("not installed", REMEDY)
+    (finding,) = [each for each in machine.REQUIREMENTS if each.name == "yosys"]
+    assert (finding.find(), finding.remedy) == ("not installed", REMEDY)
 
 
 def test_foreign_folder_is_refused_before_the_work(tmp_path, monkeypatch):

@@ -342,34 +342,19 @@ def checkpoint(monkeypatch):
     fail(monkeypatch, 3, *RUN, "--lr", 0.5, "--config", "small", "--checkpoint", "c")
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--lr", 0.25], "^c: .*began with --lr 0.5, not with --lr 0.25: leave that out, .*without --resume"),
-        (["--patience", 4], "began without --patience, not with --patience 4: leave that out"),
-        (["--no-bias"], "began with --bias, not with --no-bias: leave that out"),
-        (["--options", "more.toml"], "began with --l2 0.0, not with --l2 0.5"),
-        (["digits:3"], "digits:3 .*1,797 samples of 64 features, breast_cancer .*569 of 30: name the same"),
-        (["changed.npz"], "changed.npz .*values or labels .*breast_cancer.*: name the same"),
-        (["--test", "changed.npz"], "test data .* changed.npz .*values or labels .*breast_cancer"),
-        (["none.csv"], "^none.csv: .*no such file"),
-        (["--epochs", 0], "epochs"),
-        (["--checkpoint", "text"], "^text: .*already .*no checkpoint .*choose another name"),
-        (["--out", "c"], "c: .*already .*no model file of p4sgd"),
-        (["--out", "new", "--checkpoint", "new"], "^new: is written already by this command"),
-        (["--checkpoint", "nowhere/c"], "nowhere/c: there is no folder nowhere"),
-    ],
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
-)
-def test_contradictions(checkpoint, words, says):
+def test_contradictions(checkpoint):
+    """Others are in test_errors.py."""
     data = read_dataset("breast_cancer")
     features = data.features.copy()
     features[500, 20] += 1
     np.savez("changed.npz", X=features, y=data.labels)
-    Path("text").write_text("some text")
     Path("more.toml").write_text("[train]\nl2 = 0.5\n")
-    line = refused("--resume", "c", *words)
-    assert re.search(says, line), line
+    for words, says in (
+        (["--options", "more.toml"], "began with --l2 0.0, not with --l2 0.5"),
+        (["changed.npz"], "changed.npz .*values or labels .*breast_cancer.*: name the same"),
+        (["--test", "changed.npz"], "test data .* changed.npz .*values or labels .*breast_cancer"),
+    ):
+        assert re.search(says, line := refused("--resume", "c", *words)), line
 
 
 def test_data_that_are_read_in_another_way():
@@ -405,25 +390,6 @@ def test_files_that_are_no_checkpoints(checkpoint):
         assert re.match(f"{re.escape(name)}: .*{says}", line := refused("--resume", name)), line
     done = CliRunner().invoke(main, ["predict", "c", "breast_cancer"])
     assert (done.exit_code, "c: not a model file of p4sgd" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--checkpoint", "text"], "text: .*already .*no checkpoint of p4sgd"),
-        (["--checkpoint", "model", "--out", "other"], "model: .*already .*no checkpoint of p4sgd"),
-        (["--checkpoint", "c", "--out", "c"], "c: .*already .*no model file"),
-        (["--checkpoint", "new", "--out", "new"], "new: is written already by this command"),
-    ],
-)
-def test_checkpoints_that_would_overwrite(checkpoint, words, says):
-    run("breast_cancer", "--epochs", 1, "--out", "model")
-    Path("text").write_text("1,2,3\n")
-    assert re.match(says, line := refused(*RUN, *words)), line
-
-
-def test_data_are_needed_without_a_checkpoint():
-    assert re.match("Missing argument 'DATA'.*p4sgd train --help", refused("--epochs", 2))
 
 
 def test_without_a_checkpoint_there_is_no_hint(monkeypatch):

@@ -53,22 +53,6 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     assert json.loads(invoke("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
 
 
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [
-        ("loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
-        ("up_loss", "up_loss .*up_loss=0.01, not ''"),
-        ("up_loss=a", "up_loss .*up_loss=0.01, not 'a'"),
-        ("up_loss=1", r"up loss .*below 1, not 1\b"),
-        ("up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),
-    ],
-)
-def test_disturbances_that_are_none(word, says):
-    done = CliRunner().invoke(main, ["simulate", "digits:3", "--fault", word])
-    assert done.exit_code == 2
-    assert re.search(says, done.stderr)
-
-
 def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
     monkeypatch.setattr(protocol, "MEMORY_BITS", 12)
     monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
@@ -176,11 +160,3 @@ def test_a_trace_that_ends_early(tmp_path, monkeypatch):
     trace = tmp_path / "run.json"
     assert f"trace in {trace}, which ends after 1 micro-batches" in invoke("simulate", *RUN, "--trace", trace).stdout
     assert json.loads(invoke("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)
-
-
-@pytest.mark.parametrize("option", ["--trace", "--waves"])
-def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch, option):
-    monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
-    done = CliRunner().invoke(main, ["simulate", "digits:3", option, str(tmp_path / "gone" / "file")])
-    assert done.exit_code == 2
-    assert f"no folder {tmp_path / 'gone'}" in done.stderr

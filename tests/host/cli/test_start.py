@@ -10,6 +10,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.command_line import commands
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.training.model_file import load_model
@@ -59,7 +60,7 @@ def test_help_imports_nothing_heavy():
         from p4sgd.host.cli.app import main
         for words in sys.argv[1:]:
             assert CliRunner().invoke(main, [*words.split(), "--help"]).exit_code == 0, words"""
-    words = [" ".join(each.values[0]) for each in commands()]
+    words = [" ".join(each.values[0]) for each in all_commands()]
     assert imported(program, "", *(set(words) - {"build vitis", "build vivado"})) & HEAVY == set()
 
 
@@ -109,14 +110,14 @@ def test_an_interruption_while_it_starts():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "p4sgd: interrupted\n")
 
 
-def commands(group=main, words=()):
-    for name, command in group.commands.items():
+def all_commands(group=main, words=()):
+    for name, command in commands(group).items():
         yield pytest.param([*words, name], id=" ".join([*words, name]))
         if isinstance(command, click.Group):
-            yield from commands(command, (*words, name))
+            yield from all_commands(command, (*words, name))
 
 
-@pytest.mark.parametrize("words", list(commands()))
+@pytest.mark.parametrize("words", list(all_commands()))
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_command_has_help(words, flag):
     done = CliRunner().invoke(main, [*words, flag])
@@ -126,14 +127,14 @@ def test_every_command_has_help(words, flag):
 
 
 def test_lists_of_commands_cut_no_sentence():
-    for group, words in ((main, []), (main.commands["data"], ["data"])):
+    for group, words in ((main, []), (commands()["data"], ["data"])):
         listed = CliRunner().invoke(main, [*words, "--help"]).stdout.partition("Commands:")[2]
-        assert set(group.commands) <= set(re.findall(r"^  (\w\S*)  +\w", listed, re.MULTILINE))
+        assert set(commands(group)) <= set(re.findall(r"^  (\w\S*)  +\w", listed, re.MULTILINE))
         assert "..." not in listed
 
 
 def parameters(group=main, words=()):
-    for name, command in group.commands.items():
+    for name, command in commands(group).items():
         if isinstance(command, click.Group):
             yield from parameters(command, (*words, name))
         else:
@@ -166,7 +167,7 @@ def test_commands_in_the_order_of_use():
         "info",
         "data",
     ]
-    assert list(main.commands["data"].commands) == ["synth", "fetch", "prepare"]
+    assert list(commands()["data"].commands) == ["synth", "fetch", "prepare"]
 
 
 def test_version():

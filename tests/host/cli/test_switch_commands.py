@@ -319,37 +319,6 @@ def test_a_cluster_file_with_a_mistake(lab):
     assert re.search(r"cluster\.toml: aggregator\.kind: .*'rocket'", done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--interface", "lo"], "Missing option '--control'"),
-        (["--control", "unix:a"], "Missing option '--interface'"),
-        (["--interface", "lo", "--control", "a"], "'a' .*unix:PATH or tcp:HOST:PORT"),
-        (["--interface", "lo", "--interface", "lo", "--control", "unix:a"], "--interface: lo .*twice"),
-        (["--interface", "udp:1", "--control", "unix:a"], "udp:1: '1' .*IPv4 address"),
-        (["--interface", "lo", "--control", "unix:a", "--slots", "0"], "--slots.*0 .*1<=x<=65536"),
-        (["--interface", "lo", "--control", "unix:a", "--jobs", "257"], "--jobs.*257 .*1<=x<=256"),
-        (
-            ["--interface", "lo", "--control", "unix:a", "--slots", "65536", "--jobs", "17"],
-            "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576",
-        ),
-        (["--interface", "x" * 150, "--control", "unix:a"], "interface.* name .*at most 15 bytes"),
-        (["--interface", "lo", "--control", f"tcp:{'é' * 60}:80"], "control address.*unix:PATH or tcp"),
-        (["--interface", "lo", "--control", "unix:a", "--metrics", "9"], "--metrics: '9' .*HOST:PORT"),
-        (
-            [w for n in range(33) for w in ("--interface", f"e{n}")] + ["--control", "unix:a"],
-            "at most 32 ports",
-        ),
-    ],
-)
-def test_mistakes_of_serve(words, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["switch", "serve", *words])
-    assert done.exit_code == 2
-    assert re.search(says, done.stderr), done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_nothing_is_compiled_for_an_address_that_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(aggregator, "warm_up", lambda: pytest.fail("that may take half a minute"))
     words = ["--interface", f"udp:{loopback(110)}", "--control", f"unix:{tmp_path}/nowhere/aggregator"]

@@ -150,18 +150,6 @@ def test_gaps_are_refused_by_default(files):
     assert "iris: --missing mean is for CSV and Parquet files: leave it out" in done.stderr
 
 
-def test_the_name_of_the_table_without_a_file():
-    done = run("train", "titanic", status=2)
-    assert "p4sgd data synth titanic --out titanic.csv makes a table like it" in done.stderr
-
-
-def test_options_of_the_made_table(tmp_path):
-    done = run("data", "synth", "titanic", "--features", 3, "--out", tmp_path / "titanic.csv", status=2)
-    assert "the columns of titanic are fixed: leave --features out" in done.stderr
-    run("data", "synth", "titanic", "--samples", 20, "--out", tmp_path / "titanic.csv")
-    assert len((tmp_path / "titanic.csv").read_text().splitlines()) == 21
-
-
 def test_folds_see_nothing_of_the_samples_that_they_are_measured_on(files):
     """As estimators that are fitted to the samples outside of each fold."""
     folder, _, _ = files
@@ -191,10 +179,3 @@ def test_training_goes_on_with_the_features_of_a_model(files, tmp_path):
     estimator = load_model(folder / "model").set_params(warm_start=True, epochs=2)
     estimator.fit(table.drop(["survived"]), table["survived"].to_numpy())
     assert estimator.model_.encoding == theirs.encoding
-
-
-def test_tune_takes_tables(files, tmp_path):
-    folder, _, _ = files
-    words = ("--missing", "mean", "--epochs", 2, "--precision", "2,8", "--batch", 16, "--out", tmp_path / "tuned")
-    run("tune", folder / "titanic.csv", *words)
-    assert load_model_file(tmp_path / "tuned").encoding.missing == "mean"

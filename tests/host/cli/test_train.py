@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors import safe_open
+from support.command_line import commands
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image
-from p4sgd.host.losses import LOSSES
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -98,12 +98,6 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     few = run(path, *sizes, "--workers", 2, "--unit", 64, "--config", "tiny", "--epochs", 1, "--lr", 1).stderr
     assert re.search(r"all dense +at most 128 +too many columns", few)
     assert "columns" not in run(path, *sizes, "--epochs", 1, "--lr", 1, "--quiet").stderr
-
-
-def test_test_data_do_not_influence_training(tmp_path):
-    alone = json.loads(run("breast_cancer", "--epochs", 2, "--json").stdout)
-    other = json.loads(run("breast_cancer", "--epochs", 2, "--json", "--test", "breast_cancer").stdout)
-    assert alone["weights_sha256"] == other["weights_sha256"]
 
 
 def test_the_model_is_that_of_any_workers(tmp_path):
@@ -206,56 +200,6 @@ def test_flags_are_reported():
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
 
 
-def test_every_training_option_is_an_option():
-    """The command line offers all of `TrainingOptions`, with its defaults, and hands each one on."""
-    params = {param.name: param for param in main.commands["train"].params}
-    context = main.commands["train"].make_context("train", ["data"])
-    for field in dataclasses.fields(TrainingOptions):
-        assert field.name in params, field.name
-        assert context.params[field.name] == field.default, field.name
-    given = {
-        "--loss": "hinge",
-        "--epochs": 2,
-        "--batch": 32,
-        "--lr": 0.25,
-        "--schedule": "invscaling",
-        "--power": 0.75,
-        "--l2": 0.001,
-        "--l1": 0.002,
-        "--precision": 3,
-        "--planes": 5,
-        "--scaling": "maxabs",
-        "--missing": "error",
-        "--precondition": "none",
-        "--damping": 0.01,
-        "--positive": "1",
-        "--class-weight": "1=2,7=0.5",
-        "--unit": 16,
-        "--workers": 2,
-        "--parallel": "model",
-        "--shares": "auto",
-        "--split": "none",
-        "--skip-zeros": "never",
-        "--on-loss": "stop",
-        "--merge": "4",
-        "--staleness": 1,
-        "--validation-fraction": 0.5,
-        "--patience": 9,
-        "--tolerance": 0.01,
-        "--seed": 4,
-    }
-    words = [str(word) for pair in given.items() for word in pair]
-    document = json.loads(run("digits", *words, "--no-bias", "--config", "tiny", "--json").stdout)
-    expected = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
-    expected["learning_rate"] = expected.pop("lr")
-    expected["class_weight"] = {"1": 2, "7": 0.5}
-    expected |= {"alpha": None, "l1_ratio": None}  # in place of l1 and l2
-    # Other losses have these parameters.
-    expected |= {"bias": False, "epsilon": None, "quantile": None, "tweedie_power": None}
-    assert document["options"] == expected
-    assert len(expected) == len(dataclasses.fields(TrainingOptions))
-
-
 @pytest.mark.parametrize(
     ("loss", "option", "value"),
     [
@@ -282,27 +226,6 @@ def test_a_process_alone_has_nothing_to_merge():
     assert "--merge" not in run(*words, "--merge", "auto").output
 
 
-def test_preconditioning():
-    """Which the options above contradict."""
-    words = ["diabetes", "--loss", "squared", "--epochs", 1, "--json"]
-    document = json.loads(run(*words, "--precondition", "block", "--damping", 0.5).stdout)
-    assert (document["options"]["precondition"], document["options"]["damping"]) == ("block", 0.5)
-    assert document["signed"]
-    assert document["weights_sha256"] != json.loads(run(*words).stdout)["weights_sha256"]
-    assert "--precondition block" in run(*words, "--damping", 0.5, status=2).stderr
-    assert "l1 does not go with" in run(*words, "--precondition", "block", "--l1", 0.1, status=2).stderr
-
-
-def test_options_from_a_file_equal_those_of_the_command_line(tmp_path):
-    (tmp_path / "run.toml").write_text(
-        'train = { data = "breast_cancer", epochs = 2, batch = 32, lr = 0.5, bias = false, l2 = 1e-4, json = true }\n'
-    )
-    words = ["breast_cancer", "--epochs", 2, "--batch", 32, "--lr", 0.5, "--no-bias", "--l2", 1e-4, "--json"]
-    from_file = json.loads(run("--options", tmp_path / "run.toml").stdout)
-    assert from_file["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
-    assert from_file["options"]["bias"] is False
-
-
 @pytest.mark.parametrize("from_file", [True, False])
 def test_images_as_files(tmp_path, from_file):
     words = ["breast_cancer", "--epochs", 2, "--workers", 2, "--json"]
@@ -326,7 +249,17 @@ def test_an_older_model_is_replaced_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_help_explains_every_loss():
-    text = " ".join(run("--help").output.split())
-    for name in LOSSES:
-        assert re.search(rf"Loss to minimise\..*\b{name}\b.*Maximum number of passes", text), name
+def test_every_training_option_is_an_option():
+    """Whose declaration is its own; the values of all kinds reach the run."""
+    train = commands()["train"]
+    parent = main.make_context("p4sgd", ["train", "data"])
+    found = train.make_context("train", ["data"], parent=parent).params
+    options = TrainingOptions()
+    assert {name: found[name] for name in options.to_json()} == options.to_json()
+    words = "--loss hinge --lr 0.25 --schedule invscaling --power 0.75 --no-bias --positive 1 --class-weight 1=2,7=0.5"
+    words += " --unit 16 --split none --merge 4 --on-loss stop --staleness 1 --patience 9 --seed 4 --epochs 2"
+    document = json.loads(run("digits", *words.split(), "--config", "tiny", "--json").stdout)
+    given = {"loss": "hinge", "learning_rate": 0.25, "schedule": "invscaling", "power": 0.75, "bias": False}
+    given |= {"positive": "1", "class_weight": {"1": 2, "7": 0.5}, "unit": 16, "split": "none", "merge": "4"}
+    given |= {"on_loss": "stop", "staleness": 1, "patience": 9, "seed": 4, "epochs": 2}
+    assert document["options"] == options.to_json() | given

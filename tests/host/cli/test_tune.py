@@ -112,10 +112,6 @@ def test_samples_count_by_their_weights(loss, tmp_path):
         assert found["error"] == pytest.approx(math.sqrt(score * (1 - score) / counted), rel=0.25)
 
 
-def test_the_search_finds_the_same_again():
-    assert tuned("iris:1", *SMALL) == tuned("iris:1", *SMALL)
-
-
 def test_time_is_that_of_boards():
     """Eight samples take a plane of a chunk a cycle, and a mini-batch waits for its sums, at most some µs."""
     one, two = (tuned("digits:3", *SMALL, "--workers", workers) for workers in (1, 2))
@@ -189,30 +185,3 @@ def test_options_from_a_file_and_names_with_blanks(tmp_path, monkeypatch):
     assert recommended.startswith("recommended: p4sgd train 'some data.csv' --precision ")
     for part in ("--schedule constant", "--label-column 4", "--ignore-column 1 --ignore-column 2"):
         assert part in recommended
-
-
-def test_bad_input(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    p4sgd("data", "prepare", "iris:1", "--out", "folder", "--quiet")
-    p4sgd("train", "iris:1", "--epochs", 1, "--out", "model")
-    for words, says in {
-        "iris:1 --precision 1,x": r"'--precision': 'x' is not a whole number: separate .* by commas, as in 1,2,4,8",
-        "iris:1 --precision 1.5": r"'--precision': '1.5' is not a whole number",
-        "iris:1 --precision 2,": r"'--precision': '' is not a whole number",
-        "iris:1 --l2 0,0.0": r"'--l2': 0.0 is there twice: once is enough",
-        "iris:1 --precision 4,9": r"precision must be 1 to 8, not 9$",
-        "iris:1 --batch 16,20": r"batch must be a multiple of 8, not 20: take 16 or 24$",
-        "iris:1 --l2 -1": r"l2 must be at least 0, not -1$",
-        "iris:1 --l2 1e9": r"l2 1e\+09 is too large for these data: choose at most",
-        "iris:1 --validation-fraction 0": r"--validation-fraction must be above 0$",
-        "iris:1 --validation-fraction 1": r"validation fraction must be below 1, not 1$",
-        "diabetes": r"diabetes: the labels have 214 values .*, which seem to be no classes",
-        "iris:1 --out model": r"model: already exists: choose another name, or replace it with --overwrite$",
-        "folder": r"folder: was prepared for one precision: p4sgd tune needs the data themselves$",
-        "nowhere.csv": r"nowhere.csv: there is no such file",
-    }.items():
-        done = p4sgd("tune", *words.split(), status=2)
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("p4sgd tune: ")
-        assert re.search(says, line), line
-        assert done.stdout == ""

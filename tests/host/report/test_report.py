@@ -22,9 +22,8 @@ from p4sgd.host import training
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import UserError
 from p4sgd.host.report import is_report_file, page, save_report
-from p4sgd.host.run.execute import execute
-from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import StopReason
 from p4sgd.hw.spec.run import STAGES
 from p4sgd.sim.cluster.trace import Interval, Trace
@@ -297,8 +296,8 @@ def with_cycles(result, device="rtl", workers=2):
 
 @pytest.mark.parametrize("device", ["rtl", "cluster"])
 def test_cycles_and_overlap(device):
-    plan = make_plan(TrainingRequest(data="digits:3", options={"epochs": 2, "workers": 2}, config="tiny"))
-    result = with_cycles(execute(plan), device)
+    plan = TrainingRun(TrainingRequest(data="digits:3", options={"epochs": 2, "workers": 2}, config="tiny"))
+    result = with_cycles(plan.execute(), device)
     intervals = [Interval(number, number // 2, 10 * number, 10 * number + 12) for number in range(4)]
     trace = Trace([dict.fromkeys(STAGES, intervals)] * 2, True) if device == "rtl" else None
     save_report(result, Path("run.html"), plan.to_json(), trace=trace)
@@ -312,17 +311,17 @@ def test_cycles_and_overlap(device):
 
 
 def test_of_a_large_mini_batch_a_part_is_drawn():
-    plan = make_plan(TrainingRequest(data="digits:3", options={"epochs": 1}, config="tiny"))
+    plan = TrainingRun(TrainingRequest(data="digits:3", options={"epochs": 1}, config="tiny"))
     intervals = [Interval(number, 0, 10 * number, 10 * number + 10) for number in range(3000)]
     trace = Trace([dict.fromkeys(STAGES, intervals)], True)
-    save_report(with_cycles(execute(plan), workers=1), Path("run.html"), plan.to_json(), trace=trace)
+    save_report(with_cycles(plan.execute(), workers=1), Path("run.html"), plan.to_json(), trace=trace)
     assert "30,000 cycles, of which the first are shown" in Page("run.html").text
     assert Path("run.html").stat().st_size < 300_000
 
 
 def test_cycles_of_programs_are_not_predicted():
-    plan = make_plan(TrainingRequest(data="iris:1", options={"epochs": 1, "scaling": "none"}, config="sparse"))
-    save_report(with_cycles(execute(plan), "cluster", 1), Path("run.html"), plan.to_json())
+    plan = TrainingRun(TrainingRequest(data="iris:1", options={"epochs": 1, "scaling": "none"}, config="sparse"))
+    save_report(with_cycles(plan.execute(), "cluster", 1), Path("run.html"), plan.to_json())
     assert "cycles" in Page("run.html").sections
     assert "predicted worker" not in Page("run.html").text
 
@@ -367,9 +366,9 @@ def test_missing_libraries_are_told_before_training(monkeypatch, missing, says):
 
 
 def test_a_file_that_cannot_be_written_in_the_end(monkeypatch):
-    plan = make_plan(TrainingRequest(data="iris:1", options={"epochs": 1}))
+    plan = TrainingRun(TrainingRequest(data="iris:1", options={"epochs": 1}))
     with pytest.raises(UserError, match="cannot write"):
-        save_report(execute(plan), Path("gone/run.html"), plan.to_json())
+        save_report(plan.execute(), Path("gone/run.html"), plan.to_json())
 
 
 def test_after_ctrl_c_and_resumed():
@@ -382,24 +381,24 @@ def test_after_ctrl_c_and_resumed():
                 raise KeyboardInterrupt
 
     request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("c"), report=Path("run.html"))
-    assert execute(make_plan(request), events(epoch=Stop(2))).stopped is StopReason.INTERRUPTED
+    assert TrainingRun(request).execute(events(epoch=Stop(2))).stopped is StopReason.INTERRUPTED
     assert "interrupted" in Page("run.html").text
-    plan = make_plan(TrainingRequest(resume=Path("c")))
+    plan = TrainingRun(TrainingRequest(resume=Path("c")))
     assert plan.request.report == Path("run.html")
-    execute(plan)
+    plan.execute()
     assert "of 4" in Page("run.html").text
     # Nothing is left to do but the report.
-    execute(make_plan(TrainingRequest(resume=Path("c"), report=Path("again.html"))))
+    TrainingRun(TrainingRequest(resume=Path("c"), report=Path("again.html"))).execute()
     assert "of 4" in Page("again.html").text
 
 
 def test_only_the_first_rank_writes(monkeypatch):
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     written = []
-    monkeypatch.setattr("p4sgd.host.run.execute.save_report", lambda *arguments, **_: written.append(arguments[1]))
+    monkeypatch.setattr("p4sgd.host.report.save_report", lambda *arguments, **_: written.append(arguments[1]))
     np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
     request = TrainingRequest(data="wide.npz", options={"epochs": 1}, config="tiny", report=Path("run.html"))
-    run_ranks(2, lambda ranks: execute(make_plan(request, ranks)))
+    run_ranks(2, lambda ranks: TrainingRun(request, ranks).execute())
     assert written == [Path("run.html")]
 
 

@@ -135,7 +135,7 @@ def test_classes_of_the_model_that_training_starts_from_may_have_weights():
     """Also those that no sample has, of other texts."""
     samples = Dataset(np.eye(4), [0, 1, 0, 1], "d", ("a", "c"))
     check_class_weight({"b": 2.0}, samples, LabelCoding(Task.CLASSIFICATION, (0, 1, 2), names=("a", "b", "c")))
-    with pytest.raises(UserError, match="class-weight names the label e, which no sample has; there are a, c, b"):
+    with pytest.raises(UserError, match="--class-weight names the label e, which no sample has; there are a, c, b"):
         check_class_weight({"e": 2.0}, samples, LabelCoding(Task.CLASSIFICATION, (0, 1, 2), names=("a", "b", "c")))
     (weights,) = weigh([samples], LabelCoding(Task.CLASSIFICATION, (0, 1), names=("a", "c")), {"b": 2.0, "c": 0.5})
     assert weights.tolist() == [1, 0.5, 1, 0.5]
@@ -279,12 +279,12 @@ def test_scores_are_scikit_learn_s():
     ("chosen", "message"),
     [
         ("2=3", "made: class-weight names the label 2, which no sample has; there are 0, 1"),
-        ("a", "class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'a'"),
-        ("1=2,=3", "class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT"),
+        ("a", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'a'"),
+        ("1=2,=3", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT"),
         ("1=2,1=3", "class-weight names a label twice"),
         ("1=x", "class-weight of 1 is x: it must be a number"),
         ("1=-2", "class-weight of 1 is -2: it must be finite and at least 0"),
-        (5, "class-weight must be balanced or weights by label, not 5"),
+        (5, "--class-weight must be balanced or weights by label, not 5"),
         ({1: float("inf")}, "class-weight of 1 is inf: it must be finite and at least 0"),
         ({0: 0, 1: 0}, "made: the weights of all samples are 0"),
     ],
@@ -295,7 +295,7 @@ def test_weights_of_classes_that_are_refused(chosen, message):
 
 
 def test_targets_have_no_classes():
-    with pytest.raises(UserError, match="class-weight has no effect on the loss squared"):
+    with pytest.raises(UserError, match="--class-weight has no effect on the loss squared"):
         TrainingOptions(loss="squared", class_weight="balanced")
 
 

@@ -203,7 +203,7 @@ def test_a_split_that_the_workers_cannot_hold():
     shards = shards_of([TINY, SPARSE], 400)
     with pytest.raises(UserError, match="--split 1000: these workers can have 8 to 128 hot columns"):
         deal_by_heat(shards, np.ones(400, int), SAMPLES, TrainingOptions(unit=8, split="1000", workers=2))
-    with pytest.raises(UserError, match="split must be auto, none or a number of columns, at least 1, not '-3'"):
+    with pytest.raises(UserError, match="--split must be auto or none or a number of columns, at least 1, not '-3'"):
         TrainingOptions(split="-3")
 
 

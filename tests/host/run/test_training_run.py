@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command_line import commands
 from support.events import events
 from support.failing_device import FailingDevice
 from support.ranks import run_ranks
@@ -16,14 +17,13 @@ from support.ranks import run_ranks
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.read import open_source
-from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.run.checks import option_name
-from p4sgd.host.run.execute import Stage, execute
-from p4sgd.host.run.plan import make_plan
+from p4sgd.host.errors import P4sgdError, UserError, flag
 from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE
+from p4sgd.host.training.events import Stage
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS
 from p4sgd.sim.emulator import EmulatedDevice
@@ -40,19 +40,19 @@ def there():
 
 def test_a_plan_writes_nothing_and_its_execution_does():
     request = TrainingRequest(data="breast_cancer", options={"epochs": 2, "workers": 2}, out=Path("model"))
-    plan = make_plan(request)
+    plan = TrainingRun(request)
     assert there() == []
     assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)
     assert plan.options.epochs == 2
     stages, epochs = [], []
-    result = execute(plan, events(stage=stages.append, epoch=epochs.append))
+    result = plan.execute(events(stage=stages.append, epoch=epochs.append))
     assert stages == [Stage.OPEN, Stage.TRAIN, Stage.WRITE]
     assert tuple(epochs) == result.history
     assert load_model(Path("model")).weights.tolist() == result.model.weights.tolist()
 
 
 def test_a_plan_can_be_shown():
-    shown = make_plan(TrainingRequest(data="iris:1", samples=40, options={"l2": 0.5}, config="tiny")).to_json()
+    shown = TrainingRun(TrainingRequest(data="iris:1", samples=40, options={"l2": 0.5}, config="tiny")).to_json()
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (40, 4, 1, {})
     assert shown["options"] == TrainingOptions(l2=0.5).to_json()
@@ -60,36 +60,36 @@ def test_a_plan_can_be_shown():
 
 
 def test_a_checkpoint_fixes_all_options_but_epochs_and_workers():
-    execute(make_plan(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))))
-    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
+    TrainingRun(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))).execute()
+    plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
     assert set(plan.fixed) == {field.name for field in dataclasses.fields(TrainingOptions)} - set(RESUME_MAY_CHANGE)
     assert set(plan.fixed.values()) == {"c"}
     assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "iris:1")
     assert plan.checkpoint.path == Path("c")
-    assert len(execute(plan).history) == 3
+    assert len(plan.execute().history) == 3
     with pytest.raises(UserError, match=r"^c: .*--batch 24, not with --batch 32"):
-        make_plan(TrainingRequest(resume=Path("c"), options={"batch": 32}))
+        TrainingRun(TrainingRequest(resume=Path("c"), options={"batch": 32}))
 
 
 def test_a_prepared_folder_fixes_what_it_depends_on():
     options = TrainingOptions(batch=24, precision=4)
     make_folder(open_source("breast_cancer"), options, PRESETS["tiny"](), Path("made"))
-    plan = make_plan(TrainingRequest(data="made", options={"precision": 3, "epochs": 1}))
+    plan = TrainingRun(TrainingRequest(data="made", options={"precision": 3, "epochs": 1}))
     assert (plan.options.batch, plan.options.precision, plan.options.planes) == (24, 3, 4)
     assert plan.config == PRESETS["tiny"]()
     assert plan.fixed["batch"] == "made"
     assert not {"precision", "loss", "epochs"} & set(plan.fixed)
     stages, steps = [], set()
-    execute(plan, events(stage=stages.append, progress=lambda step, done, total: steps.add(step.name)))
+    plan.execute(events(stage=stages.append, progress=lambda step, done, total: steps.add(step.name)))
     assert stages == list(Stage)
     assert steps == {"CHECK"}
     (image,) = Path("made").glob("worker0*")
     content = bytearray(image.read_bytes())
     content[-1] ^= 1
     image.write_bytes(content)
-    damaged = make_plan(TrainingRequest(data="made"))
+    damaged = TrainingRun(TrainingRequest(data="made"))
     with pytest.raises(UserError, match=image.name):
-        execute(damaged)
+        damaged.execute()
 
 
 @pytest.fixture
@@ -100,35 +100,35 @@ def made():
 
 def test_the_configuration_of_a_checkpoint_goes_before_that_of_the_folder(made):
     begun = TrainingRequest(data=made, options={"epochs": 1, "workers": 1}, config="small", checkpoint=Path("c"))
-    execute(make_plan(begun))
-    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
+    TrainingRun(begun).execute()
+    plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
     assert (plan.config, plan.options.workers) == (PRESETS["small"](), 1)
-    whole = execute(make_plan(TrainingRequest(data=made, options={"epochs": 2})))
-    assert execute(plan).model.weights.tolist() == whole.model.weights.tolist()
+    whole = TrainingRun(TrainingRequest(data=made, options={"epochs": 2})).execute()
+    assert plan.execute().model.weights.tolist() == whole.model.weights.tolist()
 
 
 def test_the_configuration_of_a_folder_is_not_that_of_a_simulation(made):
-    assert make_plan(TrainingRequest(data=made, device="rtl")).config == PRESETS["small"]()
-    assert make_plan(TrainingRequest(data=made, device="rtl", config="tiny")).config == PRESETS["tiny"]()
+    assert TrainingRun(TrainingRequest(data=made, device="rtl")).config == PRESETS["small"]()
+    assert TrainingRun(TrainingRequest(data=made, device="rtl", config="tiny")).config == PRESETS["tiny"]()
     begun = TrainingRequest(data=made, options={"epochs": 1}, checkpoint=Path("c"))
-    execute(make_plan(begun))
+    TrainingRun(begun).execute()
     resumed = TrainingRequest(resume=Path("c"), options={"epochs": 2}, device="rtl")
-    assert make_plan(resumed).config == PRESETS["tiny"]()
+    assert TrainingRun(resumed).config == PRESETS["tiny"]()
 
 
 def test_sparse_workers_are_not_those_of_a_simulation():
     Path("data.libsvm").write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
-    begun = make_plan(TrainingRequest(data="data.libsvm", options={"epochs": 1}, checkpoint=Path("c")))
+    begun = TrainingRun(TrainingRequest(data="data.libsvm", options={"epochs": 1}, checkpoint=Path("c")))
     assert begun.config == CONFIGURATIONS["sparse"]()
-    execute(begun)
+    begun.execute()
     for device, config in (("emulator", "sparse"), ("rtl", "small")):
-        plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}, device=device))
+        plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 2}, device=device))
         assert plan.config == CONFIGURATIONS[config]()
     make_folder(open_source("data.libsvm"), TrainingOptions(), None, Path("prepared"))
-    assert make_plan(TrainingRequest(data="prepared")).config.sparse
-    assert make_plan(TrainingRequest(data="prepared", device="rtl")).config == PRESETS["small"]()
-    with pytest.raises(UserError, match="cannot be simulated: use p4sgd train without --device rtl, or choose"):
-        make_plan(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
+    assert TrainingRun(TrainingRequest(data="prepared")).config.sparse
+    assert TrainingRun(TrainingRequest(data="prepared", device="rtl")).config == PRESETS["small"]()
+    with pytest.raises(UserError, match="cannot be simulated: train without --device rtl"):
+        TrainingRun(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
 
 
 def test_workers_of_a_cluster_may_be_others_than_those_asked_for():
@@ -140,11 +140,11 @@ def test_workers_of_a_cluster_may_be_others_than_those_asked_for():
         + "".join(worker.format(index, 51201 + index) for index in range(3))
     )
     request = TrainingRequest(data="data.libsvm", config="small", options={"workers": 3})
-    with pytest.raises(UserError, match="20,000 features and the bias over 3 workers"):
-        make_plan(request)
-    plan = make_plan(dataclasses.replace(request, device="cluster", cluster=Path("cluster.toml")))
+    with pytest.raises(UserError, match="20,000 features and the bias are 313 units of 64, more than the workers hold"):
+        TrainingRun(request)
+    plan = TrainingRun(dataclasses.replace(request, device="cluster", cluster=Path("cluster.toml")))
     with pytest.raises(UserError, match=r"worker 0 at .* is not there"):
-        execute(plan)
+        plan.execute()
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_workers_of_a_cluster_may_be_others_than_those_asked_for():
 def test_sparse_workers_where_there_can_be_none(device, workers, says):
     request = TrainingRequest(data="iris", device=device, options={"workers": workers}, sparse_workers=2)
     with pytest.raises(UserError, match=says):
-        make_plan(request)
+        TrainingRun(request)
 
 
 @pytest.mark.parametrize("more", [{"config": "sparse"}, {"sparse_workers": 1}])
 def test_whitening_for_sparse_workers_is_refused_before_anything_is_fitted(more):
     request = TrainingRequest(data="iris:1", options={"workers": 2, "precondition": "block", "unit": 8}, **more)
     with pytest.raises(UserError, match=r"whitening makes zeros other .*: leave --precondition out, or use dense"):
-        make_plan(request)
+        TrainingRun(request)
 
 
 @pytest.mark.parametrize(("config", "new"), [("tiny", False), ("small", True)])
@@ -172,8 +172,9 @@ def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch,
     """The configuration decides which images are read, and whether new ones are made."""
     monkeypatch.setattr(devices, "open_device", lambda name, _, workers: EmulatedDevice(PRESETS[config](), workers))
     request = TrainingRequest(data=made, options={"epochs": 1, "workers": 4}, config="small", images=Path("images"))
-    plan, stages = dataclasses.replace(make_plan(request), config=None), []
-    execute(plan, events(stage=stages.append))
+    plan, stages = TrainingRun(request), []
+    plan.config = None
+    plan.execute(events(stage=stages.append))
     assert stages[:3] == [Stage.OPEN, Stage.VERIFY, Stage.TRAIN]
     assert Path("images").exists() == new
 
@@ -182,9 +183,9 @@ def test_all_workers_of_the_cluster_file_train_by_default():
     """As the help says: 1 is the default of other devices only."""
     workers = "".join(f'[[workers]]\ncontrol = "unix:w{port}"\nport = {port}\n' for port in range(3))
     Path("cluster.toml").write_text(f'[aggregator]\nkind = "socket"\ncontrol = "unix:switch"\n{workers}')
-    plan = make_plan(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
-    assert (plan.options.workers, make_plan(TrainingRequest(data="iris:1")).options.workers) == (3, 1)
-    (option,) = [param for param in main.commands["train"].params if param.name == "workers"]
+    plan = TrainingRun(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
+    assert (plan.options.workers, TrainingRun(TrainingRequest(data="iris:1")).options.workers) == (3, 1)
+    (option,) = [param for param in commands()["train"].params if param.name == "workers"]
     assert re.search("by default 1, .*all workers of the cluster file", option.help)
     assert not option.show_default
 
@@ -192,11 +193,11 @@ def test_all_workers_of_the_cluster_file_train_by_default():
 def test_a_cluster_file_and_its_device_need_each_other():
     Path("cluster.toml").write_text("[aggregator]\n")
     with pytest.raises(UserError, match=r"^cluster\.toml"):
-        make_plan(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
+        TrainingRun(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
     with pytest.raises(UserError, match=r"--device cluster needs --cluster"):
-        make_plan(TrainingRequest(data="iris:1", device="cluster"))
+        TrainingRun(TrainingRequest(data="iris:1", device="cluster"))
     with pytest.raises(UserError, match=r"--cluster cluster\.toml .*--device cluster"):
-        make_plan(TrainingRequest(data="iris:1", cluster=Path("cluster.toml")))
+        TrainingRun(TrainingRequest(data="iris:1", cluster=Path("cluster.toml")))
 
 
 def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
@@ -206,20 +207,20 @@ def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def run(ranks):
-        plan = make_plan(request, ranks)
-        return plan, execute(plan)
+        plan = TrainingRun(request, ranks)
+        return plan, plan.execute()
 
     np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
     request = TrainingRequest(data="wide.npz", options={"epochs": 2}, config="tiny", out=Path("model"), overwrite=True)
-    one = execute(make_plan(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)))
+    one = TrainingRun(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)).execute()
     for plan, result in run_ranks(2, run):
         assert (plan.options.workers, plan.fixed) == (2, {"workers": "srun"})
         assert result.model.weights.tolist() == one.model.weights.tolist()
     assert Path("model").exists()
     with pytest.raises(UserError, match=r"^srun has started 3 workers, this run has 2: leave --workers out"):
-        run_ranks(3, lambda ranks: make_plan(dataclasses.replace(request, options={"workers": 2}), ranks))
+        run_ranks(3, lambda ranks: TrainingRun(dataclasses.replace(request, options={"workers": 2}), ranks))
     with pytest.raises(UserError, match=r"rtl .*--launcher.* emulator"):
-        run_ranks(2, lambda ranks: make_plan(dataclasses.replace(request, device="rtl"), ranks))
+        run_ranks(2, lambda ranks: TrainingRun(dataclasses.replace(request, device="rtl"), ranks))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_ranks_that_differ_are_named_at_once(monkeypatch, other, name):
             if "version" not in other:
                 request = dataclasses.replace(request, **other)
         with pytest.raises(UserError, match=rf"^{name}: .*rank 1 has .*rank 0 has "):
-            make_plan(request, ranks)
+            TrainingRun(request, ranks)
 
     run_ranks(3, run)
 
@@ -274,7 +275,7 @@ def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
     monkeypatch.setattr(devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, 3))
     request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("it's"))
     with pytest.raises(P4sgdError) as caught:
-        execute(make_plan(request), resume_words=["--json"])
+        TrainingRun(request).execute(resume_words=["--json"])
     (note,) = caught.value.__notes__
     assert shlex.split(note.rpartition(": ")[2]) == ["p4sgd", "train", "--resume", "it's", "--json"]
     assert "epoch 2;" in note
@@ -283,14 +284,13 @@ def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
 def test_names_of_options_are_those_of_the_command_line():
     """Messages name options as the user has to write them."""
     parent = main.make_context("p4sgd", ["train", "data"])  # without which click would keep a command without -h
-    context = main.commands["train"].make_context("train", ["data"], parent=parent)
-    plain = {field.name for field in dataclasses.fields(TrainingOptions)} - {"bias"}
+    context = commands()["train"].make_context("train", ["data"], parent=parent)
+    plain = {field.name for field in dataclasses.fields(TrainingOptions)}
     reading = {"file_format", "label_column", "weight_column", "ignore_columns"}
     reading |= {"header", "delimiter", "zero_based", "hash_bits"}
     found = {param.name: "/".join([*param.opts, *param.secondary_opts]) for param in context.command.params}
     for name in plain | reading:
-        assert option_name(name) == found[name]
-    assert found["bias"] == "--bias/--no-bias"
+        assert flag(name) == found[name]
 
 
 def test_a_resumed_run_reads_its_data_as_they_were_read():
@@ -303,7 +303,7 @@ def test_a_resumed_run_reads_its_data_as_they_were_read():
         options={"epochs": 1},
         checkpoint=Path("c"),
     )
-    execute(make_plan(request))
-    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
+    TrainingRun(request).execute()
+    plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
     assert (plan.request.reading, plan.data.samples) == (request.reading, 40)
-    assert execute(plan).history[-1].epoch == 2
+    assert plan.execute().history[-1].epoch == 2

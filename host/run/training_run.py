@@ -1,0 +1,528 @@
+"""A training run: a request with everything read, checked and decided, which is then carried out."""
+
+import contextlib
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p4sgd.host import devices, training
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.identity import identify
+from p4sgd.host.data.read import is_builtin
+from p4sgd.host.devices import DEVICES, Device
+from p4sgd.host.devices.diagnosis import NetworkError
+from p4sgd.host.distributed.communicator import (
+    SINGLE_PROCESS,
+    Communicator,
+    launch_command,
+    launcher_program,
+    raise_on_all,
+)
+from p4sgd.host.errors import P4sgdError, UserError, flag, option
+from p4sgd.host.run.checks import (
+    CLUSTER,
+    check_absent,
+    check_apart,
+    check_new_images,
+    check_reading,
+    check_replaces,
+    find_cluster_file,
+)
+from p4sgd.host.run.request import TrainingRequest, check_same_request, init_request, resume_request
+from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
+from p4sgd.host.training.checkpoint import (
+    RESUME_MAY_CHANGE,
+    Checkpoint,
+    CheckpointFile,
+    is_checkpoint_file,
+    load_checkpoint,
+)
+from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
+from p4sgd.host.training.events import SILENT, Events, Stage
+from p4sgd.host.training.model_file import Model, ModelSet, is_model_file, load_model, save_model
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
+from p4sgd.host.training.result import ResultSet, TrainingResult
+from p4sgd.host.training.start import Start
+from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
+
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.cluster_file import Cluster
+    from p4sgd.sim.cluster.trace import Trace
+    from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+__all__ = ["TrainingRun", "resume_advice"]
+
+
+class TrainingRun:
+    """A training run: made, it has read and checked all that it needs; `execute` carries it out.
+
+    Nothing is written and no device is opened before that. The files of a prepared folder are compared with their
+    checksums only then.
+
+    Parameters
+    ----------
+    request
+        The request.
+    ranks
+        The processes that train together, all of which make this; rank 0 checks the files to be written.
+
+    Attributes
+    ----------
+    request : TrainingRequest
+        The request, completed from the checkpoint that it resumes or the model that it starts from.
+    device : str
+        Name of the device.
+    options : TrainingOptions
+        All options.
+    fixed : dict
+        Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
+    config : WorkerConfig or None
+        Configuration of the workers; ``None`` if the device says it itself.
+    data : Dataset or PreparedFolder
+        The training data, read, or a prepared folder, opened.
+    rows : Dataset or None
+        The training data as they were read: a table with texts or gaps has its columns in place of features; ``None``
+        for a prepared folder.
+    test : Dataset or None
+        The test data.
+    cluster : Cluster or None
+        The cluster file's content, for the device ``cluster``.
+    checkpoint : CheckpointFile or None
+        The file that keeps the state.
+    resume : Checkpoint or None
+        The checkpoint that is resumed.
+    ranks : Communicator
+        The processes that train together.
+
+    Raises
+    ------
+    UserError
+        If something is wrong with the request, with a file that it names, or with the data.
+    """
+
+    def __init__(self, request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) -> None:
+        self.ranks = ranks
+        check_same_request(request, ranks)
+        self.request, self.resume, model = _completed(request, ranks)
+        raise_on_all(ranks, partial(_check_outputs, self.request) if ranks.rank == 0 else None)
+        self.device = self.request.device or "emulator"
+        for what, name, known in (("device", self.device, DEVICES), ("configuration", request.config, CONFIGURATIONS)):
+            if name is not None and name not in known:
+                raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
+        file = find_cluster_file(self.device, self.request.cluster if self.device == CLUSTER else request.cluster)
+        self.cluster: Cluster | None = None
+        if file is not None:
+            from p4sgd.host.aggregators.cluster_file import read_cluster
+
+            self.cluster = read_cluster(file)
+        self.request = dataclasses.replace(
+            self.request, device=self.device, cluster=self.request.cluster if file is None else file
+        )
+        kept = [] if self.resume is None else [name for name in self.request.options if name not in RESUME_MAY_CHANGE]
+        self.fixed = dict.fromkeys(kept, str(request.resume))
+        self.options, folder = self._options(request)
+        images = check_new_images(self.request.images, self.options.workers)
+        outputs = [self.request.out, self.request.report, self.request.checkpoint, *images]
+        check_apart(outputs, [self.request.source, self.request.test, self.request.options_file])
+        self.rows: Dataset | None = None
+        self.data: Dataset | PreparedFolder
+        if folder is None:
+            self.rows = self._read_rows(model)
+            self.data = encode_table(self.rows, self.options)
+        else:
+            self.data = folder
+        if self.resume is not None:  # now, because test data are read to match these, and a simulator takes long
+            identity = identify(self.data) if isinstance(self.data, Dataset) else self.data.identity
+            self.resume.check_data(identity, _changed_reading(self.request, self.resume))
+        self.test: Dataset | None = None
+        if self.request.test is not None:
+            like, reading = self.data.space, self.request.reading
+            self.test = read_dataset(self.request.test, like=like, communicator=ranks, **reading)
+        self.config = self._configuration()
+        self._check_workers()
+        self.checkpoint: CheckpointFile | None = None
+        if (kept_in := self.request.checkpoint) is not None:
+            self.checkpoint = CheckpointFile(kept_in, self.request.origin(), overwrite=self.request.overwrite)
+
+    @property
+    def configs(self) -> list[WorkerConfig] | None:
+        """Configuration of each worker; ``None`` if the device says it itself."""
+        if self.config is None:
+            return None
+        sparse = self.request.sparse_workers
+        return [self.config] * (self.options.workers - sparse) + [WorkerConfig.sparse_worker()] * sparse
+
+    def to_json(self) -> dict[str, Any]:
+        """What will be done, as plain data."""
+        names = ("out", "report", "images", "checkpoint", "resume", "init", "cluster")
+        paths = {name: getattr(self.request, name) for name in names}
+        return {
+            "data": self.data.name,
+            "samples": self.data.samples,
+            "features": self.data.space.count,
+            "test": None if self.test is None else self.test.name,
+            "device": self.device,
+            "ranks": self.ranks.size,
+            "configuration": None if self.config is None else dataclasses.asdict(self.config),
+            "options": self.options.to_json(),
+            "fixed": dict(self.fixed),
+            **{name: None if path is None else str(path) for name, path in paths.items()},
+        }
+
+    def execute(self, events: Events = SILENT, *, resume_words: Sequence[str] = ()) -> TrainingResult | ResultSet:
+        """Open the device, train, and write the model and the report.
+
+        The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C
+        again. The report is written after that, because a simulated device gives its trace when it is closed.
+
+        Parameters
+        ----------
+        events
+            Its methods are called while the run goes on.
+        resume_words
+            Options that the advice how to resume repeats, such as ``--json``.
+
+        Raises
+        ------
+        UserError, P4sgdError
+            See `p4sgd.host.training.train`. Notes on the error say how to resume the run, if a checkpoint has something
+            of it, and how to examine the network, if that has failed.
+        KeyboardInterrupt
+            Before there is a model, with the notes about the checkpoint.
+        """
+        request, traces = self.request, list["Trace"]()
+
+        def keep(trace: "Trace") -> None:
+            traces.append(trace)
+            events.trace(trace)
+
+        asks = self.config is None or self.cluster is not None  # the device itself says what its workers are like
+        if not asks:
+            self._verify(None, events)
+        events.stage(Stage.OPEN)
+        with contextlib.ExitStack() as opened:
+            sample_ranks = self._divide_samples(opened) if self.options.parallel == "data" else None
+            opened.enter_context(self._noting_ended())
+            device = opened.enter_context(contextlib.closing(self._open(sample_ranks, keep)))
+            opened.enter_context(self._noting_remedies(device, resume_words))
+            if asks:
+                self._verify(device, events)
+            events.stage(Stage.TRAIN)
+            result = training.train(
+                self.data,
+                self.options,
+                device,
+                test=self.test,
+                events=events,
+                directory=request.images,
+                checkpoint=self.checkpoint,
+                resume=self.resume,
+                sample_ranks=sample_ranks,
+                start=request.start,
+            )
+            events.stage(Stage.WRITE)
+            if request.out is not None and self.ranks.rank == 0:
+                save_model(result.model, request.out)
+        if request.report is not None and self.ranks.rank == 0:
+            from p4sgd.host.report import save_report
+
+            rounded = isinstance(self.data, PreparedFolder)
+            save_report(result, request.report, self.to_json(), rounded=rounded, trace=traces[0] if traces else None)
+        return result
+
+    # -- what is read and decided --------------------------------------------------------------------------------------
+
+    def _options(self, asked: TrainingRequest) -> tuple[TrainingOptions, PreparedFolder | None]:
+        """The options, with what cluster, launcher and prepared folder say of them; and that folder."""
+        chosen, ranks = dict(self.request.options), self.ranks
+        data_parallel = chosen.get("parallel") == "data"
+        workers = {}
+        if self.cluster is not None:
+            _check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
+            workers[f"{self.request.cluster} has"] = str(self.request.cluster), len(self.cluster.workers)
+        if ranks.size > 1:
+            if not DEVICES[self.device].distributed:
+                able = ", ".join(name for name, kind in DEVICES.items() if kind.distributed)
+                raise UserError(f"the device {self.device} is for one process: leave --launcher out, or take {able}")
+            workers[f"{launcher_program()} has started"] = launcher_program(), ranks.size
+        if not data_parallel:
+            for who_has, (fixed_by, there) in workers.items():
+                if self.request.options.get("workers", there) != there:
+                    wanted = self.request.options["workers"]
+                    problem = f"{who_has} {there} workers, this run has {wanted}"
+                    raise UserError(f"{problem}: leave {option('workers')} out")
+                chosen["workers"], self.fixed["workers"] = there, fixed_by
+        check_reading(self.request.reading, [self.request.source, self.request.test])
+        folder = self._open_prepared(may_read_zeros="skip_zeros" not in asked.options)
+        if folder is not None:
+            by_folder = [name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE]
+            self.fixed = dict.fromkeys(by_folder, folder.name) | self.fixed
+            chosen = folder.options(chosen, set(chosen))
+        if data_parallel:
+            _check_data_parallel(asked, self.device)
+            chosen["workers"], self.fixed["workers"] = 1, "--parallel data"
+        return TrainingOptions(**chosen), folder
+
+    def _open_prepared(self, *, may_read_zeros: bool) -> PreparedFolder | None:
+        """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
+        data = self.request.source
+        if data is None or is_builtin(data) or not Path(data).is_dir():
+            return None
+        if not is_prepared(data):
+            raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
+        if self.request.samples is not None:
+            raise UserError(f"{data}: was prepared as a whole: leave --samples out")
+        if self.request.init is not None:
+            raise UserError(f"{data}: was prepared with a scaling of its own: --init needs the data themselves")
+        return open_prepared(Path(data), self.ranks, may_read_zeros=may_read_zeros)
+
+    def _read_rows(self, model: Model | ModelSet | None) -> Dataset:
+        """Read the training data; for a run that starts from a model they must have its features."""
+        request = self.request
+        if request.data is None:
+            raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
+        if isinstance(request.data, Dataset):
+            data = request.data
+        else:
+            like, missing = None if model is None else model.space, self.options.missing
+            data = read_dataset(request.data, like=like, missing=missing, communicator=self.ranks, **request.reading)
+        if model is not None:
+            known, given, anew = model.space, data.space, "train anew without --init"
+            if given.count != known.count:
+                raise UserError(f"{data.name} has {given.count:,} features, {request.init} has {known.count:,}: {anew}")
+            if given.names and known.names and given.names != known.names:
+                raise UserError(f"{data.name}: the features are not those of {request.init}, in that order: {anew}")
+        if request.samples is not None and request.samples < data.samples:
+            data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
+        return data
+
+    def _configuration(self) -> WorkerConfig | None:
+        """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
+
+        The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is
+        quick. Nor are sparse workers, which are no Verilog.
+        """
+        request, data, device = self.request, self.data, self.device
+        if self.options.parallel == "data":
+            return WorkerConfig.sparse_worker()
+        if request.config is not None:
+            return CONFIGURATIONS[request.config]()
+        if device == CLUSTER:
+            return None
+        if self.resume is not None and not (device == "rtl" and self.resume.run.config.sparse):
+            return self.resume.run.config
+        if isinstance(data, PreparedFolder) and device != "rtl":
+            return data.manifest.config
+        keeps_zeros = not request.sparse_workers and (request.start is None or request.start.keeps_zeros)
+        if device == "emulator" and isinstance(data, Dataset) and data.sparse and keeps_zeros:
+            stored, samples = map(int, self.ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
+            if suits_sparse_workers(stored, samples, data.feature_count, self.options):
+                return WorkerConfig.sparse_worker()
+        return CONFIGURATIONS[DEVICES[device].configuration]()
+
+    def _check_workers(self) -> None:
+        """Refuse workers that do not suit the device, each other, or the data, as far as they are known."""
+        request, options, data, device = self.request, self.options, self.data, self.device
+        sparse = request.sparse_workers
+        if sparse and device != "emulator":
+            raise UserError("is for the emulator: in a cluster, p4sgd worker --sparse is one", field="sparse_workers")
+        if sparse < 0:
+            raise UserError(f"must be at least 0, not {sparse}", field="sparse_workers")
+        if sparse >= options.workers:
+            raise UserError(
+                f"{option('sparse_workers', sparse)} leaves none of {options.workers} workers dense: choose more "
+                f"{option('workers')}, or {option('config', 'sparse')} for sparse ones only"
+            )
+        if self.config is None or self.cluster is not None:  # a cluster's workers tell what they are, which may differ
+            return
+        if device == "rtl" and self.config.sparse:
+            raise UserError(
+                f"sparse workers are programs and cannot be simulated: train without {option('device', 'rtl')}, or "
+                f"choose another configuration with {option('config')}"
+            )
+        configs = self.configs
+        assert configs is not None
+        shards = deal_units(data.space.count, options, configs)
+        if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
+            from p4sgd.sim.cluster.protocol import MEMORY_BITS
+
+            check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
+        if isinstance(data, PreparedFolder):
+            data.check(options)
+            dealt = data.deal_columns(shards, options, network=DEVICES[device].has_network).shards
+            data.check_images(dealt, request.images)
+
+    # -- how it is carried out -----------------------------------------------------------------------------------------
+
+    def _verify(self, device: Device | None, events: Events) -> None:
+        """Compare the files of a prepared folder with their checksums, those of this rank's workers if these are
+        known."""
+        data, options, shards = self.data, self.options, None
+        if not isinstance(data, PreparedFolder):
+            return
+        events.stage(Stage.VERIFY)
+        features = data.space.count
+        if options.shares != "auto":  # if they will be measured, no shards are known
+            if device is not None:
+                shards, _ = deal_to_device(device, features, data.samples, options, self.ranks)
+            elif self.configs is not None:
+                shards = deal_units(features, options, self.configs)
+        if shards is not None:
+            shards = data.deal_columns(shards, options, network=DEVICES[self.device].has_network).shards
+        data.verify(shards, on_progress=events.progress)
+
+    def _divide_samples(self, opened: contextlib.ExitStack) -> "SampleRanks":
+        """How the ranks divide the samples; an aggregator adds rows of hot columns if there is one."""
+        from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+        ranks = self.ranks
+        if self.cluster is None:
+            return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+        from p4sgd.host.distributed.rows import AggregatedRows
+
+        rows = opened.enter_context(AggregatedRows(self.cluster, ranks))
+        return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
+
+    def _open(self, sample_ranks: "SampleRanks | None", on_trace: "Callable[[Trace], None]") -> Device:
+        """Open the device; where several processes train together, this one's part of it.
+
+        A simulated device passes its trace to ``on_trace`` when it is closed, if the request needs one.
+        """
+        ranks, workers = self.ranks, self.options.workers
+        if sample_ranks is not None:
+            return devices.open_device("emulator", self.config, workers, sample_ranks=sample_ranks)
+        more: dict[str, Any] = dict(self.request.device_options)
+        if self.cluster is not None:
+            more["cluster"] = self.cluster
+        if self.device == "rtl" and (self.request.trace or self.request.report is not None):
+            more["on_trace"] = on_trace
+        if ranks.size > 1 and self.device == CLUSTER:
+            more["ranks"] = ranks
+        elif ranks.size > 1:
+            from p4sgd.host.distributed.overlap import MergedSums
+            from p4sgd.sim.emulator import RemoteWorkers
+
+            sums = MergedSums(ranks, self.options.merge, ahead=self.options.staleness > 0)
+            more["remote"] = RemoteWorkers(ranks.rank, workers, sums.start, times=lambda: sums.times)
+            workers //= ranks.size
+        if self.configs is not None and self.request.sparse_workers:
+            more["configs"] = self.configs[ranks.rank :: ranks.size]
+        return devices.open_device(self.device, self.config, workers, **more)
+
+    @contextlib.contextmanager
+    def _noting_ended(self) -> Iterator[None]:
+        """Add to an error about a process of the local cluster that has ended the command that starts it again."""
+        try:
+            yield
+        except (UserError, P4sgdError) as error:
+            if self.device == CLUSTER:
+                from p4sgd.host.serve.local_cluster import find_local_cluster
+
+                with contextlib.suppress(UserError, P4sgdError):
+                    for each in (find_local_cluster() or {"members": []})["members"]:
+                        if each["ended"] and each["control"] in str(error):
+                            error.add_note(f"{each['name']} {each['ended']}; to start it again: {each['command']}")
+            raise
+
+    @contextlib.contextmanager
+    def _noting_remedies(self, device: Device, resume_words: Sequence[str]) -> Iterator[None]:
+        """Add to an error how to examine the network, if that has failed, and how to resume, if something is kept."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, NetworkError):
+                if device.name == CLUSTER:
+                    what = f"--cluster {shlex.quote(str(self.request.cluster))}"
+                else:
+                    names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
+                    what = " ".join([f"--workers {len(device.workers)}", *(f"--config {name}" for name in names[:1])])
+                error.add_note(f"p4sgd doctor --device {device.name} {what} says more")
+            if self.checkpoint is not None and self.checkpoint.last:
+                error.add_note(resume_advice(self.checkpoint, self.ranks, resume_words))
+            raise
+
+
+def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str] = ()) -> str:
+    """How to resume a run that has stopped, with the launcher that had started it."""
+    command = launch_command(["p4sgd", "train", "--resume", str(file.path), *words], ranks)
+    return f"{file.path} has the state after {file.last}; to resume: {shlex.join(command)}"
+
+
+def _completed(
+    request: TrainingRequest, ranks: Communicator
+) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
+    """A request with what the checkpoint that it resumes, or the model that it starts from, knows; and these."""
+    saved = model = None
+    if request.init is not None:
+        if request.resume is not None:
+            raise UserError(
+                f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out"
+            )
+        if request.checkpoint is not None:
+            raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
+    if (file := request.resume) is not None:
+        saved = load_checkpoint(file)
+        request = resume_request(request, saved, ranks)
+    if (file := request.init) is not None:
+        model = load_model(file)
+        request = init_request(request, Start.of_model(model, str(file)))
+    return request, saved, model
+
+
+def _changed_reading(request: TrainingRequest, saved: Checkpoint) -> list[str]:
+    """The options with which the data are read in another way than those of a checkpoint were."""
+    began, now = saved.origin.get("reading", {}), request.origin()["reading"]
+    given = {name: value for name, value in json.loads(json.dumps(now)).items() if value not in (None, [])}
+    return [flag(name) for name, value in given.items() if began.get(name) != value]
+
+
+def _check_outputs(request: TrainingRequest) -> None:
+    check_replaces(request.out, is_model_file, "model file")
+    check_absent(request.out, overwrite=request.overwrite)
+    check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
+    if request.report is not None:
+        from p4sgd.host.report import check_libraries, is_report_file
+
+        check_replaces(request.report, is_report_file, "report")
+        check_libraries()
+
+
+def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
+    """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
+    reason = "--parallel data trains a single sparse worker, of which every process has some samples"
+    model = "or take --parallel model"
+    for wrong, remedy in (
+        (device == "rtl", ", and no simulated Verilog: leave that or --device rtl out"),
+        (asked.config not in (None, "sparse"), f": leave --config {asked.config} out, {model}"),
+        (asked.sparse_workers, f": leave --sparse-workers out, {model}"),
+        (asked.images is not None, ", in memory: leave --images out"),
+        (
+            asked.options.get("workers", 1) != 1,
+            f": leave --workers out, {model}; --launcher starts several processes",
+        ),
+    ):
+        if wrong:
+            raise UserError(f"{reason}{remedy}")
+
+
+def _check_interfaces(
+    cluster: "Cluster", request: TrainingRequest, ranks: Communicator, *, data_parallel: bool
+) -> None:
+    """Refuse a cluster file whose workers are not of the kind that is needed: ranks, or processes and boards."""
+    for index, worker in enumerate(cluster.workers):
+        if bool(worker.interface) != data_parallel:
+            what = "control, not interface" if worker.interface else "interface, not control"
+            how = "with --parallel data a rank is a worker itself" if data_parallel else "without --parallel data"
+            raise UserError(f"{request.cluster}: workers[{index}]: {how}, it needs {what}")
+    if data_parallel and len(cluster.workers) != ranks.size:
+        raise UserError(
+            f"{request.cluster} has {len(cluster.workers)} workers, there are {ranks.size} processes: with --parallel "
+            f"data, worker i is rank i (mpiexec -n {len(cluster.workers)}, --launcher mpi)"
+        )

@@ -1,0 +1,414 @@
+"""The table of errors: a command that is refused says one line, exits with status 2, and changes no file.
+
+The line names the file, the line or the option, and what to do. Errors of values alone are in
+tests/host/training/test_options.py; failures of other kinds, in test_failures.py.
+"""
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from p4sgd.host.cli.app import main
+
+GOOD = "1 1:0.5 2:1\n-1 1:-0.5 3:2\n" * 20
+
+FILES = {
+    "good.csv": "1,2,0\n3,4,1\n" * 8,
+    "good.libsvm": GOOD,
+    "ragged.csv": "1,2,0\n1,2,1\n1,2\n",
+    "long.csv": "1,2,0\n1,2,3,1\n",
+    "word.csv": "1,2,0\n1,x,1\n",
+    "nan.csv": "1,2,0\n1,nan,1\n",
+    "inf.csv": "1,2,0\n1,2,1\n-inf,1,0\n",
+    "empty.csv": "",
+    "header.csv": "a,b,label\n",
+    "word.libsvm": f"{GOOD}1 1:x\n",
+    "pair.libsvm": f"{GOOD}1 7\n",
+    "nan.libsvm": f"{GOOD}1 2:nan\n",
+    "none.libsvm": "",
+    "one.libsvm": "1 1:1\n1 1:2\n",
+    "classes.libsvm": "1 1:1\n2 1:2\n2.5 1:3\n",
+    "texts.csv": "1,2,red\n1,3,blue\n",
+    "negative.csv": "1,2,-3\n1,3,5\n",
+    "zero.csv": "1,2,0\n1,3,5\n",
+    "sparse.libsvm": "1 1:1 200:3\n-1 3:1\n" * 5,
+    "wide.libsvm": f"1 1:1\n-1 {1 << 26}:1\n" * 5,
+    "few.csv": "1,2,0\n3,4,1\n5,6,1\n",
+    "weights.csv": "a,w,label\n1,2,0\n3,-1,1\n",
+    "broken.libsvm.gz": gzip.compress(GOOD.encode())[:-12],
+    "make.py": "import numpy, sys\nx = 1, 2\n",
+    "text.txt": "once upon a time\n",
+    "binary.dat": b"\0\1\2\3" * 50,
+    "broken.npz": b"PK\x03\x04broken",
+    "broken.parquet": b"PAR1 broken",
+    "notes": "years of work",
+    "worker1.p4sgd": "years of work",
+    "run.toml": "[train]\n[predict]\n",
+    "info.toml": "[info]\n",
+    "images": "years of work",
+    "thesis/thesis.tex": "years of work",
+    "prepared/manifest.json": "{}",
+}
+
+READ = [  # data that cannot be read, or do not suit
+    ("train ragged.csv", r"ragged\.csv, line 3\b"),
+    ("train long.csv", r"long\.csv, line 2\b"),
+    ("train word.csv", r"word\.csv, line 2\b.*'x' is not a number.*--label-column.*--ignore-column"),
+    ("train nan.csv", r"nan\.csv, line 2\b.*nan.*--missing mean"),
+    ("train inf.csv", r"inf\.csv, line 3\b.*inf"),
+    ("train empty.csv", r"empty\.csv.*empty"),
+    ("train header.csv", r"header\.csv"),
+    ("train word.libsvm", r"word\.libsvm, line 41\b"),
+    ("train pair.libsvm", r"pair\.libsvm, line 41\b"),
+    ("train nan.libsvm", r"nan\.libsvm, line 41\b.*nan"),
+    ("train none.libsvm", r"none\.libsvm.*no samples"),
+    ("train inf.npz", r"inf\.npz.*(row|sample) 5\b.*inf"),
+    ("train one.libsvm", r"one\.libsvm.*two classes"),
+    ("train classes.libsvm", r"classes\.libsvm.*3 values .*--loss squared.*--positive LABEL"),
+    ("train classes.libsvm --loss hinge", r"3 values .*no classes"),
+    ("train texts.csv --loss squared", r"texts\.csv.*regression needs numbers.*--loss logistic"),
+    ("train negative.csv --loss poisson", r"negative\.csv.*label -3.* at least 0"),
+    ("train zero.csv --loss gamma", r"zero\.csv.*label 0.* above 0.*--loss poisson"),
+    ("train good.csv --loss huber --epsilon 1e9", r"good\.csv.*--epsilon .*out of range"),
+    ("train broken.libsvm.gz", r"broken\.libsvm\.gz"),
+    ("train make.py", r"make\.py.*looks like csv; .*--format"),
+    ("train text.txt", r"text\.txt.*unknown format.*--format"),
+    ("train binary.dat", r"binary\.dat"),
+    ("train broken.npz", r"broken\.npz"),
+    ("train broken.parquet", r"broken\.parquet"),
+    ("train good.libsvm --label-column 7 --format csv", r"good\.libsvm"),
+    ("train nowhere.csv", "nowhere.csv: .*no such file; .*data sets .*breast_cancer"),
+    ("train /", "/: is a folder"),
+    ("train ./iris", "iris: is a folder"),
+    ("train breast_canser", r"breast_canser: .*no such file; .*mean breast_cancer\?"),
+    ("train a9a", "p4sgd data fetch a9a"),
+    ("train rcv1", "p4sgd data synth rcv1 --out rcv1.npz"),
+    ("train kdd12", "p4sgd data synth kdd12 --samples 1000000 --out kdd12.npz"),
+    ("train digits:3 --format csv", "without --format digits:3 .*scikit-learn"),
+    ("train wide.csv --config tiny", "26 units of 8, .* hold \\(16\\): use at least 2 workers"),
+    ("train wide.libsvm --config sparse", "67,108,864 features .*1,048,576\\): use at least 2 workers"),
+    ("train sparse.libsvm --config sparse --scaling standard", "zeros .*maxabs"),
+    ("train sparse.libsvm --config sparse --precondition block", "zeros .*leave --precondition out"),
+    ("data prepare sparse.libsvm --quiet --out new --config sparse --scaling standard", "zeros .*maxabs"),
+    ("data prepare sparse.libsvm --quiet --out new --config sparse --precondition block", "zeros .*--precondition"),
+    ("predict model iris", "30 are needed"),
+    ("evaluate model iris", "30 are needed"),
+    ("predict model ragged.csv", r"ragged\.csv"),
+    ("evaluate model nowhere.csv", "nowhere.csv: there is no such file"),
+    ("evaluate model strange.npz", "strange.npz.*neither 0 nor 1"),
+    ("evaluate model bare.csv", r"bare\.csv"),
+    ("predict hinge iris --probabilities", "no probabilities"),
+]
+
+OPTIONS = [  # options that do not suit the data, each other, or the command
+    ("train breast_cancer --batch 12", "--batch .*multiple of 8, not 12: .*8 or 16"),
+    ("train breast_cancer --loss cubic", "--loss.*'cubic'.*logistic, hinge, squared"),
+    ("train breast_cancer --loss reg:squarederror", "'reg:squarederror', which is squared here: choose one of"),
+    ("train breast_cancer --device abacus", "--device.*'abacus'.*emulator, rtl"),
+    ("train breast_cancer --config huge", "--config.*'huge'.*tiny, small, u280, .*, sparse"),
+    ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
+    ("train breast_cancer --config sparse", "makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
+    ("train breast_cancer --workers 32", "too few for 32 workers: .*at most 4"),
+    ("train breast_cancer --lr 1e9", r"rate 1e\+09 .*range \S+ to \S+ for a batch of 16"),
+    ("train breast_cancer --validation-fraction 0.9999", "breast_cancer: .*0.9999 of 569 samples leaves"),
+    ("train breast_cancer --positive 7", "breast_cancer: no sample .*label 7; .*0, 1"),
+    ("train breast_cancer --test digits", "digits: .*64 features, 30 .*needed"),
+    ("train breast_cancer --test nowhere.csv", "nowhere.csv: .*no such file"),
+    ("train breast_cancer --epochs many", "--epochs.*'many'.*integer"),
+    ("train good.csv --zero-based", "--zero-based/--one-based is for libsvm, but good.csv is csv: leave it out"),
+    ("train good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm: leave it out"),
+    ("train good.libsvm --label-column 1", "--label-column is for csv, npy, parquet, but good.libsvm is libsvm"),
+    ("train good.libsvm --ignore-column 1", "--ignore-column is for csv, npy, parquet, but good.libsvm is libsvm"),
+    ("train breast_cancer --delimiter ;", "--delimiter is for csv, but breast_cancer is built in"),
+    ("train good.libsvm --test iris --delimiter ;", "but good.libsvm is libsvm and iris is built in"),
+    ("train prepared --no-header", "--header/--no-header is for csv, but prepared is prepared already"),
+    ("data prepare good.libsvm --header --out new", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+    ("predict model breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
+    ("evaluate model good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+    ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; .*\[train\], "),
+    ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
+    ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
+    ("data synth rcv1 --out x.xls --scale 0.01", r"x\.xls: .*format.*\.libsvm or \.npz"),
+    ("data synth rcv1 --out x.npz --scale 2", "scale .*above 0 .*at most 1, not 2"),
+    ("data synth avazu --out x.npz --features 20", "at least twice as many features, not 20: choose"),
+    ("data synth gisette --out x.npz --nonzeros 20", "gisette is dense: .*sparse shapes only"),
+    ("data fetch mnist", "'mnist'.*a9a"),
+    ("train --epochs 2", "Missing argument 'DATA'.*p4sgd train --help"),
+]
+
+WRITTEN = [  # files that must stay, and those that cannot be written; the line begins with the file
+    ("train good.csv --out good.csv", "good.csv: (is|already) .*choose another name"),
+    ("train good.csv --out ./link.csv", "link.csv: (is|already) .*choose another name"),
+    ("train good.csv --test word.csv --out word.csv", "word.csv: (is|already) .*choose another name"),
+    ("simulate good.csv --waves good.csv", "good.csv: (is|already) .*choose another name"),
+    ("simulate good.csv --trace good.csv", "good.csv: (is|already) .*choose another name"),
+    ("simulate good.csv --trace new --waves ./new", "new: is written already .*choose another name"),
+    ("train good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
+    ("predict model good.csv --out good.csv --overwrite", "good.csv: is read .*choose another name"),
+    ("predict model good.csv --out model", "model: (is|already) .*choose another name"),
+    ("predict model good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
+    ("predict model good.csv --out notes", "notes: already exists.*--overwrite"),
+    ("train good.csv --out model", "model: already exists.*--overwrite"),
+    ("simulate good.csv --out model", "model: already exists.*--overwrite"),
+    ("export model --to sklearn --out model --overwrite", "model: is read .*choose another name"),
+    ("export model --to sklearn --out notes", "notes: already exists.*--overwrite"),
+    ("train good.csv --out notes --overwrite", "notes: already .*no model file"),
+    ("simulate good.csv --out notes", "notes: already .*no model file"),
+    ("train good.csv --out foreign", "foreign: already .*no model file"),
+    ("simulate good.csv --waves notes", "notes: already .*no waveform"),
+    ("simulate good.csv --trace notes", "notes: already .*no trace"),
+    ("data synth rcv1 --scale 0.001 --out good.libsvm", "good.libsvm: already exists.*--overwrite"),
+    ("train good.csv --out /nowhere/model", "/nowhere/model: .*no folder /nowhere$"),
+    ("train good.csv --out dangling", "dangling: .*no folder .*/nowhere$"),
+    ("train good.csv --out thesis", "thesis: is not a file .*written"),
+    ("train good.csv --out pipe", "pipe: is not a file .*written"),
+    ("train good.csv --out /proc/x.model", "/proc/x.model: .*write"),
+    ("predict model breast_cancer --out no/file.csv", "no/file.csv: .*no folder no$"),
+    ("data synth rcv1 --out /nowhere/x.npz", "/nowhere/x.npz: .*no folder /nowhere$"),
+    ("train good.csv --images no/where", "no/where: .*no folder no$"),
+    ("train good.csv --images images", "images/worker0.p4sgd: images is not a folder$"),
+    ("train breast_cancer --images . --workers 2", "worker1.p4sgd: .*already .*no image file.*: choose another folder"),
+    ("train good.csv --images . --out worker0.p4sgd", "worker0.p4sgd: is written already by this command"),
+    ("train good.csv --images prepared", "prepared: .*prepared data.*: choose another folder$"),
+    ("generate --config tiny --out thesis", "thesis.*(thesis.tex|not empty)"),
+    ("train breast_cancer --epochs 2 --seed 7 --checkpoint kept", "kept: has epoch 1 of another run: .*delete"),
+    ("train breast_cancer --epochs 2 --precision 3 --checkpoint kept", "kept: has epoch 1 of another run: "),
+    ("train wine:1 --epochs 2 --checkpoint kept", "kept: has epoch 1 of another run: "),
+    ("train breast_cancer --epochs 2 --test iris --checkpoint kept", "iris: .*features"),
+    ("train good.csv --checkpoint notes", "notes: .*already .*no checkpoint of p4sgd"),
+    ("train good.csv --checkpoint new --out new", "new: is written already by this command"),
+    ("train good.csv --checkpoint kept --out kept", "kept: .*already .*no model file"),
+]
+
+ONE = ["--epochs", 1]
+
+RESUMED = [  # contradictions of a checkpoint
+    ("--lr 0.25", "kept: .*began with --lr 0.5, not with --lr 0.25: leave that out, .*without --resume"),
+    ("--patience 4", "began without --patience, not with --patience 4: leave that out"),
+    ("--no-bias", "began with --bias, not with --no-bias: leave that out"),
+    ("--epochs 2 digits:3", "digits:3 .*1,797 samples of 64 features, breast_cancer .*569 of 30: name the same"),
+    ("--epochs 2 none.csv", "none.csv: .*no such file"),
+    ("--epochs 0", "epochs"),
+    ("--epochs 1", "kept: all 1 epochs are done, nothing is left to do: .*--epochs .*--out MODEL"),
+    ("--out kept", "kept: .*already .*no model file of p4sgd"),
+    ("--epochs 2 --checkpoint notes", "notes: .*already .*no checkpoint .*choose another name"),
+    ("--epochs 2 --checkpoint nowhere/c", "nowhere/c: there is no folder nowhere"),
+    ("--init model", "--resume goes on from kept, --init from model"),
+]
+
+TUNED = [
+    ("iris:1 --precision 1,x", "'--precision': 'x' is not a whole number: separate .* by commas, as in 1,2,4,8"),
+    ("iris:1 --precision 2,", "'--precision': '' is not a whole number"),
+    ("iris:1 --l2 0,0.0", "'--l2': 0.0 is there twice: once is enough"),
+    ("iris:1 --precision 4,9", "--precision must be at most 8, not 9$"),
+    ("iris:1 --l2 1e9", r"l2 1e\+09 is too large for these data: choose at most"),
+    ("iris:1 --validation-fraction 0", "--validation-fraction must be above 0$"),
+    ("iris:1 --validation-fraction 1", "--validation-fraction must be below 1, not 1$"),
+    ("diabetes", "diabetes: the labels have 214 values .*, which seem to be no classes"),
+    ("iris:1 --out model", "model: already exists: choose another name, or replace it with --overwrite$"),
+    ("folder", "folder: was prepared for one precision: p4sgd tune needs the data themselves$"),
+    ("nowhere.csv", "nowhere.csv: there is no such file"),
+]
+
+FOLDED = [
+    ("iris:1 --folds 1", "'--folds': 1 is not in the range x>=2"),
+    ("iris:1 --folds 51", "a class of iris:1 has 50 samples, too few for --folds 51: choose at most 50$"),
+    ("few.csv --folds 2", "a class of few.csv has 1 sample, too few for --folds 2: leave --folds out$"),
+    ("diabetes --loss squared --folds 443", "diabetes has 442 samples, too few for .*: choose at most 442$"),
+    ("iris:1 --folds 3 --test iris:1", "--test does not go with --folds: folds are the test data"),
+    ("iris:1 --folds 3 --checkpoint c", "--checkpoint does not go with --folds"),
+    ("--resume kept --folds 3", "--resume does not go with --folds"),
+    ("iris:1 --folds 3 --init model", "--init does not go with --folds: the model may have been trained on samples"),
+    ("iris:1 --folds 3 --images i", "--images does not go with --folds"),
+    ("iris:1 --folds 3 --report r.html", "--report with --folds needs --out"),
+    ("folder --folds 3", "folder: was prepared as a whole: --folds needs the data themselves$"),
+]
+
+BEGUN = [  # contradictions of a model that training starts from
+    ("breast_cancer --precision 4", "model: .* trained with --precision 8, not with --precision 4: leave that out"),
+    ("breast_cancer --planes 8", "model: .* trained without --planes, not with --planes 8"),
+    ("breast_cancer --no-bias", "model: .* with --bias, not with --no-bias"),
+    ("breast_cancer --loss hinge", "model: .* with --loss logistic, not with --loss hinge"),
+    ("breast_cancer --checkpoint new", "do not keep the model of --init: leave --checkpoint or --init out$"),
+    ("digits:3", "digits:3: there are 64 features, 30 are needed$"),
+    ("good.csv", "good.csv.* 30"),
+    ("folder", "folder: was prepared with a scaling of its own: --init needs the data themselves$"),
+]
+
+WEIGHED = [
+    ("weights.csv --weight-column nix", "weights.csv: there is no column 'nix' for --weight-column; there are a, w"),
+    ("zero.npz --weight-column 1", "--weight-column is for csv, npy, parquet, but zero.npz is npz: leave it out"),
+    ("weights.csv --weight-column w", r"weights.csv, line 3, column 2 \(w\): the weight is -1: it must be at least 0"),
+    ("zero.npz", "zero.npz: the weights of all samples are 0, so that none counts"),
+    ("iris:1 --class-weight eggs=1", "iris:1: --class-weight names the label eggs, which no sample has; there are"),
+    ("iris:1 --class-weight twice", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'twice'"),
+]
+
+LO, AT = "--interface lo", "--control unix:a"
+
+SERVED = [
+    (LO, "Missing option '--control'"),
+    (AT, "Missing option '--interface'"),
+    (f"{LO} --control a", "'a' .*unix:PATH or tcp:HOST:PORT"),
+    (f"{LO} {LO} {AT}", "--interface: lo .*twice"),
+    (f"--interface udp:1 {AT}", "udp:1: '1' .*IPv4 address"),
+    (f"{LO} {AT} --slots 0", "--slots.*0 .*1<=x<=65536"),
+    (f"{LO} {AT} --jobs 257", "--jobs.*257 .*1<=x<=256"),
+    (f"{LO} {AT} --slots 65536 --jobs 17", "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576"),
+    (f"--interface {'x' * 150} {AT}", "interface.* name .*at most 15 bytes"),
+    (f"{LO} --control tcp:{'é' * 60}:80", "control address.*unix:PATH or tcp"),
+    (f"{LO} {AT} --metrics 9", "--metrics: '9' .*HOST:PORT"),
+    (f"{' '.join(f'--interface e{n}' for n in range(33))} {AT}", "at most 32 ports"),
+]
+
+SIMULATED = [
+    ("--fault loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
+    ("--fault up_loss", "up_loss .*up_loss=0.01, not ''"),
+    ("--fault up_loss=a", "up_loss .*up_loss=0.01, not 'a'"),
+    ("--fault up_loss=1", r"up loss .*below 1, not 1\b"),
+    ("--fault up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),
+    ("--trace gone/file", "gone/file: .*no folder gone"),
+    ("--waves gone/file", "gone/file: .*no folder gone"),
+]
+
+CASES = [
+    *READ,
+    *OPTIONS,
+    *WRITTEN,
+    *((f"train --resume kept {words}", says) for words, says in RESUMED),
+    *((f"tune {words}", says) for words, says in TUNED),
+    *((f"train {words}", says) for words, says in (*FOLDED, *WEIGHED)),
+    *((f"train {words} --init model", says) for words, says in BEGUN),
+    ("train breast_cancer --init good.csv", "good.csv: not a model file of p4sgd"),
+    *((f"simulate digits:3 {words}", says) for words, says in SIMULATED),
+    *((f"switch serve {words}", says) for words, says in SERVED),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with all that the table names."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    x = np.ones((10, 3))
+    x[4, 2] = np.inf
+    np.savez(folder / "inf.npz", X=x, y=np.arange(10) % 2)
+    rng = np.random.default_rng(0)
+    np.savetxt(folder / "wide.csv", np.c_[rng.random((16, 200)), np.arange(16) % 2], delimiter=",")
+    np.savetxt(folder / "bare.csv", rng.random((8, 30)), delimiter=",")
+    np.savez(folder / "strange.npz", X=rng.random((8, 30)), y=np.full(8, 5.0))
+    np.savez(folder / "zero.npz", X=rng.random((8, 3)), y=np.arange(8) % 2, weights=np.zeros(8))
+    save_file({"tensor": np.zeros(3)}, folder / "foreign")
+    (folder / "link.csv").symlink_to("good.csv")
+    (folder / "dangling").symlink_to("nowhere/model")
+    (folder / "iris").mkdir()
+    os.mkfifo(folder / "pipe")
+    for words in (
+        [
+            "train",
+            "breast_cancer",
+            "--epochs",
+            1,
+            "--out",
+            folder / "model",
+            "--checkpoint",
+            folder / "kept",
+            "--lr",
+            0.5,
+        ],
+        ["train", "iris:1", "--epochs", 1, "--loss", "hinge", "--out", folder / "hinge"],
+        ["data", "prepare", "iris:1", "--out", folder / "folder"],
+    ):
+        done = CliRunner().invoke(main, list(map(str, words)))
+        assert done.exit_code == 0, done.output
+    return folder
+
+
+def refused(*words):
+    """What a command says that must be refused."""
+
+    def contents():
+        return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+    before = contents()
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    (line,) = done.stderr.splitlines()
+    command, _, line = line.partition(": ")
+    assert command == f"p4sgd {' '.join(words[: 2 if words[0] in ('data', 'switch') else 1])}"
+    assert "rror:" not in line, f"an exception's name is no explanation: {line}"
+    assert contents() == before, "a file was changed or left behind"
+    return line
+
+
+@pytest.mark.parametrize(("words", "says"), CASES, ids=[words for words, _ in CASES])
+def test_one_line_says_what_is_wrong(files, monkeypatch, words, says):
+    monkeypatch.chdir(files)
+    line = refused(*words.split())
+    assert re.search(says, line), line
+    if (words, says) in WRITTEN:
+        assert re.match(r"(\./)?" + says, line), line
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "empty", "text", "cut", "folder", "other", "version", "loss", "labels", "training"]
+)
+def test_model_files_that_are_none(files, tmp_path, monkeypatch, command, damage):
+    monkeypatch.chdir(tmp_path)
+    path, whole = Path("model"), (files / "model").read_bytes()
+    content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": whole[:-8]}
+    metadata = {"version": "99", "loss": json.dumps("cubic"), "labels": "{}", "training": "[]"}
+    if damage in content:
+        path.write_bytes(content[damage])
+    elif damage in metadata:
+        with safe_open(files / "model", "np") as file:
+            save_file(load_file(files / "model"), path, file.metadata() | {damage: metadata[damage]})
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "other":
+        save_file({"tensor": np.zeros(3)}, path)
+    line = refused(command, path, *(["breast_cancer"] if command != "inspect" else []))
+    assert line.startswith("model: ")
+    if damage == "version":
+        assert re.search(r"model file of version 99, .*version \d", line), line
+
+
+def test_files_that_are_to_be_replaced(files, tmp_path, monkeypatch):
+    """A file that may be anybody's, if one says so; an empty one is nobody's; and one's own checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        "data synth rcv1 --scale 0.001 --out x.libsvm",
+        f"predict {files / 'model'} breast_cancer --out p.csv",
+        "train breast_cancer --epochs 1 --out m --checkpoint c",
+        f"export {files / 'model'} --to sklearn --out m.pkl",
+    ):
+        for more in ((), ("--overwrite",)):
+            done = CliRunner().invoke(main, [*words.split(), *more])
+            assert done.exit_code == 0, done.output
+        assert "--overwrite" in refused(*words.split())
+    Path("p.csv").write_text("")
+    done = CliRunner().invoke(main, ["predict", str(files / "model"), "breast_cancer", "--out", "p.csv"])
+    assert done.exit_code == 0, done.output
+
+
+def test_what_just_passes(tmp_path, monkeypatch):
+    """A folder named as a built-in data set; options for one of two formats; a micro-batch that just fits the FIFO."""
+    monkeypatch.chdir(tmp_path)
+    Path("iris").mkdir()
+    Path("train.csv").write_text("1;2;0\n3;4;1\n" * 8)
+    Path("test.libsvm").write_text("1 1:1 2:3\n0 1:2\n")
+    np.savez("full.npz", X=np.random.default_rng(0).random((16, 127)), y=np.arange(16) % 2)
+    for words in ("iris:1", "train.csv --test test.libsvm --delimiter ; --zero-based", "full.npz --config tiny"):
+        done = CliRunner().invoke(main, ["train", *words.split(), "--epochs", "1"])
+        assert done.exit_code == 0, done.output
