@@ -37,8 +37,8 @@ ELSEWHERE = {
     "build check selftest": "build/fpga/test_selftest_folder.py",
     "resources --config tiny --unit engine": "host/cli/test_resources_command.py",
     "generate --config small --out verilog": "build/generate/test_generated_verilog.py",
-    "build vitis --config tiny --board u280 --out vitis": "build/fpga/test_vitis_folder.py",
-    "build check vitis": "build/fpga/test_vitis_folder.py",
+    "build vitis --config tiny --board u280 --out vitis": "build/fpga/test_folders.py",
+    "build check vitis": "build/fpga/test_folders.py",
     "build demo heartbeat --out heartbeat": "build/fpga/test_heartbeat.py",
 }
 """Commands that take long, and the test that runs each of them."""

@@ -299,25 +299,14 @@ _LOOPBACK_BITS = 3
 _BAD_FCS_BITS = 3
 """Width of the number of frames with a wrong check sequence that the MAC finds in a cycle."""
 
-_UNUSED_INPUTS = {
-    "gtwiz_reset_tx_datapath": 1,
-    "core_tx_reset": 1,
-    "core_rx_reset": 1,
-    "core_drp_reset": 1,
-    "drp_clk": 1,
-    "drp_addr": 10,
-    "drp_di": 16,
-    "drp_en": 1,
-    "drp_we": 1,
-    "tx_preamblein": 56,
-    "tx_axis_tuser": 1,
-    "ctl_tx_send_idle": 1,
-    "ctl_tx_send_lfi": 1,
-    "ctl_tx_test_pattern": 1,
-    "ctl_rx_force_resync": 1,
-    "ctl_rx_test_pattern": 1,
-    "ctl_rsfec_ieee_error_indication_mode": 1,
-}
+_STATUS = ("aligned", "local_fault", "remote_fault", "hi_ber", "block_lock")
+"""Outputs ``stat_rx_*`` of the MAC that a `MacSignature` has under the same name."""
+
+_UNUSED_INPUTS = """
+    gtwiz_reset_tx_datapath:1 core_tx_reset:1 core_rx_reset:1 core_drp_reset:1 drp_clk:1 drp_addr:10 drp_di:16 drp_en:1
+    drp_we:1 tx_preamblein:56 tx_axis_tuser:1 ctl_tx_send_idle:1 ctl_tx_send_lfi:1 ctl_tx_test_pattern:1
+    ctl_rx_force_resync:1 ctl_rx_test_pattern:1 ctl_rsfec_ieee_error_indication_mode:1
+"""
 """Inputs of the MAC that are tied to 0, and their widths."""
 
 
@@ -368,6 +357,7 @@ class CmacKernel(MacPorts):
 
         overflow, underflow, bad_fcs = Signal(), Signal(), Signal(_BAD_FCS_BITS)
         m.d.comb += [mac.tx_fault.eq(overflow | underflow), mac.bad_fcs.eq(bad_fcs.any())]
+        unused = (each.split(":") for each in _UNUSED_INPUTS.split())
         m.submodules.mac = Instance(
             self._mac,
             i_sys_reset=mac.reset,
@@ -404,17 +394,13 @@ class CmacKernel(MacPorts):
             i_ctl_rx_rsfec_enable=mac.rs_fec,
             i_ctl_rx_rsfec_enable_correction=mac.rs_fec,
             i_ctl_rx_rsfec_enable_indication=mac.rs_fec,
-            o_stat_rx_aligned=mac.aligned,
-            o_stat_rx_local_fault=mac.local_fault,
-            o_stat_rx_remote_fault=mac.remote_fault,
-            o_stat_rx_hi_ber=mac.hi_ber,
-            o_stat_rx_block_lock=mac.block_lock,
+            **{f"o_stat_rx_{name}": getattr(mac, name) for name in _STATUS},
             o_stat_rx_bad_fcs=bad_fcs,
             o_stat_rx_rsfec_lane_alignment_status=mac.fec_aligned,
             **{f"o_stat_rx_rsfec_am_lock{lane}": mac.fec_lock[lane] for lane in range(FEC_LANES)},
             o_stat_rx_rsfec_corrected_cw_inc=mac.fec_corrected,
             o_stat_rx_rsfec_uncorrected_cw_inc=mac.fec_uncorrected,
-            **{f"i_{name}": Const(0, bits) for name, bits in _UNUSED_INPUTS.items()},
+            **{f"i_{name}": Const(0, int(bits)) for name, bits in unused},
         )
         # In the clock that never stops, so that it shows why the MAC's does not start.
         link = [getattr(mac, name) for name in _LINK]

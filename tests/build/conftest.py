@@ -28,13 +28,15 @@ def _make_once(patch):
 
 @pytest.fixture(scope="session")
 def _vendor_folders(tmp_path_factory):
-    """Folders of the smallest worker for Vitis and for Vivado, which have most kernels in common."""
+    """Folders of the smallest worker for Vitis, with debug cores too, and for Vivado, and of its self-test."""
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
             _make_once(patch)
             vitis.build("tiny", folder / "vitis", board="u280")
             vivado.build("tiny", folder / "vivado", board="u280")
+            vitis.build("tiny", folder / "debug", board="u280", debug=True)
+            vitis.build("tiny", folder / "selftest", board="u280", cable="copper", self_test=True)
 
     return make_once(tmp_path_factory, "vendor_folders", make)
 
@@ -47,3 +49,13 @@ def vitis_folder(_vendor_folders):
 @pytest.fixture(scope="session")
 def vivado_folder(_vendor_folders):
     return _vendor_folders / "vivado"
+
+
+@pytest.fixture(scope="session")
+def debug_folder(_vendor_folders):
+    return _vendor_folders / "debug"
+
+
+@pytest.fixture(scope="session")
+def selftest_folder(_vendor_folders):
+    return _vendor_folders / "selftest"

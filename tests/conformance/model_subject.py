@@ -1,7 +1,8 @@
 """The Python model of the aggregator as a subject, and its compiled form."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from support.aggregator_model import Aggregator
 from support.batch import answers_of
@@ -17,7 +18,7 @@ from p4sgd.sim.network.batch import BatchAggregator
 class ModelSubject:
     """`support/aggregator_model.py`, or a class that is derived from it."""
 
-    def __init__(self, geometry: Geometry, model: type[Aggregator] = Aggregator) -> None:
+    def __init__(self, geometry: Geometry, model: type[Any] = Aggregator) -> None:
         self.abilities = Abilities(geometry)
         self._model = model(geometry.slots, jobs=geometry.places, mac=MAC, most=MOST if geometry.version > 1 else 0)
 
@@ -28,13 +29,14 @@ class ModelSubject:
         self._model.end(place)
 
     def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:
-        found = []
+        ports = range(self.abilities.geometry.ports)
+        return [(out, sent) for sent, to in self._answers(frames) for out in ports if to >> out & 1]
+
+    def _answers(self, frames: Sequence[tuple[int, bytes]]) -> Iterator[tuple[bytes, int]]:
+        """Answers, each with the bitmap of its ports."""
         for port, frame in frames:
-            answer = self._model.receive_frame(frame, port)
-            if answer:
-                sent = answer.packet.to_bytes()
-                found += [(out, sent) for out in range(self.abilities.geometry.ports) if answer.ports >> out & 1]
-        return found
+            if answer := self._model.receive_frame(frame, port):
+                yield answer.packet.to_bytes(), answer.ports
 
     def look(self, place: int, slot: int) -> State:
         state = self._model.slots[place][slot]
@@ -44,30 +46,16 @@ class ModelSubject:
         return self._model.counters()
 
 
-class BatchSubject:
+class BatchSubject(ModelSubject):
     """`sim/network/batch.py`."""
 
     def __init__(self, geometry: Geometry) -> None:
-        self.abilities = Abilities(geometry)
-        most = MOST if geometry.version > 1 else 0
-        self._model = BatchAggregator(geometry.slots, jobs=geometry.places, mac=MAC, most=most)
+        super().__init__(geometry, BatchAggregator)
 
-    def begin(self, place: int, job: Job, first_round: int) -> None:
-        self._model.begin(place, job, first_round)
-
-    def end(self, place: int) -> None:
-        self._model.end(place)
-
-    def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:
-        found = []
+    def _answers(self, frames: Sequence[tuple[int, bytes]]) -> Iterator[tuple[bytes, int]]:
         for port, group in groupby(frames, lambda each: each[0]):
-            for sent, ports in answers_of(self._model, [frame for _, frame in group], port):
-                found += [(out, sent) for out in range(self.abilities.geometry.ports) if ports >> out & 1]
-        return found
+            yield from answers_of(self._model, [frame for _, frame in group], port)
 
     def look(self, place: int, slot: int) -> State:
         (state,) = self._model.read_slots(place, range(slot, slot + 1))
         return State(*state)
-
-    def counters(self) -> dict[str, int]:
-        return self._model.counters()

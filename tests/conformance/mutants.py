@@ -11,6 +11,42 @@ from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, Keyed
 _ROUNDS = 1 << 16
 
 
+class _Sees(Aggregator):
+    """Takes a packet for another."""
+
+    def seen(self, packet):
+        return packet
+
+    def receive(self, packet, port):
+        return super().receive(self.seen(packet), port)
+
+
+class _Reads(Aggregator):
+    """Takes a frame for another."""
+
+    def read(self, frame):
+        return frame
+
+    def receive_frame(self, frame, port):
+        return super().receive_frame(self.read(frame), port)
+
+
+class _Replies(Aggregator):
+    """Sends another answer about a slot."""
+
+    def _reply(self, kind, packet, slot, job, *, shard, destination):
+        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
+        return replace(reply, **self.other(slot))
+
+
+class _Echoes(Aggregator):
+    """Sends another ECHO."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, **self.other(packet, answer.packet)))
+
+
 class AddsTwice(Aggregator):
     """Adds a partial that comes again before the slot is complete."""
 
@@ -232,54 +268,47 @@ class Saturates(Aggregator):
         return outcome
 
 
-class ClearCarriesSums(Aggregator):
+class ClearCarriesSums(_Replies):
     """Sends the sums with CLEAR."""
 
-    def _reply(self, kind, packet, slot, job, *, shard, destination):
-        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
-        return replace(reply, values=slot.sums)
+    def other(self, slot):
+        return {"values": slot.sums}
 
 
-class ClearsTheSlotsRound(Aggregator):
+class ClearsTheSlotsRound(_Replies):
     """CLEAR of a late ACK names the slot's round, not the ACK's."""
 
-    def _reply(self, kind, packet, slot, job, *, shard, destination):
-        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
-        return replace(reply, round=slot.round)
+    def other(self, slot):
+        return {"round": slot.round}
 
 
-class TakesAllForAll(Aggregator):
+class TakesAllForAll(_Sees):
     """Takes broadcast PARTIALs and ACKs."""
 
-    def receive(self, packet, port):
-        return super().receive(
-            replace(packet, destination=self.mac) if packet.destination == BROADCAST else packet, port
-        )
+    def seen(self, packet):
+        return replace(packet, destination=self.mac) if packet.destination == BROADCAST else packet
 
 
-class ProbesForAllAreLost(Aggregator):
+class ProbesForAllAreLost(_Sees):
     """Does not answer broadcast probes."""
 
-    def receive(self, packet, port):
-        if packet.destination == BROADCAST:
-            packet = replace(packet, destination=self.mac ^ 1)
-        return super().receive(packet, port)
+    def seen(self, packet):
+        return replace(packet, destination=self.mac ^ 1) if packet.destination == BROADCAST else packet
 
 
-class AnyDestination(Aggregator):
+class AnyDestination(_Sees):
     """Does not look at the destination."""
 
-    def receive(self, packet, port):
-        return super().receive(replace(packet, destination=self.mac), port)
+    def seen(self, packet):
+        return replace(packet, destination=self.mac)
 
 
-class TypeBeforeAddress(Aggregator):
+class TypeBeforeAddress(_Sees):
     """Looks at the type before the address."""
 
-    def receive(self, packet, port):
-        if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
-            packet = replace(packet, destination=self.mac)
-        return super().receive(packet, port)
+    def seen(self, packet):
+        is_known = packet.type in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE)
+        return packet if is_known else replace(packet, destination=self.mac)
 
 
 class OneVersion(Aggregator):
@@ -292,25 +321,21 @@ class OneVersion(Aggregator):
         return super().receive_frame(frame, port)
 
 
-class AnyVersion(Aggregator):
+class AnyVersion(_Reads):
     """Does not look at the version."""
 
-    def receive_frame(self, frame, port):
-        return super().receive_frame(
-            frame[:14] + bytes([0x10 | frame[14] & 15]) + frame[15:] if len(frame) > 14 else frame, port
-        )
+    def read(self, frame):
+        return frame[:14] + bytes([0x10 | frame[14] & 15]) + frame[15:] if len(frame) > 14 else frame
 
 
-class _AnyOf(Aggregator):
+class _AnyOf(_Reads):
     """Does not look at some bytes."""
 
     blind = slice(0, 0)
     right = b""
 
-    def receive_frame(self, frame, port):
-        if len(frame) == 64:
-            frame = frame[: self.blind.start] + self.right + frame[self.blind.stop :]
-        return super().receive_frame(frame, port)
+    def read(self, frame):
+        return frame[: self.blind.start] + self.right + frame[self.blind.stop :] if len(frame) == 64 else frame
 
 
 class AnyReserved(_AnyOf):
@@ -325,18 +350,18 @@ class AnyEtherType(_AnyOf):
     blind, right = slice(12, 14), b"\x88\xb5"
 
 
-class CutsLongFrames(Aggregator):
+class CutsLongFrames(_Reads):
     """Takes the first 64 bytes of a longer frame."""
 
-    def receive_frame(self, frame, port):
-        return super().receive_frame(frame[:64], port)
+    def read(self, frame):
+        return frame[:64]
 
 
-class PadsShortFrames(Aggregator):
+class PadsShortFrames(_Reads):
     """Takes a frame of 60 bytes and more for one that was cut of its zeros."""
 
-    def receive_frame(self, frame, port):
-        return super().receive_frame(frame.ljust(64, b"\0") if len(frame) >= 60 else frame, port)
+    def read(self, frame):
+        return frame.ljust(64, b"\0") if len(frame) >= 60 else frame
 
 
 class _Unchecked(Aggregator):
@@ -377,25 +402,25 @@ class AnyAddress(Aggregator):
         return super()._failed_checks(packet, port, job)
 
 
-class AnyBitmap(Aggregator):
+class AnyBitmap(_Sees):
     """Looks at the shard, not at the bitmap."""
 
-    def receive(self, packet, port):
-        return super().receive(replace(packet, bitmap=1 << packet.shard % 32), port)
+    def seen(self, packet):
+        return replace(packet, bitmap=1 << packet.shard % 32)
 
 
-class ShardsOfFiveBits(Aggregator):
+class ShardsOfFiveBits(_Sees):
     """Shard 32 is shard 0."""
 
-    def receive(self, packet, port):
-        return super().receive(replace(packet, shard=packet.shard % 32), port)
+    def seen(self, packet):
+        return replace(packet, shard=packet.shard % 32)
 
 
-class SlotsOfFewBits(Aggregator):
+class SlotsOfFewBits(_Sees):
     """Slot numbers wrap."""
 
-    def receive(self, packet, port):
-        return super().receive(replace(packet, slot=packet.slot % self._slots), port)
+    def seen(self, packet):
+        return replace(packet, slot=packet.slot % self._slots)
 
 
 class SourceBeforeSlot(Aggregator):
@@ -414,20 +439,18 @@ class FirstVerdictOnly(Aggregator):
         return super()._echo(packet, port, job, slot, failed[:1])
 
 
-class EchoesTheRound(Aggregator):
+class EchoesTheRound(_Echoes):
     """Tells the probe's round instead of the slot's."""
 
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        return replace(answer, packet=replace(answer.packet, round=packet.round))
+    def other(self, probe, echo):
+        return {"round": probe.round}
 
 
-class EchoesTheVersion(Aggregator):
+class EchoesTheVersion(_Echoes):
     """Answers in the probe's version."""
 
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        return replace(answer, packet=replace(answer.packet, version=packet.version))
+    def other(self, probe, echo):
+        return {"version": probe.version}
 
 
 class EchoesToTheMember(Aggregator):
@@ -441,14 +464,13 @@ class EchoesToTheMember(Aggregator):
         return model.Answer(replace(answer.packet, destination=member.mac), 1 << member.port)
 
 
-class EchoesNoAddress(Aggregator):
+class EchoesNoAddress(_Echoes):
     """Tells no address that the shard should have."""
 
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        values = list(answer.packet.values)
+    def other(self, probe, echo):
+        values = list(echo.values)
         values[EchoValue.MAC_HIGH] = values[EchoValue.MAC_LOW] = 0
-        return replace(answer, packet=replace(answer.packet, values=tuple(values)))
+        return {"values": tuple(values)}
 
 
 class ProbesAcknowledge(Aggregator):
@@ -490,43 +512,46 @@ class CountsStaleAsDuplicate(Aggregator):
 class _Keyed(Aggregator):
     """A fault in what is of version 2."""
 
+    def seen_by(self, job, packet):
+        """What a job takes a packet of its number for."""
+        return packet
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        return super()._act(packet if job is None else self.seen_by(job, packet), port, place)
+
 
 class AnyKey(_Keyed):
     """Does not look at the key."""
 
-    def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        return super()._act(packet if job is None or packet.key is None else replace(packet, key=job.key), port, place)
+    def seen_by(self, job, packet):
+        return packet if packet.key is None else replace(packet, key=job.key)
 
 
 class HalfOfTheKey(_Keyed):
     """Compares the lower half of the key."""
 
-    def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        if job is not None and job.key is not None and packet.key is not None:
-            packet = replace(packet, key=packet.key & 0xFFFF_FFFF | job.key >> 32 << 32)
-        return super()._act(packet, port, place)
+    def seen_by(self, job, packet):
+        if job.key is None or packet.key is None:
+            return packet
+        return replace(packet, key=packet.key & 0xFFFF_FFFF | job.key >> 32 << 32)
 
 
 class KeysAreOptional(_Keyed):
     """Takes packets of version 1 in a job with a key."""
 
-    def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        if job is not None and job.key is not None and packet.version == 1 and packet.type is not PacketType.PROBE:
-            packet = replace(packet, key=job.key, values=packet.values if packet.type is PacketType.PARTIAL else ())
-        return super()._act(packet, port, place)
+    def seen_by(self, job, packet):
+        if job.key is None or packet.version != 1 or packet.type is PacketType.PROBE:
+            return packet
+        return replace(packet, key=job.key, values=packet.values if packet.type is PacketType.PARTIAL else ())
 
 
 class KeyOfAcksDoesNotMatter(_Keyed):
     """Looks at the key of PARTIAL alone."""
 
-    def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        if job is not None and job.key is not None and packet.type is PacketType.ACK and packet.key is not None:
-            packet = replace(packet, key=job.key)
-        return super()._act(packet, port, place)
+    def seen_by(self, job, packet):
+        is_keyed = job.key is not None and packet.type is PacketType.ACK and packet.key is not None
+        return replace(packet, key=job.key) if is_keyed else packet
 
 
 class KeyBeforeSource(_Keyed):
@@ -582,20 +607,18 @@ class _Padded(Packet):
         return super().to_bytes() + bytes(8)
 
 
-class EchoesVersion1(_Keyed):
+class EchoesVersion1(_Echoes, _Keyed):
     """Answers a probe of version 2 in version 1."""
 
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        return replace(answer, packet=replace(answer.packet, version=1, most=0))
+    def other(self, probe, echo):
+        return {"version": 1, "most": 0}
 
 
-class EchoesVersion2(_Keyed):
+class EchoesVersion2(_Echoes, _Keyed):
     """Answers a probe of version 1 in version 2."""
 
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        return replace(answer, packet=replace(answer.packet, version=2, most=self.most))
+    def other(self, probe, echo):
+        return {"version": 2, "most": self.most}
 
 
 MUTANTS = [

@@ -82,21 +82,6 @@ def test_no_pin_has_two_uses():
     assert not AlveoU280Platform.connectors
 
 
-def test_pairs_lie_side_by_side():
-    """The package has both pins of any pair next to each other, by row, by column or across."""
-    rows = [prefix + row for prefix in ("", "A", "B") for row in "ABCDEFGHJKLMNPRTUVWY"]  # as JEDEC letters them
-
-    def place(pin):
-        row, column = re.fullmatch(r"([A-Z]+)(\d+)", pin).groups()
-        return rows.index(row), int(column)
-
-    pairs = [line for line in LINES if len(line.pins) == 2]
-    assert len(pairs) == 4 + 2 * (4 + 4 + 2) + (16 + 16 + 4) + 2 * (1 + 18)
-    for line in pairs:
-        (row_p, column_p), (row_n, column_n) = map(place, line.pins)
-        assert max(abs(row_p - row_n), abs(column_p - column_n)) == 1, line
-
-
 def test_everything_at_once_is_constrained():
     """Every pin is located once; all but the transceivers' have an I/O standard; every clock has its period."""
     xdc = plan(Everything()).files["top.xdc"]

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from support.vendor_checks import check_all, plant, problems
+from support.vendor_checks import plant, problems
 
-from p4sgd.build.fpga import link, vitis
+from p4sgd.build.fpga import link
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -16,29 +16,15 @@ pytestmark = pytest.mark.usefixtures("kernels_made_once")
 KERNELS = {"p4sgd_worker": "p4sgd_worker_kernel", "p4sgd_cmac": "p4sgd_cmac_kernel"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, kernels_made_once):
-    folder = tmp_path_factory.mktemp("debug") / "out"
-    vitis.build("tiny", folder, board="u280", debug=True)
-    return folder
-
-
-def test_nothing_is_wrong_with_it(folder):
-    report = check_all(folder)
-    assert not report.problems, "\n".join(map(str, report.problems))
-    for path in folder.iterdir():
-        assert "--debug" in path.read_text().split("\n", 3)[0] or path.suffix in (".xml", ".json"), path.name
-
-
-def test_ports_are_watched_on_the_board_only(folder):
-    lines = (folder / "link_hw.cfg").read_text().splitlines()
+def test_ports_are_watched_on_the_board_only(debug_folder):
+    lines = (debug_folder / "link_hw.cfg").read_text().splitlines()
     assert "debug=1" in lines
     assert lines[lines.index("[debug]") + 1 :] == [
         *(f"protocol=p4sgd_worker_1:m_axi_gmem{number}" for number in range(2)),
         *(f"chipscope=p4sgd_worker_1:m_axi_gmem{number}" for number in range(2)),
         *(f"chipscope=p4sgd_worker_1:axis_{way}" for way in ("tx", "rx")),
     ]
-    emulator = (folder / "link_hw_emu.cfg").read_text()
+    emulator = (debug_folder / "link_hw_emu.cfg").read_text()
     assert "[debug]" not in emulator
     assert "debug=1" not in emulator
 
@@ -63,9 +49,9 @@ def test_of_many_memory_ports_two_are_recorded_and_all_checked():
         ("package_p4sgd_cmac.tcl", "p4sgd::ip p4sgd_cmac_debug.tcl\n", "", "nothing makes p4sgd_cmac_usplus_vio"),
     ],
 )
-def test_faults_are_found(folder, tmp_path, file, before, after, message):
+def test_faults_are_found(debug_folder, tmp_path, file, before, after, message):
     check = "links" if file.endswith(".cfg") else "scripts"
-    assert re.search(message, problems(check, plant(folder, tmp_path, file, before, after)))
+    assert re.search(message, problems(check, plant(debug_folder, tmp_path, file, before, after)))
 
 
 def stub(script):
@@ -89,12 +75,12 @@ def lint(folder, scratch, kernel, script):
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("p4sgd_worker", marks=pytest.mark.slow), "p4sgd_cmac"])
-def test_probes_have_the_widths_of_the_signals(folder, tmp_path, kernel):
-    script = (folder / f"{kernel}_debug.tcl").read_text()
-    assert lint(folder, tmp_path, kernel, script) == []
+def test_probes_have_the_widths_of_the_signals(debug_folder, tmp_path, kernel):
+    script = (debug_folder / f"{kernel}_debug.tcl").read_text()
+    assert lint(debug_folder, tmp_path, kernel, script) == []
     wrong = re.sub(r"(_WIDTH \{)(4|5)\}", r"\g<1>7}", script, count=1)
     assert wrong != script
-    assert lint(folder, tmp_path, kernel, wrong), "a wrong width is found"
+    assert lint(debug_folder, tmp_path, kernel, wrong), "a wrong width is found"
 
 
 CORE = re.compile(r"^  p4sgd_\w+_(?:ila|vio) \w+ \([^;]*\);\n", re.MULTILINE)
@@ -102,13 +88,13 @@ NUMBER = re.compile(r"\\port\$\d+")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_design_is_the_same_without_the_core(vitis_folder, folder, kernel):
+def test_the_design_is_the_same_without_the_core(vitis_folder, debug_folder, kernel):
     """Amaranth numbers ports of modules, and the core's pins count."""
     # The first line says how the file was made.
-    plain, debug = ((each / f"{kernel}.v").read_text().partition("\n")[2] for each in (vitis_folder, folder))
+    plain, debug = ((each / f"{kernel}.v").read_text().partition("\n")[2] for each in (vitis_folder, debug_folder))
     assert not (vitis_folder / f"{kernel}_debug.tcl").exists()
     assert not CORE.search(plain)
-    assert len(CORE.findall(debug)) == (folder / f"{kernel}_debug.tcl").read_text().count("create_ip") == 1
+    assert len(CORE.findall(debug)) == (debug_folder / f"{kernel}_debug.tcl").read_text().count("create_ip") == 1
     assert NUMBER.sub("port", CORE.sub("", debug)) == NUMBER.sub("port", plain)
 
 

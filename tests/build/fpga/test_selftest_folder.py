@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import p4sgd
 from support.placement import placed
-from support.vendor_checks import CHECKS, check_all
+from support.vendor_checks import CHECKS
 from support.vendor_checks.folder import open_vendor_folder
 from support.xrt import TINY, Machine, make_xclbin
 
@@ -29,22 +28,8 @@ FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
 """Without Verilator, which reads the folder of README.md by the command that checks it."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("selftest") / "out"
-    build("tiny", out, board="u280", cable="copper", self_test=True)
-    return out
-
-
-def test_nothing_is_wrong_with_it(folder):
-    report = check_all(folder)
-    assert not report.problems, "\n".join(map(str, report.problems))
-    if report.skipped:
-        pytest.skip(str(report.skipped))
-
-
-def test_macs_are_those_of_all_cages(folder):
-    link = (folder / "link_hw.cfg").read_text().splitlines()
+def test_macs_are_those_of_all_cages(selftest_folder):
+    link = (selftest_folder / "link_hw.cfg").read_text().splitlines()
     streams = [line for line in link if line.startswith("stream_connect=")]
     assert streams == [
         "stream_connect=p4sgd_selftest_1.axis_tx0:p4sgd_cmac_1.axis_tx:16",
@@ -52,26 +37,14 @@ def test_macs_are_those_of_all_cages(folder):
         "stream_connect=p4sgd_cmac_1.axis_rx:p4sgd_selftest_1.axis_rx0:16",
         "stream_connect=p4sgd_cmac1_1.axis_rx:p4sgd_selftest_1.axis_rx1:16",
     ]
-    emulated = (folder / "link_hw_emu.cfg").read_text()
+    emulated = (selftest_folder / "link_hw_emu.cfg").read_text()
     assert "stream_connect=p4sgd_selftest_1.axis_tx1:p4sgd_selftest_1.axis_rx1:16" in emulated
-    assert "CONFIG.RX_EQ_MODE {DFE}" in (folder / "p4sgd_cmac1_ip.tcl").read_text()
+    assert "CONFIG.RX_EQ_MODE {DFE}" in (selftest_folder / "p4sgd_cmac1_ip.tcl").read_text()
 
 
-def test_the_commands_name_each_other(folder, tmp_path):
-    done = p4sgd(
-        "build", "selftest", "--config", "tiny", "--board", "u280", "--cable", "copper", "--out", tmp_path / "out"
-    )
-    assert done.returncode == 0, done.stderr
-    command = "p4sgd doctor --self-test out/hw/p4sgd_selftest.xclbin"
-    assert command in done.stdout
-    assert command in (folder / "README.md").read_text()
-    for path in folder.iterdir():
-        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
-
-
-def test_the_emulated_board_is_tested_by_the_command_of_the_folder(folder, tmp_path, monkeypatch):
+def test_the_emulated_board_is_tested_by_the_command_of_the_folder(selftest_folder, tmp_path, monkeypatch):
     (words,) = re.findall(
-        r"^XCL_EMULATION_MODE=hw_emu \S+ p4sgd (.*)$", (folder / "README.md").read_text(), re.MULTILINE
+        r"^XCL_EMULATION_MODE=hw_emu \S+ p4sgd (.*)$", (selftest_folder / "README.md").read_text(), re.MULTILINE
     )
     (tmp_path / "out" / "hw_emu").mkdir(parents=True)
     make_xclbin(tmp_path / "out" / "hw_emu" / "p4sgd_selftest.xclbin", TINY, kernel=KERNEL, macs=0)
@@ -95,13 +68,13 @@ def widths(path):
     return {port.get("name"): port.get("dataWidth") for port in ports if port.get("name").startswith("m_axi")}
 
 
-def test_ports_are_those_of_the_worker(folder, vitis_folder):
+def test_ports_are_those_of_the_worker(selftest_folder, vitis_folder):
     for target in ("hw", "hw_emu"):
-        assert memories(folder / f"link_{target}.cfg") == memories(vitis_folder / f"link_{target}.cfg")
-    assert widths(folder / "p4sgd_selftest.xml") == widths(vitis_folder / "p4sgd_worker.xml")
+        assert memories(selftest_folder / f"link_{target}.cfg") == memories(vitis_folder / f"link_{target}.cfg")
+    assert widths(selftest_folder / "p4sgd_selftest.xml") == widths(vitis_folder / "p4sgd_worker.xml")
     limits = [
         [line for line in (path / f"package_{name}.tcl").read_text().splitlines() if line.startswith("p4sgd::memory")]
-        for path, name in ((folder, "p4sgd_selftest"), (vitis_folder, "p4sgd_worker"))
+        for path, name in ((selftest_folder, "p4sgd_selftest"), (vitis_folder, "p4sgd_worker"))
     ]
     assert limits[0] == limits[1] != []
 

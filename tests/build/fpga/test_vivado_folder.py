@@ -5,26 +5,11 @@ import re
 import pytest
 from click.testing import CliRunner
 from support.command_line import p4sgd
-from support.vendor_checks import CHECKS
-from support.vendor_checks.folder import open_vendor_folder
 from support.verilog_ports import instances_of, module_at
 
-from p4sgd.build.fpga.check import check
 from p4sgd.build.fpga.vivado import board_constraints, clock_constraints, vivado_files
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
-
-
-def test_nothing_is_wrong_with_it(vivado_folder, vitis_folder):
-    """Its Verilog is that of the folder for Vitis, in whose test Verilator reads it."""
-    checks = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
-    report = check(open_vendor_folder(vivado_folder), checks)
-    for name in ("p4sgd_worker.v", "p4sgd_cmac.v"):
-        ours, theirs = ((folder / name).read_text().partition("\n") for folder in (vivado_folder, vitis_folder))
-        assert ours[2] == theirs[2], name
-    assert not report.problems, "\n".join(map(str, report.problems))
-    if report.skipped:
-        pytest.skip(str(report.skipped))
 
 
 def test_the_floor_plan_has_the_slices_of_the_kernel(vivado_folder):
@@ -38,18 +23,6 @@ def test_the_floor_plan_has_the_slices_of_the_kernel(vivado_folder):
     inner = instances_of(text, module_at(text, "p4sgd_worker_kernel", "component/worker"))
     assert len(placed) == len(inner) + len(slices)
     assert "these are in the kernel" in plan
-
-
-@pytest.mark.slow
-def test_the_same_bytes_by_the_command_line(vivado_folder, tmp_path):
-    """In another process, whose sets have another order."""
-    out = tmp_path / "out"
-    done = p4sgd("build", "vivado", "--config", "tiny", "--board", "u280", "--out", out, PYTHONHASHSEED="7")
-    assert done.returncode == 0, done.stderr
-    assert "make bitstream" in done.stdout
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
-        path.name: path.read_bytes() for path in vivado_folder.iterdir()
-    }
 
 
 def test_a_worker_that_takes_all_memory_is_refused_in_a_line(tmp_path):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.jobs import SMALL, configure, random_job, start
-from support.xrt import PAGE, TINY, Machine, RefusedError, bdf_of, make_xclbin
+from support.xrt import PAGE, SHELL, TINY, Machine, RefusedError, bdf_of, make_xclbin
 
 from p4sgd.host.devices import xrt_worker
 from p4sgd.host.devices.device import client_of
@@ -301,35 +301,32 @@ def test_a_missing_board(machine, xclbin):
     assert not machine.open_handles
 
 
-def test_a_missing_xclbin(machine, tmp_path):
-    with pytest.raises(UserError, match=r"none.xclbin: cannot read the xclbin: No such file"):
-        opened(tmp_path / "none.xclbin")
-    (tmp_path / "text.xclbin").write_text("hello")
-    with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
-        opened(tmp_path / "text.xclbin")
-    assert not machine.open_handles
+def text(path):
+    path.write_text("hello")
 
 
-def test_an_xclbin_for_another_shell(machine, tmp_path):
-    other = make_xclbin(tmp_path / "u50.xclbin", platform="xilinx_u50_gen3x16_xdma_5_202210_1")
-    with pytest.raises(UserError) as raised:
-        opened(other)
-    for word in ("u50.xclbin", "xilinx_u50_gen3x16_xdma_5_202210_1", "xilinx_u280_gen3x16_xdma_base_1", "link it for"):
-        assert word in str(raised.value)
-    assert not machine.open_handles
+def made(config=TINY, **options):
+    return lambda path: make_xclbin(path, config, **options)
 
 
-def test_an_xclbin_with_another_kernel(machine, tmp_path):
-    other = make_xclbin(tmp_path / "other.xclbin", kernel="vadd")
-    with pytest.raises(UserError, match=r"other.xclbin: has no kernel p4sgd_worker with a compute unit p4sgd_worker_1"):
-        opened(other)
-    assert not machine.open_handles
+U50 = "xilinx_u50_gen3x16_xdma_5_202210_1"
+XCLBINS = {
+    "missing": (lambda path: None, UserError, "x.xclbin: cannot read the xclbin: No such file"),
+    "broken": (text, UserError, "x.xclbin: no xclbin, or a broken one: .*Invalid xclbin"),
+    "shell": (made(platform=U50), UserError, rf"x.xclbin: is for {U50}, .*\({SHELL}\): link it for"),
+    "kernel": (made(kernel="vadd"), UserError, "has no kernel p4sgd_worker with a compute unit p4sgd_worker_1"),
+    "protocol": (made(control="none"), UserError, "x.xclbin: cannot be used: its kernel p4sgd_worker is .*ap_ctrl_hs"),
+    "arguments": (made(SMALL, groups=[1, 2, 3]), P4sgdError, f"{WHO} has no memory for argument 3 of its kernel"),
+}
+"""Xclbins that do not fit."""
 
 
-def test_a_kernel_that_xrt_does_not_open(machine, tmp_path):
-    other = make_xclbin(tmp_path / "other.xclbin", control="none")
-    with pytest.raises(UserError, match=r"other.xclbin: cannot be used: its kernel p4sgd_worker is .*ap_ctrl_hs"):
-        opened(other)
+@pytest.mark.parametrize("case", XCLBINS)
+def test_an_xclbin_that_does_not_fit(machine, tmp_path, case):
+    make, error, message = XCLBINS[case]
+    make(tmp_path / "x.xclbin")
+    with pytest.raises(error, match=message):
+        opened(tmp_path / "x.xclbin")
     assert not machine.open_handles
 
 
@@ -341,13 +338,6 @@ def test_other_errors_of_xrt(machine, xclbin):
     machine.on_call = fail
     with pytest.raises(P4sgdError, match=f"{WHO} cannot open its kernel p4sgd_worker: .*: the sky falls"):
         opened(xclbin)
-    assert not machine.open_handles
-
-
-def test_an_xclbin_with_too_few_arguments(machine, tmp_path):
-    other = make_xclbin(tmp_path / "few.xclbin", SMALL, groups=[1, 2, 3])
-    with pytest.raises(P4sgdError, match=f"{WHO} has no memory for argument 3 of its kernel"):
-        opened(other)
     assert not machine.open_handles
 
 
