@@ -201,7 +201,7 @@ MATRIX = {
     "stale hinge": "sparse, 3 workers, all lines, directories, 2 ranks",
     "whitened": "2 workers, small, 2 workers, folder, resumed, 2 ranks",
     "whitened digits": "3 workers, folder, cluster",
-    "iris": "u50, folder, resumed, 2 ranks",
+    "iris": "u50, folder, resumed",
     "two targets": "3 workers, resumed",
     "begun with a model": "2 workers",
 }
