@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.result import EpochRecord, ResultSet, TrainingResult
+from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.report.svg import COLOURS, drawing, to_svg
-from p4sgd.host.training.result import EpochRecord
+from p4sgd.host.training.events import EpochRecord
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import MiniBatch

@@ -20,10 +20,9 @@ from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import (
     SINGLE_PROCESS,
     Communicator,
-    launch_command,
-    launcher_program,
     raise_on_all,
 )
+from p4sgd.host.distributed.launching import launch_command, launcher_program
 from p4sgd.host.errors import P4sgdError, UserError, flag, option
 from p4sgd.host.run.checks import (
     CLUSTER,

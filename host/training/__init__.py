@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
+    from p4sgd.host.training.events import EpochRecord
     from p4sgd.host.training.options import TrainingOptions
-    from p4sgd.host.training.result import EpochRecord, ResultSet, StopReason, TrainingResult
+    from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
     from p4sgd.host.training.trainer import train
 
 __all__ = [
@@ -23,8 +24,9 @@ __all__ = [
 
 _MODULES = {
     "checkpoint": ("Checkpoint", "CheckpointFile", "load_checkpoint"),
+    "events": ("EpochRecord",),
     "options": ("TrainingOptions",),
-    "result": ("EpochRecord", "ResultSet", "StopReason", "TrainingResult"),
+    "result": ("ResultSet", "StopReason", "TrainingResult"),
     "trainer": ("train",),
 }
 

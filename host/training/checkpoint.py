@@ -21,8 +21,8 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, ra
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.tensor_file import TensorFileKind
+from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.result import EpochRecord
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 

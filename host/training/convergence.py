@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from p4sgd.host.errors import option
-from p4sgd.host.training.result import EpochRecord
+from p4sgd.host.training.events import EpochRecord
 
 __all__ = ["DIVERGED", "Convergence", "estimate_more_epochs"]
 

@@ -26,10 +26,10 @@ from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.dealing.columns import choose_hot
 from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
-from p4sgd.host.training.events import Events
+from p4sgd.host.training.events import EpochRecord, Events
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
-from p4sgd.host.training.result import EpochRecord, Remarks, StopReason, TrainingResult
+from p4sgd.host.training.result import Remarks, StopReason, TrainingResult
 from p4sgd.host.training.schedule import LearningRateSchedule
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.start import Start

@@ -1,16 +1,16 @@
 """What a training run reports while it runs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
     from p4sgd.host.training.dealing.columns import Split
-    from p4sgd.host.training.result import EpochRecord
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["SILENT", "Events", "Stage"]
+__all__ = ["SILENT", "EpochRecord", "Events", "Stage", "plain_metrics"]
 
 
 class Stage(Enum):
@@ -29,6 +29,55 @@ class Stage(Enum):
     """The model is written and the device closed."""
 
 
+def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
+    """For JSON: a metric without a value (NaN) is ``None``."""
+    return {name: value if value == value else None for name, value in metrics.items()}
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The record of an epoch.
+
+    Parameters
+    ----------
+    epoch
+        Its number, from 1.
+    learning_rate
+        The learning rate that the hardware used.
+    metrics
+        By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
+        fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
+        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus the penalties on
+        the weights of features.
+    seconds, samples_per_second
+        Time of the run on the device, without computing metrics; training samples per second of it.
+    flags
+        Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
+    counters
+        The hardware's counters of each worker; empty if the device has none.
+    """
+
+    epoch: int
+    learning_rate: float
+    metrics: dict[str, float]
+    seconds: float
+    samples_per_second: float
+    flags: tuple[str, ...]
+    counters: tuple[dict[str, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, with the metrics on the same level."""
+        return {
+            "epoch": self.epoch,
+            "learning_rate": self.learning_rate,
+            **plain_metrics(self.metrics),
+            "seconds": self.seconds,
+            "samples_per_second": self.samples_per_second,
+            "flags": list(self.flags),
+            "counters": list(self.counters) or None,
+        }
+
+
 class Events:
     """Events of a training run. The methods do nothing; a display overrides those that it shows."""
 
@@ -44,7 +93,7 @@ class Events:
     def row(self, row: int, names: Sequence[str]) -> None:
         """A row begins, of a model with several: its number from 0, and the names of all rows."""
 
-    def epoch(self, record: "EpochRecord") -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """An epoch has ended. Those of a checkpoint or a start come first."""
 
     def split(self, split: "Split", names: "Sequence[WorkerName]") -> None:

@@ -6,10 +6,11 @@ from enum import Enum
 from typing import Any
 
 from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.training.events import EpochRecord, plain_metrics
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["EpochRecord", "Remarks", "ResultSet", "StopReason", "TrainingResult", "common"]
+__all__ = ["Remarks", "ResultSet", "StopReason", "TrainingResult", "common"]
 
 
 class StopReason(Enum):
@@ -21,55 +22,6 @@ class StopReason(Enum):
     """The monitored loss made no progress for ``patience`` epochs."""
     INTERRUPTED = "interrupted"
     """Ctrl-C."""
-
-
-def _plain(metrics: dict[str, float]) -> dict[str, float | None]:
-    """For JSON: a metric without a value (NaN) is ``None``."""
-    return {name: value if value == value else None for name, value in metrics.items()}
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """The record of an epoch.
-
-    Parameters
-    ----------
-    epoch
-        Its number, from 1.
-    learning_rate
-        The learning rate that the hardware used.
-    metrics
-        By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
-        fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
-        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus the penalties on
-        the weights of features.
-    seconds, samples_per_second
-        Time of the run on the device, without computing metrics; training samples per second of it.
-    flags
-        Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
-    counters
-        The hardware's counters of each worker; empty if the device has none.
-    """
-
-    epoch: int
-    learning_rate: float
-    metrics: dict[str, float]
-    seconds: float
-    samples_per_second: float
-    flags: tuple[str, ...]
-    counters: tuple[dict[str, int], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data, with the metrics on the same level."""
-        return {
-            "epoch": self.epoch,
-            "learning_rate": self.learning_rate,
-            **_plain(self.metrics),
-            "seconds": self.seconds,
-            "samples_per_second": self.samples_per_second,
-            "flags": list(self.flags),
-            "counters": list(self.counters) or None,
-        }
 
 
 class Remarks:
@@ -156,7 +108,7 @@ class TrainingResult:
             **self.summary,
             "epochs": [record.to_json() for record in self.history],
             "best_epoch": self.best_epoch,
-            "metrics": _plain(self.metrics),
+            "metrics": plain_metrics(self.metrics),
             "monitored": self.monitored,
             "stopped": self.stopped.value,
             "more_epochs": self.more_epochs,
@@ -249,7 +201,7 @@ class ResultSet:
         return {
             **self.summary,
             "rows": rows,
-            "metrics": _plain(self.metrics),
+            "metrics": plain_metrics(self.metrics),
             "monitored": self.monitored,
             "stopped": self.stopped.value,
             "remarks": list(self.remarks),

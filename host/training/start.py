@@ -14,8 +14,8 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import WeightArray
 
 if TYPE_CHECKING:
+    from p4sgd.host.training.events import EpochRecord
     from p4sgd.host.training.model_file import Model, ModelSet
-    from p4sgd.host.training.result import EpochRecord
 
 __all__ = ["Start"]
 

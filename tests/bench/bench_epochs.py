@@ -48,10 +48,10 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.rate import automatic_rate, largest_rate
-from p4sgd.host.training.result import EpochRecord
 from p4sgd.host.training.schedule import LearningRateSchedule
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import mini_batch_cycles

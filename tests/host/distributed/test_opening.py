@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from p4sgd.host.distributed import SINGLE_PROCESS, open_communicator
-from p4sgd.host.distributed.communicator import launch_command
+from p4sgd.host.distributed.launching import launch_command
 from p4sgd.host.errors import UserError
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from p4sgd.host.training.convergence import Convergence, estimate_more_epochs
-from p4sgd.host.training.result import EpochRecord
+from p4sgd.host.training.events import EpochRecord
 
 
 def course(*epochs, **more):
