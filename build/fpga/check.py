@@ -52,8 +52,8 @@ class Problem(NamedTuple):
     line: int | None = None
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.text}"
+        line = "" if self.line is None else f":{self.line}"
+        return f"{self.file}{line}: {self.text}"
 
 
 @dataclass
@@ -227,7 +227,7 @@ def check(folder: Folder, checks: Mapping[str, Callable[[Any], Iterator[Problem]
 _SANDBOX = Path(__file__).with_name("sandbox.tcl")
 
 _FIELD, _RECORD = "\x1f", "\x1e"
-"""What separates fields and records in the result of ``sandbox.tcl``: ASCII's unit and record separators."""
+"""Separators in the result of ``sandbox.tcl``: ASCII's unit and record separators."""
 
 
 def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10) -> Iterator[list[str]]:

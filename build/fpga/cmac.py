@@ -1,13 +1,11 @@
 """The vendor's 100G Ethernet MAC (PG203): the script that makes it, and its constraints."""
 
-from p4sgd.build.generate.artifacts import header_comment
+from pathlib import Path
+
+from p4sgd.build.generate.artifacts import header_comment, with_header_comment
 from p4sgd.build.generate.boards import Cage
 
 __all__ = ["CABLES", "crossing_constraints", "ip_script"]
-
-
-_CLOCK_NS = "3.1"
-"""Period of the clock that the MAC gives its user, 322.265625 MHz, rounded down."""
 
 
 _PARAMETERS = {
@@ -64,42 +62,7 @@ def ip_script(module: str, cage: Cage, free_megahertz: int, command: str, cable:
     return "\n".join(lines) + "\n"
 
 
-_CROSSINGS = """\
-# Signals between the kernel's clock and the MAC's, in a MAC's kernel; to be read for each instance of it.
-#
-# A signal that crosses passes a synchronizer, or is stable when it is sampled: words in a FIFO, whose pointers tell
-# when they are valid, and counters, for which the host waits. So paths must be short, but need not meet a given edge.
-
-set kernel_clock [get_clocks -of_objects [get_ports ap_clk]]
-set free_clock [get_clocks -of_objects [get_ports clk_gt_freerun]]
-set mac_clock [get_clocks -of_objects [get_pins component/mac/gt_txusrclk2]]
-set_max_delay -datapath_only -from $kernel_clock -to $mac_clock {period}
-set_max_delay -datapath_only -from $mac_clock -to $kernel_clock {period}
-set_max_delay -datapath_only -from $free_clock -to $kernel_clock {period}
-set_max_delay -datapath_only -from $kernel_clock -to $free_clock {period}
-
-# A FIFO's pointer is in Gray code: one bit changes at a time, so it arrives intact if no bit is a cycle later than
-# another.
-"""
-
-
-_GRAY = "Gray code: one bit changes at a time, and set_bus_skew holds bits together"
-
-_WAIVERS = (
-    (
-        ("CDC-11",),
-        "component/adapter/mac_rst_reg/C",
-        "component/adapter/mac_reset_crossing/stage0_reg/D component/adapter/rx_crossing/rst_cdc/*_reg/PRE",
-        "each ends the reset of another side of a FIFO, in any order",
-    ),
-    (
-        ("CDC-1", "CDC-4"),
-        "component/adapter/counters/shown_reg[*]/C",
-        "",
-        "a snapshot stands still from before the pulse that tells of it until the next, and is read only then",
-    ),
-)
-"""Waivers of ``report_cdc`` besides those of pointers: rules (UG906), sources, sinks if not all, and why it is safe."""
+_DEBUG_CROSSING = "set_max_delay -datapath_only -from $mac_clock -to $free_clock 3.1\n"
 
 
 def crossing_constraints(command: str, *, debug: bool = False) -> str:
@@ -107,32 +70,5 @@ def crossing_constraints(command: str, *, debug: bool = False) -> str:
 
     For ``debug`` there is a core in the free-running clock that samples signals of the MAC's.
     """
-    lines, waivers = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)], list(_WAIVERS)
-    for fifo in ("tx_crossing", "rx_crossing"):
-        for pointer, crossing in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
-            path = f"component/adapter/{fifo}"
-            source, sink = f"{path}/{pointer}_reg[*]", f"{path}/{crossing}/stage0_reg[*]"
-            lines += [
-                "set_bus_skew \\",
-                f"    -from [get_cells {{{source}}}] \\",
-                f"    -to [get_cells {{{sink}}}] {_CLOCK_NS}",
-            ]
-            waivers.append((("CDC-6",), f"{source}/C", f"{sink}/D", _GRAY))
-    if debug:
-        lines.append(f"set_max_delay -datapath_only -from $mac_clock -to $free_clock {_CLOCK_NS}")
-    lines += [
-        "",
-        "# Resets are asserted at any time, and released in step with the clock.",
-        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/shown_reset/*_reg/PRE "
-        "component/adapter/*/rst_cdc/*_reg/PRE}]",
-        "",
-        "# What report_cdc cannot know to be safe. Anything else in the adapter that it calls critical is an error.",
-    ]
-    for rules, source, sink, reason in waivers:
-        pins = [f"    -from [get_pins {{{source}}}]", *([f"    -to [get_pins {{{sink}}}]"] if sink else [])]
-        for rule in rules:
-            lines += [
-                f"create_waiver -type CDC -id {rule} -user p4sgd -description {{{reason}}} \\",
-                " \\\n".join(pins),
-            ]
-    return "\n".join(lines) + "\n"
+    text = with_header_comment(Path(__file__).with_name("cmac.xdc"), command)
+    return text if debug else text.replace(_DEBUG_CROSSING, "")

@@ -1,4 +1,4 @@
-"""What the folders for Vitis and Vivado have in common: a kernel's files, their manifest, and the judging of a design.
+"""Common parts of the folders for Vitis and Vivado: a kernel's files, their manifest, and the judging of a design.
 
 Vivado packages a kernel as IP by a script (``package_<kernel>.tcl``).
 """

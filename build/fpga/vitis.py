@@ -94,44 +94,7 @@ def _judge_script(xclbin: Xclbin, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TEXT = """\
-# {name} for {platform}
-
-AMD's Vitis, releases {releases}, builds the xclbin of a board from these files. None of AMD's tools has seen them yet:
-they were checked as far as that is possible without, by the tests of p4sgd and by `p4sgd build check`.
-
-```sh
-source <Vitis>/settings64.sh
-make check          # are the tools and the shell installed?
-make                # out/hw/{name}.xclbin; takes hours
-```
-
-| target | design |
-|---|---|
-{targets}
-
-`make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
-and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
-{commands}
-`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
-Ethernet), which is free.
-
-`make` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical violation of the
-methodology in the kernels, or would take more than {watts} W. `out/hw/gates/verdict.txt` names the reports. They are
-made after routing, so the xclbin is there, too: v++ may have lowered its clock.
-
-All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
-
-| file | contents |
-|---|---|
-| `link_<target>.cfg` | kernels, the memory of each port, and connections, for v++ |
-| `<kernel>.v`, `<kernel>.xml` | a kernel, and its description for Vitis and XRT |
-| `package_<kernel>.tcl` | packages it as `out/<kernel>.xo` |
-| `judge.tcl`, `gates.tcl` | reports on the routed design and judges it; Vivado runs it after routing |
-{more}
-| `*registers.*` | registers as Markdown, C header and JSON |
-
-{memory}"""
+_README = Path(__file__).with_name("vitis_readme.md")
 
 _SELFTEST_MEMORY = """\
 **On the board:** `p4sgd doctor --self-test out/hw/{name}.xclbin` tells how fast and how right
@@ -164,7 +127,7 @@ def _readme(xclbin: Xclbin, command: str) -> str:
         commands = _TRAINING
     if name == SELFTEST:
         commands, memory = _TESTING.format(name=name), _SELFTEST_MEMORY.format(name=name)
-    return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
+    return f"{header_comment('<!-- {} -->', command)}\n\n" + _README.read_text(encoding="utf-8").format(
         name=name,
         platform=shell.platform,
         releases=f"{shell.releases[0]} to {shell.releases[-1]}",

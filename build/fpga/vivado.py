@@ -190,33 +190,13 @@ include {RULES}
 """
 
 
-_README = """\
-# A worker for the {board} with Vivado alone
-
-Reports of what Vivado makes of a worker, and a project for a board without the vendor's shell: PCI Express by XDMA,
-HBM, the worker, and the MAC of QSFP28 port 0, all at 250 MHz, the clock of PCI Express. None of AMD's tools has seen
-it yet: it was checked as far as that is possible without, by the tests of p4sgd and by `p4sgd build check`.
-
-```sh
-make check      # is Vivado installed?
-make engine     # out/engine: timing and utilisation of one engine, alone
-make worker     # out/worker: of the whole worker
-make bitstream  # out/{project}/…/board_wrapper.bit; takes hours
-```
-
-`make bitstream` ends with an error if the design misses its timing, has an unsafe clock crossing or a critical
-violation of the methodology in the kernels, or would take more than {watts} W: `out/gates/verdict.txt` names reports.
-
-AMD's XDMA driver gives the host all memory from address 0 on, 256 MiB a channel, and the registers: the worker's from
-{worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` shows which memory is in which channel. The bitstream is
-loaded by JTAG. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which is free.
-
-`floorplan.tcl` assigns the worker to dies, if a design needs that; its first lines explain how to use it.
-"""
+_README = Path(__file__).with_name("vivado_readme.md")
 
 
 def _readme(board: Board, command: str) -> str:
-    text = _README.format(board=board.name, project=_PROJECT, worker=0, mac=_REGISTERS, watts=board.watts)
+    text = _README.read_text(encoding="utf-8").format(
+        board=board.name, project=_PROJECT, worker=0, mac=_REGISTERS, watts=board.watts
+    )
     return f"{header_comment('<!-- {} -->', command)}\n\n{text}"
 
 

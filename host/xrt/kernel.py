@@ -98,7 +98,7 @@ class BankMemory:
 
 
 _GONE = 0xFFFFFFFF
-"""What every register reads as when the board has dropped off the bus."""
+"""Content of every register when the board has dropped off the bus."""
 
 
 class MissingKernelError(UserError):

@@ -314,7 +314,7 @@ _LINK = (
     *("power_good", "reset", "rx_datapath_reset", "tx_reset", "rx_reset", "block_lock", "fec_lock", "fec_aligned"),
     *("aligned", "local_fault", "remote_fault", "hi_ber", "send_remote_fault", "rx_enable", "tx_enable"),
 )
-"""What tells how far a link has come, in its order, of a `MacSignature`; for a debug core."""
+"""Members of a `MacSignature` that show how far a link has come, in its order; for a debug core."""
 
 
 class CmacKernel(MacPorts):

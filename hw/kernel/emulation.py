@@ -1,4 +1,4 @@
-"""What stands in for the Ethernet MAC where it cannot be simulated, as in Vitis' hardware emulation."""
+"""Stand-in for the Ethernet MAC where it cannot be simulated, as in Vitis' hardware emulation."""
 
 from typing import Any
 

@@ -21,18 +21,18 @@ from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
 __all__ = ["AggregatorKernel", "WorkerKernel", "connect_memory", "slice_name"]
 
 
-def slice_name(memory: int, place: int) -> str:
+def slice_name(memory: int, number: int) -> str:
     """Submodule name of a register slice of a `WorkerKernel`.
 
-    ``place`` counts the slices of a memory from the worker on, starting at 0.
+    ``number`` counts the slices of a memory from the worker on, starting at 0.
     """
-    return f"gmem{memory}_slice{place}"
+    return f"gmem{memory}_slice{number}"
 
 
 def connect_memory(m: Module, port: Any, kernel: Any, memory: int, slices: int) -> None:
     """Connect a memory port within a kernel to the kernel's ``gmem<memory>``, through a number of register slices."""
-    for place in range(slices):
-        m.submodules[slice_name(memory, place)] = each = Axi4Slice(port.signature)
+    for number in range(slices):
+        m.submodules[slice_name(memory, number)] = each = Axi4Slice(port.signature)
         wiring.connect(m, port, each.master)
         port = each.memory
     wiring.connect(m, port, wiring.flipped(getattr(kernel, f"gmem{memory}")))

@@ -143,19 +143,11 @@ def _ports(
 
 
 WORKER_KERNEL = "p4sgd_worker_kernel"
-"""Top module of the worker's kernel."""
-
 AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
-"""Top module of the aggregator's kernel."""
-
 SELFTEST_KERNEL = "p4sgd_selftest_kernel"
-"""Top module of the self-test's kernel."""
-
 CMAC_KERNEL = "p4sgd_cmac_kernel"
-"""Top module of a MAC's kernel."""
-
 EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"
-"""Top module of the kernel that stands in for a MAC's in emulation."""
+"""Top modules of the kernels."""
 
 CMAC_IP = "p4sgd_cmac_usplus"
 """Module of the vendor's MAC in the MAC's kernel."""
