@@ -1,43 +1,46 @@
-"""The documents of the register map say what the map says."""
+"""The documents of registers and packets say what the declarations say."""
 
 import json
 import re
 import subprocess
-from functools import partial
 
 import pytest
 
+from p4sgd.build.generate import packet_documents as packet
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
     aggregator_documents,
     cmac_documents,
+    selftest_documents,
     worker_documents,
 )
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
+from p4sgd.hw.spec.packet import Field as PacketField
 from p4sgd.hw.spec.register_map import Access, Field, Register
 from p4sgd.hw.spec.registers import MAGIC
+from p4sgd.hw.spec.selftest import Sizes
 from p4sgd.sim.emulator.worker import EmulatedWorker
 
 COMMAND = "p4sgd generate --config tiny"
+BUILD_ID = 0x1234ABCD
 
 CONFIGS = pytest.mark.parametrize("config", [WorkerConfig.tiny(), WorkerConfig.u280()], ids=["tiny", "u280"])
 
-MAPS = pytest.mark.parametrize(
-    "documents",
-    [
-        worker_documents(WorkerConfig.tiny()),
-        worker_documents(WorkerConfig.u280()),
-        aggregator_documents(AggregatorConfig()),
-        aggregator_documents(AggregatorConfig(slots=16, jobs=1, ports=32)),
-        cmac_documents(),
-    ],
-    ids=["tiny", "u280", "aggregator", "small aggregator", "cmac"],
-)
+MAPS = {
+    "tiny": lambda *build: worker_documents(WorkerConfig.tiny(), *build),
+    "u280": lambda *build: worker_documents(WorkerConfig.u280(), *build),
+    "aggregator": lambda *build: aggregator_documents(AggregatorConfig(), *build),
+    "small aggregator": lambda *build: aggregator_documents(AggregatorConfig(slots=16, jobs=1, ports=32), *build),
+    "self-test": lambda *build: selftest_documents(Sizes.of(WorkerConfig.small(), 2), *build),
+    "cmac": cmac_documents,
+}
 
-MAKERS = pytest.mark.parametrize(
-    "make", [RegisterDocuments.markdown, RegisterDocuments.c_header, RegisterDocuments.json_text]
-)
+
+@pytest.fixture(params=MAPS)
+def make(request):
+    return MAPS[request.param]
 
 
 def compiled_constants(header, directory):
@@ -56,10 +59,9 @@ def compiled_constants(header, directory):
     return {name: int(value) for name, value in (line.split() for line in out.splitlines())}
 
 
-@MAPS
-def test_c_header_compiles_to_the_map(documents, tmp_path):
+def test_a_c_header_compiles_to_the_map(make, tmp_path):
+    documents = make()
     prefix = documents.prefix
-    got = compiled_constants(documents.c_header(COMMAND), tmp_path)
     expected = {f"{prefix}_MAGIC_WORD": documents.magic, f"{prefix}_ABI": documents.abi_version}
     if documents.config_hash is not None:
         expected[f"{prefix}_CONFIG"] = documents.config_hash
@@ -69,11 +71,11 @@ def test_c_header_compiles_to_the_map(documents, tmp_path):
         for field in register.fields:
             part = f"{name}_{field.name.upper()}"
             expected |= {f"{part}_SHIFT": field.low, f"{part}_BITS": field.bits, f"{part}_MASK": field.mask}
-    assert got == expected
+    assert compiled_constants(documents.c_header(COMMAND), tmp_path) == expected
 
 
-@MAPS
-def test_json_rebuilds_the_map(documents):
+def test_json_rebuilds_the_map(make):
+    documents = make()
     document = json.loads(documents.json_text(COMMAND))
     rebuilt = [
         Register(
@@ -89,15 +91,8 @@ def test_json_rebuilds_the_map(documents):
     assert (document["magic"], document["abi_version"]) == (documents.magic, documents.abi_version)
 
 
-@CONFIGS
-def test_json_rebuilds_the_configuration(config):
-    document = json.loads(worker_documents(config).json_text(COMMAND))
-    assert WorkerConfig(**{k: document["config"][k] for k in WorkerConfig.__dataclass_fields__}) == config
-    assert document["config_hash"] == config.config_hash
-
-
-@MAPS
-def test_markdown_has_every_register_and_field_once(documents):
+def test_markdown_has_every_register_and_field_once(make):
+    documents = make()
     text = documents.markdown(COMMAND)
     for register in documents.registers:
         assert text.count(f"| `0x{register.offset:03x}` | `{register.name}` |") == 1
@@ -107,11 +102,21 @@ def test_markdown_has_every_register_and_field_once(documents):
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6, 8}, "a cell's text has broken a table"
 
 
-@MAPS
-@MAKERS
-def test_documents_name_the_command(make, documents):
-    first, second = make(documents, COMMAND).splitlines()[:2]
+@pytest.mark.parametrize("form", ["markdown", "c_header", "json_text"])
+def test_documents_give_command_and_build_id(make, form):
+    text, plain = (getattr(RegisterDocuments, form)(documents, COMMAND) for documents in (make(BUILD_ID), make()))
+    first, second = text.splitlines()[:2]
     assert COMMAND in (second if first == "{" else first)
+    shown = str(BUILD_ID) if form == "json_text" else f"{BUILD_ID:#x}"
+    assert shown in text
+    assert shown not in plain
+
+
+@CONFIGS
+def test_json_rebuilds_the_configuration(config):
+    document = json.loads(worker_documents(config).json_text(COMMAND))
+    assert WorkerConfig(**{k: document["config"][k] for k in WorkerConfig.__dataclass_fields__}) == config
+    assert document["config_hash"] == config.config_hash
 
 
 @CONFIGS
@@ -127,14 +132,27 @@ def test_documents_give_what_a_worker_reads_after_reset(config):
     assert f"#define P4SGD_MAGIC_RESET 0x{MAGIC:08x}u" in documents.c_header(COMMAND)
 
 
-@MAKERS
-@pytest.mark.parametrize(
-    "documents",
-    [partial(worker_documents, WorkerConfig.tiny()), partial(aggregator_documents, AggregatorConfig()), cmac_documents],
-    ids=["worker", "aggregator", "cmac"],
-)
-def test_documents_give_the_build_id(make, documents):
-    number = 0x1234ABCD
-    shown = str(number) if make is RegisterDocuments.json_text else "0x1234abcd"
-    assert shown in make(documents(number), COMMAND)
-    assert shown not in make(documents(), COMMAND)
+def test_documents_of_the_packet(tmp_path):
+    document = json.loads(packet.json_text(COMMAND))
+    assert tuple(PacketField(**field) for field in document["fields"]) == FIELDS
+    assert (document["bytes"], document["ethertype"], document["version"]) == (FRAME_BYTES, ETHERTYPE, VERSION)
+    types = {kind.name: int(kind) for kind in PacketType}
+    assert document["types"] == types
+    expected = {"BYTES": FRAME_BYTES, "ETHERTYPE_VALUE": ETHERTYPE, "VERSION_VALUE": VERSION, "VALUES": VALUES}
+    expected |= {f"TYPE_{name}": number for name, number in types.items()}
+    for field in FIELDS:
+        name = field.name.upper()
+        expected |= {f"{name}_OFFSET": field.offset_bits, f"{name}_BITS": field.bits}
+    found = compiled_constants(packet.c_header(COMMAND), tmp_path)
+    assert found == {f"P4SGD_PACKET_{name}": number for name, number in expected.items()}
+    text = packet.markdown(COMMAND)
+    assert f"frame of {FRAME_BYTES} bytes" in text
+    for field in FIELDS:
+        assert len(re.findall(rf"\| {field.bits} \| `{field.name}` \|", text)) == 1
+    for row in (
+        "14 [7:4] | 4 | `version`",
+        "14 [3:0] | 4 | `type`",
+        "0–5 | 48 | `destination`",
+        "60–63 | 32 | `value7`",
+    ):
+        assert f"| {row} |" in text
