@@ -3,14 +3,16 @@
 import secrets
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
 from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.register_map import RegisterClient
+
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.controller import Controller
 
 __all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError", "draw_key", "free_number"]
 
@@ -102,7 +104,7 @@ class Membership:
         Group address of the workers of a job, for answers to all.
     """
 
-    def __init__(self, controller: Controller, group_mac: int = GROUP_MAC) -> None:
+    def __init__(self, controller: "Controller", group_mac: int = GROUP_MAC) -> None:
         self._controller = controller
         self._group_mac = group_mac
         self._jobs: dict[int, _JobState] = {}

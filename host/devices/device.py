@@ -3,20 +3,21 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.register_map import RegisterClient
+
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.controller import Controller
+    from p4sgd.host.distributed.overlap import MessageTimes
+    from p4sgd.hw.spec.cmac import LinkState
 
 __all__ = [
     "WAIT_LIMIT",
@@ -105,6 +106,8 @@ class NetworkSettings:
 
     def address_text(self, address: int) -> str:
         """An address as the user knows it."""
+        from p4sgd.host.links.udp import address_text
+
         return address_text(address, udp=self.udp)
 
     @property
@@ -175,7 +178,7 @@ class Device(Protocol):
         """The workers of this process, in the order of shards. Other ranks may have further workers of the cluster."""
 
     @property
-    def aggregator(self) -> Controller | None:
+    def aggregator(self) -> "Controller | None":
         """Controller of the aggregator; None if it cannot be controlled."""
 
     @property
@@ -183,7 +186,7 @@ class Device(Protocol):
         """How the workers find the aggregator; None for the defaults."""
 
     @property
-    def links(self) -> Mapping[int, LinkState] | None:
+    def links(self) -> "Mapping[int, LinkState] | None":
         """Current state of the Ethernet links by shard index, of workers that report it; None if none does."""
 
     @property
@@ -203,7 +206,7 @@ class Device(Protocol):
         """Workers that were dropped or are late."""
 
     @property
-    def message_times(self) -> MessageTimes | None:
+    def message_times(self) -> "MessageTimes | None":
         """How the sums of a mini-batch travel, and the time that takes; None if nothing was planned."""
 
     def wait(self, timeout_s: float | None = None) -> None:

@@ -75,11 +75,11 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     -------
     The files to be written; none without a folder.
     """
+    if folder is None:
+        return []
     from p4sgd.host.image.file import image_file, is_image_file
     from p4sgd.host.streaming.folder import is_prepared
 
-    if folder is None:
-        return []
     files = [image_file(folder, worker) for worker in range(workers)]
     if not folder.exists():
         check_new_file(folder)

@@ -34,7 +34,6 @@ from p4sgd.host.run.checks import (
     find_cluster_file,
 )
 from p4sgd.host.run.request import TrainingRequest, check_same_request, init_request, resume_request
-from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
 from p4sgd.host.training.checkpoint import (
     RESUME_MAY_CHANGE,
     Checkpoint,
@@ -53,6 +52,7 @@ from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.cluster_file import Cluster
+    from p4sgd.host.streaming.folder import PreparedFolder
     from p4sgd.sim.cluster.trace import Trace
     from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -86,6 +86,8 @@ class TrainingRun:
         Configuration of the workers; ``None`` if the device says it itself.
     data : Dataset or PreparedFolder
         The training data, read, or a prepared folder, opened.
+    folder : PreparedFolder or None
+        The data, if they are a prepared folder.
     rows : Dataset or None
         The training data as they were read: a table with texts or gaps has its columns in place of features; ``None``
         for a prepared folder.
@@ -126,17 +128,17 @@ class TrainingRun:
         )
         kept = [] if self.resume is None else [name for name in self.request.options if name not in RESUME_MAY_CHANGE]
         self.fixed = dict.fromkeys(kept, str(request.resume))
-        self.options, folder = self._options(request)
+        self.options, self.folder = self._options(request)
         images = check_new_images(self.request.images, self.options.workers)
         outputs = [self.request.out, self.request.report, self.request.checkpoint, *images]
         check_apart(outputs, [self.request.source, self.request.test, self.request.options_file])
         self.rows: Dataset | None = None
         self.data: Dataset | PreparedFolder
-        if folder is None:
+        if self.folder is None:
             self.rows = self._read_rows(model)
             self.data = encode_table(self.rows, self.options)
         else:
-            self.data = folder
+            self.data = self.folder
         if self.resume is not None:  # now, because test data are read to match these, and a simulator takes long
             identity = identify(self.data) if isinstance(self.data, Dataset) else self.data.identity
             self.resume.check_data(identity, _changed_reading(self.request, self.resume))
@@ -232,13 +234,13 @@ class TrainingRun:
         if request.report is not None and self.ranks.rank == 0:
             from p4sgd.host.report import save_report
 
-            rounded = isinstance(self.data, PreparedFolder)
+            rounded = self.folder is not None
             save_report(result, request.report, self.to_json(), rounded=rounded, trace=traces[0] if traces else None)
         return result
 
     # -- what is read and decided --------------------------------------------------------------------------------------
 
-    def _options(self, asked: TrainingRequest) -> tuple[TrainingOptions, PreparedFolder | None]:
+    def _options(self, asked: TrainingRequest) -> "tuple[TrainingOptions, PreparedFolder | None]":
         """The options, with what cluster, launcher and prepared folder say of them; and that folder."""
         chosen, ranks = dict(self.request.options), self.ranks
         data_parallel = chosen.get("parallel") == "data"
@@ -261,6 +263,8 @@ class TrainingRun:
         check_reading(self.request.reading, [self.request.source, self.request.test])
         folder = self._open_prepared(may_read_zeros="skip_zeros" not in asked.options)
         if folder is not None:
+            from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE
+
             by_folder = [name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE]
             self.fixed = dict.fromkeys(by_folder, folder.name) | self.fixed
             chosen = folder.options(chosen, set(chosen))
@@ -269,11 +273,13 @@ class TrainingRun:
             chosen["workers"], self.fixed["workers"] = 1, "--parallel data"
         return TrainingOptions(**chosen), folder
 
-    def _open_prepared(self, *, may_read_zeros: bool) -> PreparedFolder | None:
+    def _open_prepared(self, *, may_read_zeros: bool) -> "PreparedFolder | None":
         """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
         data = self.request.source
         if data is None or is_builtin(data) or not Path(data).is_dir():
             return None
+        from p4sgd.host.streaming.folder import is_prepared, open_prepared
+
         if not is_prepared(data):
             raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
         if self.request.samples is not None:
@@ -317,8 +323,8 @@ class TrainingRun:
             return None
         if self.resume is not None and not (device == "rtl" and self.resume.run.config.sparse):
             return self.resume.run.config
-        if isinstance(data, PreparedFolder) and device != "rtl":
-            return data.manifest.config
+        if self.folder is not None and device != "rtl":
+            return self.folder.manifest.config
         keeps_zeros = not request.sparse_workers and (request.start is None or request.start.keeps_zeros)
         if device == "emulator" and isinstance(data, Dataset) and data.sparse and keeps_zeros:
             stored, samples = map(int, self.ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
@@ -353,18 +359,18 @@ class TrainingRun:
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
             check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
-        if isinstance(data, PreparedFolder):
-            data.check(options)
-            dealt = data.deal_columns(shards, options, network=DEVICES[device].has_network).shards
-            data.check_images(dealt, request.images)
+        if self.folder is not None:
+            self.folder.check(options)
+            dealt = self.folder.deal_columns(shards, options, network=DEVICES[device].has_network).shards
+            self.folder.check_images(dealt, request.images)
 
     # -- how it is carried out -----------------------------------------------------------------------------------------
 
     def _verify(self, device: Device | None, events: Events) -> None:
         """Compare the files of a prepared folder with their checksums, those of this rank's workers if these are
         known."""
-        data, options, shards = self.data, self.options, None
-        if not isinstance(data, PreparedFolder):
+        data, options, shards = self.folder, self.options, None
+        if data is None:
             return
         events.stage(Stage.VERIFY)
         features = data.space.count

@@ -25,7 +25,6 @@ from p4sgd.host.losses import LOSSES, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.training_run import TrainingRun
-from p4sgd.host.streaming.folder import is_prepared
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.preparation import prepare
@@ -77,6 +76,8 @@ def metric_of(options: TrainingOptions) -> str:
 
 def check_data(source: str) -> None:
     """Refuse a folder of prepared data."""
+    from p4sgd.host.streaming.folder import is_prepared
+
     if is_prepared(source):
         raise UserError(f"{source}: was prepared for one precision: p4sgd tune needs the data themselves")
 
