@@ -1,8 +1,7 @@
 """The commands `p4sgd data synth`, `fetch` and `prepare`: data sets to try, and data larger than memory."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,10 @@ def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> Non
     """
     from p4sgd.host.data import fetch as originals
 
-    with _progress(output, name) as on_progress:
-        fetched = originals.fetch(name, directory, sha256=sha256, on_progress=on_progress)
+    with output.progress() as show:
+        fetched = originals.fetch(
+            name, directory, sha256=sha256, on_progress=lambda done, total: show(name, done, total, "bytes")
+        )
     output.document(
         {
             "name": name,
@@ -59,20 +60,6 @@ def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> Non
     state = "fetched" if fetched.downloaded else "was there already"
     trust = "; checksum noted, but not compared with any" if fetched.pinned else "; checksum correct"
     output.say(f"{fetched.path}: {state}{trust}")
-
-
-@contextmanager
-def _progress(output: Output, name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Show a progress bar on the terminal; yields the function to call with the bytes done and in all."""
-    if not output.shows_progress:
-        yield None
-        return
-    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=output.remarks, transient=True) as progress:
-        task = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _shapes() -> Iterable[str]:

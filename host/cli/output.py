@@ -117,6 +117,37 @@ class Output:
                 self.remark(what)
             yield
 
+    @contextlib.contextmanager
+    def progress(self) -> "Iterator[Callable[[str, int, int | None, str], None]]":
+        """Show progress bars, on a terminal only.
+
+        Yields the function to call with the title of a bar, how much is done, how much there is, and its unit.
+        """
+        if not self.shows_progress:
+            yield lambda title, done, total, unit: None
+            return
+        from rich.filesize import decimal
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        tasks: dict[str, TaskID] = {}
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[amount]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.remarks, transient=True) as progress:
+
+            def show(title: str, done: int, total: int | None, unit: str) -> None:
+                if title not in tasks:
+                    tasks[title] = progress.add_task(title, total=None, amount="")
+                counts = [count for count in (done, total) if count is not None]
+                shown = " / ".join(decimal(count) if unit == "bytes" else f"{count:,}" for count in counts)
+                amount = shown if unit in ("", "bytes") else f"{shown} {unit}"
+                progress.update(tasks[title], completed=done, total=total or None, amount=amount)
+
+            yield show
+
     def table(
         self,
         columns: Sequence[str],
@@ -262,33 +293,17 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
 
     Yields the function to call with a step, how much of it is done, and how much there is.
     """
-    if not output.shows_progress:
-        told: set[Step] = set()
+    told: set[Step] = set()
+    with output.progress() as show:
 
-        def remark(step: "Step", done: int, total: int) -> None:
-            if step not in told:
+        def shown(step: "Step", done: int, total: int) -> None:
+            if output.shows_progress:
+                show(step.title, done, total, step.unit)
+            elif step not in told:
                 told.add(step)
                 output.remark(step.title)
 
-        yield remark
-        return
-    from rich.filesize import decimal
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    tasks: dict[Step, TaskID] = {}
-    amount = TextColumn("{task.fields[amount]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    with Progress(*columns, console=output.remarks, transient=True) as progress:
-
-        def show(step: "Step", done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step.title, total=None, amount="")
-            shown = [decimal(count) if step.unit == "bytes" else f"{count:,}" for count in (done, total)]
-            unit = "" if step.unit == "bytes" else f" {step.unit}"
-            amount = f"{' / '.join(shown)}{unit}"
-            progress.update(tasks[step], completed=done, total=total or None, amount=amount)
-
-        yield show
+        yield shown
 
 
 _SPEED, _RATE = "samples_per_second", "learning_rate"

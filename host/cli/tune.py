@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,10 +141,11 @@ def tune(
     trials: list[Trial] = []
     stopped = None
     try:
-        with _progress(output, len(chosen)) as advance:
+        with output.progress() as show:
+            show("run", 0, len(chosen), "")
             for trial in tuning.tune(run, chosen):
                 trials.append(trial)
-                advance()
+                show("run", len(trials), len(chosen), "")
         best, preferred = tuning.choose(trials)
         picked = trials[preferred].options
         words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(picked))]
@@ -183,20 +184,6 @@ def tune(
         raise click.exceptions.Exit(INTERRUPTED)
     if out is not None:
         output.say(f"its model is kept in {out}")
-
-
-@contextlib.contextmanager
-def _progress(output: Output, total: int) -> Iterator[Callable[[], None]]:
-    """Show on a terminal how many runs of ``total`` have ended; yields what to call after each."""
-    if not output.shows_progress:
-        yield lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("run"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=output.remarks, transient=True) as progress:
-        task = progress.add_task("runs", total=total)
-        yield lambda: progress.advance(task)
 
 
 def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, chosen: int) -> None:
