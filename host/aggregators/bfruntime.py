@@ -43,29 +43,14 @@ _NOT_FOUND = 5
 
 
 def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":
-    """Open the controller of a cluster file's switch.
-
-    Raises
-    ------
-    UserError
-        If the client of the SDE is not installed, or if TLS is asked for, which that client does not support.
-    P4sgdError
-        If the switch cannot be reached or does not run the program.
-    """
+    """Open the controller of a cluster file's switch, without TLS, which the SDE's client does not support."""
     if aggregator.tls is not None:
         raise UserError("aggregator.tls: the SDE's client has no TLS: use a tunnel to the switch instead")
     return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
 
 
 class BfRuntimeController(TableController):
-    """Controller of a switch that runs ``p4sgd_tna.p4``.
-
-    Parameters
-    ----------
-    address
-        HOST:PORT of the switch's gRPC server.
-    device_id
-        Number of the chip.
+    """Controller of a switch that runs ``p4sgd_tna.p4``, chip ``device_id`` of the gRPC server at ``address``.
 
     Raises
     ------
@@ -90,12 +75,10 @@ class BfRuntimeController(TableController):
             self._info = self._interface.bfrt_info_get(P4_NAME)
 
     def close(self) -> None:
-        """Close the connection. The switch keeps serving its jobs."""
         self._interface.channel.close()
 
     @property
     def slots(self) -> int:
-        """Slots of each job."""
         return int(self._table("tags").info.size_get()) // self.jobs
 
     @property
@@ -106,17 +89,14 @@ class BfRuntimeController(TableController):
     # Tables
 
     def read_entries(self, table: str) -> list[Entry]:
-        """The entries of a table."""
         return [_entry_of(table, key, data) for key, data in self._get(self._table(table))]
 
     def read_default(self, table: str) -> Entry:
-        """The default action of a table."""
         with self._translated_errors():
             ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_SOFTWARE, p4_name=P4_NAME)
         return _entry_of(table, {}, data.to_dict())
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
-        """Insert an entry with a new key, or modify the one with this key. Without a key, set the default action."""
         table = self._table(entry.table)
         fields = [self._client.DataTuple(name, value) for name, value in entry.data.items()]
         data = table.make_data(fields, f"SwitchIngress.{entry.action}")
@@ -128,7 +108,6 @@ class BfRuntimeController(TableController):
                 write(self._target, [self._key(table, entry.key)], [data], p4_name=P4_NAME)
 
     def delete_entries(self, some: Iterable[Entry]) -> None:
-        """Delete existing entries."""
         for entry in some:
             self._delete(self._table(entry.table), entry.key)
 
@@ -142,7 +121,6 @@ class BfRuntimeController(TableController):
         return {group: ports[group] for group in groups if group in ports}
 
     def write_group(self, group: int, ports: frozenset[int], *, is_new: bool) -> None:
-        """Set the ports of a multicast group."""
         nodes = self._info.table_get("$pre.node")
         tuple_of = self._client.DataTuple
         node = nodes.make_data(
@@ -169,7 +147,6 @@ class BfRuntimeController(TableController):
                 groups.entry_add(self._target, [self._key(groups, {"$MGID": group})], [data], p4_name=P4_NAME)
 
     def set_flood_group(self, ports: frozenset[int]) -> None:
-        """Set the ports to which frames of other protocols are flooded; never back to the port they came from."""
         super().set_flood_group(ports)
         table = self._info.table_get("$pre.prune")
         with self._translated_errors():
@@ -178,7 +155,6 @@ class BfRuntimeController(TableController):
                 table.entry_add(self._target, [self._key(table, {"$MULTICAST_L2_XID": port})], [data], p4_name=P4_NAME)
 
     def delete_group(self, group: int) -> None:
-        """Delete an existing multicast group."""
         self._delete(self._info.table_get("$pre.mgid"), {"$MGID": group})
         self._delete(self._info.table_get("$pre.node"), {"$MULTICAST_NODE_ID": group})
 
@@ -197,13 +173,6 @@ class BfRuntimeController(TableController):
         return {name: count for name, count in counters_of(found).items() if name not in lacking}
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """State of the given slots of a place.
-
-        Raises
-        ------
-        P4sgdError
-            If no job is served there.
-        """
         served = (entry for entry in self.read_entries("jobs") if entry.action == "serve")
         job = next((entry.data for entry in served if entry.data["place"] == place), None)
         if job is None:

@@ -31,21 +31,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SlotView:
-    """State of a slot in an aggregator.
-
-    Attributes
-    ----------
-    round
-        Current round.
-    aggregated
-        Bitmap of the shards whose partials have been added; 0 if the slot is fresh.
-    acknowledged
-        Bitmap of the shards that have acknowledged the sums.
-    """
+    """State of a slot in an aggregator, with bitmaps of shards."""
 
     round: int
     aggregated: int
+    """Shards whose partials have been added; 0 if the slot is fresh."""
     acknowledged: int
+    """Shards that have acknowledged the sums."""
 
 
 class Controller(Protocol):
@@ -161,46 +153,27 @@ def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]]) -> st
 
 @dataclass(frozen=True)
 class WaitingSlot:
-    """A slot that is under way: it has some partials of its round, and not yet all acknowledgements.
-
-    Attributes
-    ----------
-    slot, round
-        Index of the slot, and its round.
-    aggregated, acknowledged
-        Bitmaps of the shards whose partials have been added, and of those that have acknowledged the sums.
-    partials
-        Shards whose partials are missing.
-    acknowledgements
-        Shards whose acknowledgements are missing, if no partials are.
-    """
+    """A slot that is under way: it has some partials of its round, and not yet all acknowledgements."""
 
     slot: int
     round: int
     aggregated: int
     acknowledged: int
     partials: tuple[int, ...]
+    """Shards whose partials are missing."""
     acknowledgements: tuple[int, ...]
+    """Shards whose acknowledgements are missing, if no partials are."""
 
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A job being served.
-
-    Attributes
-    ----------
-    place, job
-        The job and its place.
-    under_way
-        Slots that are under way.
-    stuck
-        Those of them that have not changed since the previous reading.
-    """
+    """A job being served, with its slots that are under way."""
 
     place: int
     job: Job
     under_way: tuple[WaitingSlot, ...]
     stuck: tuple[WaitingSlot, ...]
+    """Slots that have not changed since the previous reading."""
 
 
 def shards_of(bitmap: int) -> tuple[int, ...]:
@@ -209,60 +182,32 @@ def shards_of(bitmap: int) -> tuple[int, ...]:
 
 
 def read_active_slots(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingSlot, ...]]:
-    """The slots that are under way, by place and job.
-
-    A job that ends while its slots are being read is left out.
-
-    Raises
-    ------
-    P4sgdError
-        If the aggregator cannot be reached, or cannot show the slots of a job that it serves.
-    """
+    """The slots that are under way, by place and job. A job that ends while its slots are being read is left out."""
     found = {}
     for place, job in controller.served().items():
-        problem = None
         try:
             seen = _under_way(controller, place, job)
-        except P4sgdError as error:
-            problem = error
-        if controller.served().get(place) != job:
-            continue  # the slots may be those of another job, or the problem that there is none
-        if problem is not None:
-            raise problem
-        found[place, job] = seen
+        except P4sgdError:
+            if controller.served().get(place) == job:
+                raise
+            continue
+        if controller.served().get(place) == job:  # else the slots may be those of another job
+            found[place, job] = seen
     return found
 
 
 def _under_way(controller: Controller, place: int, job: Job) -> tuple[WaitingSlot, ...]:
-    views = controller.read_slots(place, range(controller.slots))
-    return tuple(
-        _waiting(slot, view, job.everyone)
-        for slot, view in enumerate(views)
-        if view.aggregated and view.acknowledged != job.everyone
-    )
-
-
-def _waiting(slot: int, view: SlotView, everyone: int) -> WaitingSlot:
-    partials = shards_of(everyone & ~view.aggregated)
-    acknowledgements = () if partials else shards_of(everyone & ~view.acknowledged)
-    return WaitingSlot(slot, view.round, view.aggregated, view.acknowledged, partials, acknowledgements)
+    found = []
+    for slot, view in enumerate(controller.read_slots(place, range(controller.slots))):
+        if view.aggregated and view.acknowledged != job.everyone:
+            partials = shards_of(job.everyone & ~view.aggregated)
+            acknowledgements = () if partials else shards_of(job.everyone & ~view.acknowledged)
+            found.append(WaitingSlot(slot, **vars(view), partials=partials, acknowledgements=acknowledgements))
+    return tuple(found)
 
 
 def read_progress(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
-    """Read the slots of all jobs again, and find those that have not changed.
-
-    Parameters
-    ----------
-    before
-        Result of `read_active_slots` some time ago.
-    controller
-        Controller of the aggregator.
-
-    Raises
-    ------
-    P4sgdError
-        As `read_active_slots`.
-    """
+    """Read the slots of all jobs again, and find those unchanged since ``before``, by `read_active_slots`."""
     found = []
     for (place, job), under_way in read_active_slots(controller).items():
         seen = set(before.get((place, job), ()))

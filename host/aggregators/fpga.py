@@ -102,11 +102,9 @@ class FpgaAggregator:
             )
 
     def end(self, place: int) -> None:
-        """End the job in a place, if there is one."""
         self._client.write(registers.END, place=place)
 
     def served(self) -> dict[int, Job]:
-        """The jobs being served, by place."""
         return {place: self._job(place) for place in self._running()}
 
     def counters(self) -> dict[str, int]:
@@ -115,7 +113,6 @@ class FpgaAggregator:
         return self._client.read_counters(registers.counters(self.config))
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """State of the given slots of a place, read one after the other."""
         return [self._read_slot(place, slot) for slot in slots]
 
     def check_process(self) -> None:

@@ -26,13 +26,7 @@ class NumberTakenError(P4sgdError):
 
 
 def free_number(taken: Set[int], last: int = -1) -> int:
-    """The first number of a job after ``last`` that is not taken; the first of all follows the last of all.
-
-    Raises
-    ------
-    P4sgdError
-        If all are taken.
-    """
+    """The first number of a job after ``last`` that is not taken; the first of all follows the last of all."""
     for step in range(1, JOB_NUMBERS + 1):
         if (number := (last + step) % JOB_NUMBERS) not in taken:
             return number
@@ -42,11 +36,8 @@ def free_number(taken: Set[int], last: int = -1) -> int:
 def draw_key(most: int) -> int | None:
     """A key for a new job, so that packets of an earlier one with the same number are not taken for its own.
 
-    Parameters
-    ----------
-    most
-        Most micro-batches that all its members take in a packet of version 2; without any, packets are of version 1 and
-        the key is None.
+    ``most`` is the most micro-batches that all its members take in a packet of version 2. If it is 0, packets are of
+    version 1, which have no key.
     """
     return secrets.randbits(KEY_BITS) if most else None
 
@@ -55,18 +46,8 @@ def draw_key(most: int) -> int | None:
 class JoinRequest:
     """The registers of a worker that is about to join a job.
 
-    Parameters
-    ----------
-    number
-        Number of the job.
-    shard, workers
-        Shard of the worker, and number of workers in the job.
-    mac
-        Address of the worker.
-    peer_mac
-        Address at which it expects the aggregator.
-    key
-        Key of the job; None if packets are of version 1.
+    ``number`` and ``key`` are those of the job, with no key in version 1 of the packet; ``mac`` is the worker's address
+    and ``peer_mac`` that at which it expects the aggregator.
     """
 
     number: int
@@ -96,12 +77,7 @@ class Membership:
     while it serves any job. Jobs of other programs are left alone, unless one has a member that joins here: it was left
     behind by an earlier program.
 
-    Parameters
-    ----------
-    controller
-        Controller of the aggregator that all workers are connected to.
-    group_mac
-        Group address of the workers of a job, for answers to all.
+    ``group_mac`` is the group address of the workers of a job, for answers to all.
     """
 
     def __init__(self, controller: "Controller", group_mac: int = GROUP_MAC) -> None:
@@ -110,18 +86,9 @@ class Membership:
         self._jobs: dict[int, _JobState] = {}
 
     def join(self, request: JoinRequest, port: int, first_round: int, *, index: int | None = None) -> None:
-        """Make a worker a member of the job in its request.
+        """Make a worker behind a port of the aggregator a member of the job in its request.
 
-        Parameters
-        ----------
-        request
-            The worker's registers.
-        port
-            Port of the aggregator that the worker is behind.
-        first_round
-            Round that the job begins with.
-        index
-            Identifies the worker in several joins. Defaults to its port, for workers with a port each.
+        ``index`` identifies the worker in several joins. It defaults to its port, for workers with a port each.
 
         Raises
         ------
@@ -151,13 +118,7 @@ class Membership:
             state.served = job
 
     def end(self) -> None:
-        """End all jobs that were begun here, if the aggregator still serves them.
-
-        Raises
-        ------
-        P4sgdError
-            If the aggregator cannot be reached.
-        """
+        """End all jobs that were begun here, if the aggregator still serves them."""
         begun = [job.served for job in self._jobs.values() if job.served is not None]
         self._jobs.clear()
         if begun:
@@ -216,25 +177,14 @@ class Membership:
 
 @dataclass
 class _JobState:
-    """A job that is served, or will be once it is complete. Workers are known by their indices.
-
-    Attributes
-    ----------
-    workers
-        Number of workers of the job.
-    key
-        Its key, if packets are of version 2.
-    shards, members
-        Shards and addresses of the workers that have joined.
-    served
-        The job as the aggregator was told to serve it; None while it is incomplete.
-    """
+    """A job that is served, or will be once it is complete. Workers are known by their indices."""
 
     workers: int
     key: int | None
     shards: dict[int, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     served: Job | None = None
+    """The job as the aggregator has it; None while it is incomplete."""
 
     def accepts(self, index: int, request: JoinRequest) -> bool:
         """Whether the job is incomplete and a worker fits in with those that have joined."""

@@ -65,34 +65,16 @@ class _RightLostError(P4sgdError):
 
 
 def open_p4runtime(aggregator: AggregatorAddress) -> "P4RuntimeController":
-    """Open the controller of a cluster file's switch, which is not connected to before the first call.
-
-    Raises
-    ------
-    UserError
-        If a file for TLS cannot be read.
-    """
+    """Open the controller of a cluster file's switch, which is not connected to before the first call."""
     return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
 
 
 class P4RuntimeController(TableController):
     """Controller of a switch that runs ``p4sgd_v1model.p4``.
 
-    Every call raises `P4sgdError` if the switch cannot be reached, refuses, or does not run the program.
-
-    Parameters
-    ----------
-    address
-        HOST:PORT of the switch's gRPC server.
-    device_id
-        P4Runtime's number of the device.
-    tls
-        Files for TLS; None for a connection without it.
-
-    Raises
-    ------
-    UserError
-        If a file for TLS cannot be read.
+    Every call raises `P4sgdError` if the switch cannot be reached, refuses, or does not run the program. ``address`` is
+    HOST:PORT of the switch's gRPC server, ``device_id`` P4Runtime's number of the device; raises `UserError` if a file
+    for TLS cannot be read.
     """
 
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
@@ -106,19 +88,12 @@ class P4RuntimeController(TableController):
         self._stream: _Stream | None = None
 
     def close(self) -> None:
-        """Close the connection. The switch keeps serving its jobs."""
         self._channel.close()
 
     # The program
 
     def deploy(self, program: Program) -> None:
-        """Load a program into the switch, which forgets all jobs.
-
-        Raises
-        ------
-        UserError
-            If the program's P4Info was not written by a P4 compiler.
-        """
+        """Load a program into the switch, which forgets all jobs."""
         try:
             schema = finsy.P4Schema(program.p4info, program.config)
         except (ValueError, text_format.ParseError) as error:
@@ -153,28 +128,23 @@ class P4RuntimeController(TableController):
 
     @property
     def slots(self) -> int:
-        """Slots of each job."""
         return self._schema.registers["rounds"].size // self.jobs
 
     @property
     def jobs(self) -> int:
-        """Number of places."""
         return (self._schema.counters["outcomes"].size >> OUTCOME_BITS) - 1
 
     # Tables
 
     def read_entries(self, table: str) -> list[Entry]:
-        """The entries of a table."""
         found = self._read(finsy.P4TableEntry(table))
         return [_entry_of(table, entry) for entry in found if not entry.is_default_action]
 
     def read_default(self, table: str) -> Entry:
-        """The default action of a table."""
         (found,) = self._read(finsy.P4TableEntry(table, is_default_action=True))
         return _entry_of(table, found)
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
-        """Insert an entry with a new key, or modify the one with this key. Without a key, set the default action."""
         described = finsy.P4TableEntry(
             entry.table,
             match=finsy.P4TableMatch(entry.key),
@@ -184,26 +154,21 @@ class P4RuntimeController(TableController):
         self._write([+described if is_new else ~described])
 
     def delete_entries(self, some: Iterable[Entry]) -> None:
-        """Delete existing entries."""
         self._write([-finsy.P4TableEntry(entry.table, match=finsy.P4TableMatch(entry.key)) for entry in some])
 
     def read_groups(self) -> dict[int, frozenset[int]]:
-        """Ports of the multicast groups."""
         return {
             entry.multicast_group_id: frozenset(entry.replicas) for entry in self._read(finsy.P4MulticastGroupEntry())
         }
 
     def write_group(self, group: int, ports: frozenset[int], *, is_new: bool) -> None:
-        """Set the ports of a multicast group."""
         described = finsy.P4MulticastGroupEntry(group, replicas=sorted(ports))
         self._write([+described if is_new else ~described])
 
     def delete_group(self, group: int) -> None:
-        """Delete an existing multicast group."""
         self._write([-finsy.P4MulticastGroupEntry(group)])
 
     def counters(self) -> dict[str, int]:
-        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, those that the switch has."""
         found = Counter({entry.index: entry.packet_count for entry in self._read(finsy.P4CounterEntry("outcomes"))})
         return counters_by_place(found, self.jobs)
 
@@ -235,13 +200,7 @@ class P4RuntimeController(TableController):
         return self._stream.election_id
 
     def change(self, act: Callable[[], _T]) -> _T:
-        """Call a function with the right to write, again whenever another program has taken the right meanwhile.
-
-        Raises
-        ------
-        P4sgdError
-            If other programs keep taking the right for 30 s; or as the function.
-        """
+        """Call a function with the right to write, again whenever another program has taken it, for up to 30 s."""
         end = time.monotonic() + _CONTEST_S
         while True:
             try:
@@ -290,11 +249,6 @@ class P4RuntimeController(TableController):
         """State of the given slots of a place.
 
         The switch's P4Runtime server cannot read registers, so the slots are probed by packets through the CPU port.
-
-        Raises
-        ------
-        P4sgdError
-            If no job is served there, or probes are not answered.
         """
         job = self.served().get(place)
         if job is None:

@@ -25,24 +25,11 @@ _CHECK_S = 1.0
 
 def job_to_json(job: Job) -> dict[str, Any]:
     """A job as plain data: number, members as lists [mac, port] in the order of shards, group_mac, ports, key."""
-    members = [[member.mac, member.port] for member in job.members]
-    return {
-        "number": job.number,
-        "members": members,
-        "group_mac": job.group_mac,
-        "ports": job.ports,
-        "key": job.key,
-    }
+    return {**vars(job), "members": [[member.mac, member.port] for member in job.members]}
 
 
 def job_from_json(content: Any) -> Job:
-    """A job from plain data.
-
-    Raises
-    ------
-    RefusedError
-        If it is not a job.
-    """
+    """A job from plain data; raises RefusedError if it is none."""
     if not isinstance(content, dict) or set(content) != {"number", "members", "group_mac", "ports", "key"}:
         raise RefusedError("a job must have number, members, group_mac, ports and key, and nothing else")
     listed = content["members"]
@@ -63,19 +50,7 @@ def job_from_json(content: Any) -> Job:
 class SoftwareAggregator:
     """The aggregator of ``p4sgd switch serve``. It has few connections, so every request makes its own.
 
-    Parameters
-    ----------
-    address
-        Its control socket.
-    token
-        The token of a server over TCP.
-    interface
-        Its link, for messages.
-
-    Attributes
-    ----------
-    slots, jobs, most : int
-        Its size, and what it speaks: see `Controller`.
+    ``token`` is for a server over TCP; messages name ``interface`` as its link.
 
     Raises
     ------
@@ -100,26 +75,21 @@ class SoftwareAggregator:
         self._check_at = time.monotonic() + _CHECK_S
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address."""
         self._call("set_mac", mac=mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a free place from this round on, with all slots fresh."""
         self._call("begin", place=place, job=job_to_json(job), first_round=first_round)
 
     def end(self, place: int) -> None:
-        """End the job in a place."""
         self._call("end", place=place)
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place."""
         try:
             return {int(place): job_from_json(job) for place, job in self._call("served")}
         except (RefusedError, TypeError, ValueError) as error:
             raise P4sgdError(f"{self._name} does not answer as it should: {error}") from error
 
     def counters(self) -> dict[str, int]:
-        """All counters."""
         return dict(self._call("counters"))
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
@@ -138,7 +108,6 @@ class SoftwareAggregator:
             self._client.check_process()
 
     def close(self) -> None:
-        """Disconnect. The aggregator goes on."""
         self._client.close()
 
     def _call(self, do: str, **arguments: Any) -> Any:

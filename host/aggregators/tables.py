@@ -163,7 +163,6 @@ class TableController(ABC):
         return act()
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own MAC address; refused while jobs are served."""
         self.change(partial(self._set_mac, own_entry(mac)))
 
     def _set_mac(self, wanted: Entry) -> None:
@@ -175,7 +174,6 @@ class TableController(ABC):
         self.write_entry(wanted, is_new=False)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a free place from this round on, with all slots fresh."""
         if not 0 <= place < self.jobs:
             raise P4sgdError(f"there is no place {place}: the switch serves {self.jobs} jobs at most")
         self.change(partial(self._begin, place, job, first_round, []))
@@ -200,7 +198,6 @@ class TableController(ABC):
         self.delete_entries(entry for entry in noted if entry.key["job"] not in {*numbers, job.number})
 
     def end(self, place: int) -> None:
-        """End the job in a place, if there is one."""
         self.change(lambda: self._end(place, self.read_entries("jobs")))
 
     def _end(self, place: int, noted: Iterable[Entry]) -> None:
@@ -214,7 +211,6 @@ class TableController(ABC):
                 self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
-        """The jobs being served, by place; refused if the tables are not as P4SGD leaves them."""
         after = self._served_entries()
         for _ in range(_READS):
             before, members, groups = after, self.read_entries("members"), self.read_groups()

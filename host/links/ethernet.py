@@ -37,11 +37,6 @@ def attach_untagged_filter(receiver: socket.socket, ethertype: int) -> None:
     """Make a packet socket receive only frames of an EtherType that arrived without a VLAN tag.
 
     Linux strips the tag, so that the frame looks untagged, and reports separately that there was one.
-
-    Raises
-    ------
-    OSError
-        If the kernel refuses the filter.
     """
     program = (
         (_LOAD, 0, 0, _PROTOCOL),
@@ -127,15 +122,12 @@ class EthernetLink:
         """None: frames keep the addresses that they have."""
 
     def fileno(self) -> int:
-        """File descriptor of the socket."""
         return self._socket.fileno()
 
     def reaches(self, address: int) -> bool:
-        """Always true: Ethernet can send to any address."""
         return True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame. It is lost if it cannot be sent at once."""
         if not self._is_bound:
             self._revive()
         try:
@@ -147,7 +139,6 @@ class EthernetLink:
             self._is_bound = error.errno in _OF_ONE_FRAME
 
     def receive(self) -> bytes | None:
-        """The next frame; None if none is waiting."""
         if not self._is_bound:
             self._revive()
         try:
@@ -159,7 +150,6 @@ class EthernetLink:
             return None
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
-        """Send rows of a batch. Each is lost that cannot be sent at once."""
         while rows.size:
             if not self._is_bound:
                 self._revive()
@@ -174,7 +164,6 @@ class EthernetLink:
                 rows = rows[1:]
 
     def receive_batch(self, batch: "FrameBatch") -> int:
-        """Receive the next frames, as many as there are rows; returns how many were waiting."""
         if not self._is_bound:
             self._revive()
         try:

@@ -45,19 +45,8 @@ class _Direction:
 class FaultyLink:
     """A worker's link that loses, repeats and reorders frames in both directions.
 
-    Parameters
-    ----------
-    link
-        The link without faults, closed with this one.
-    chances
-        Chances of some of `FAULTS`. One for a single direction takes the place of that for both.
-    seed
-        Seed of the random numbers.
-
-    Raises
-    ------
-    UserError
-        If bursts of losses begin and never end.
+    ``chances`` are those of some of `FAULTS`: one for a single direction takes the place of that for both. Raises
+    UserError if bursts of losses begin and never end.
     """
 
     def __init__(self, link: Link, chances: Mapping[str, float], seed: int) -> None:
@@ -71,43 +60,22 @@ class FaultyLink:
         self._up, self._down = (_Direction(each, rng) for each in found)
         self._arrived: deque[bytes] = deque()
 
+        self.most_bytes, self.address = link.most_bytes, link.address
+        self.fileno, self.reaches, self.close = link.fileno, link.reaches, link.close
+
     @property
     def lost(self) -> int:
         """Frames that the link could not send; those lost on purpose do not count."""
         return self._link.lost
 
-    @property
-    def most_bytes(self) -> int:
-        """See `Link.most_bytes`."""
-        return self._link.most_bytes
-
-    @property
-    def address(self) -> int | None:
-        """See `Link.address`."""
-        return self._link.address
-
-    def fileno(self) -> int:
-        """File descriptor of the link."""
-        return self._link.fileno()
-
-    def reaches(self, address: int) -> bool:
-        """See `Link.reaches`."""
-        return self._link.reaches(address)
-
     def send(self, frame: bytes) -> None:
-        """Send what the faults make of a frame."""
         for each in self._up.pass_on(frame):
             self._link.send(each)
 
     def receive(self) -> bytes | None:
-        """The next frame that arrives in spite of faults; None if none is waiting."""
         while not self._arrived:
             frame = self._link.receive()
             if frame is None:
                 return None
             self._arrived.extend(self._down.pass_on(frame))
         return self._arrived.popleft()
-
-    def close(self) -> None:
-        """Close the link."""
-        self._link.close()

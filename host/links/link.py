@@ -89,12 +89,6 @@ def enlarge_receive_buffer(receiver: socket.socket) -> None:
 
 
 def mtu_of(opened: socket.socket, interface: str) -> int:
-    """Bytes of the longest payload of a frame on a network interface.
-
-    Raises
-    ------
-    OSError
-        If there is no such interface.
-    """
+    """Bytes of the longest payload of a frame on a network interface; raises OSError if there is none."""
     request = struct.pack("16si", interface.encode(), 0)
     return int(struct.unpack_from("16si", fcntl.ioctl(opened, _SIOCGIFMTU, request))[1])

@@ -36,13 +36,7 @@ __all__ = ["PACKET_BYTES", "LocalAddresses", "UdpLink", "address_text", "parse_u
 
 
 def parse_udp_address(text: str) -> int:
-    """The number that stands for ``10.0.0.1`` or, with a port for programs, ``10.0.0.1:51201``.
-
-    Raises
-    ------
-    UserError
-        If the text is neither, or not the address of a single host, or the port is none of those.
-    """
+    """The number that stands for ``10.0.0.1`` or, with a port for programs, ``10.0.0.1:51201``."""
     host, colon, port = text.partition(":")
     try:
         ipv4 = IPv4Address(host)
@@ -93,13 +87,7 @@ class LocalAddresses:
         self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
     def interface_of(self, address: IPv4Address) -> int:
-        """Index of the interface that has an address.
-
-        Raises
-        ------
-        OSError
-            If no interface has it.
-        """
+        """Index of the interface that has an address; raises OSError if none has it."""
         wanted = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST) + address.packed
         # Ask for the matching entry of the table: the route itself always leads to the loopback interface.
         question = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH) + wanted
@@ -234,11 +222,9 @@ class UdpLink:
         return self._epoll.fileno()
 
     def reaches(self, address: int) -> bool:
-        """Whether an address stands for an IPv4 address."""
         return _socket_address(address.to_bytes(6, "big")) is not None
 
     def send(self, frame: bytes) -> None:
-        """Send a frame. It is lost if it cannot be sent at once."""
         to = _socket_address(frame[:6])
         try:
             if to is not None:
@@ -268,7 +254,6 @@ class UdpLink:
         return None
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
-        """Send rows of a batch. Each is lost that cannot be sent at once."""
         named = batch.put_names(rows)
         self.lost += rows.size - named.size
         rows = named
@@ -280,7 +265,6 @@ class UdpLink:
                 rows = rows[1:]
 
     def receive_batch(self, batch: "FrameBatch") -> int:
-        """Receive the next frames, as many as there are rows; returns how many were waiting."""
         (local, _), *shared = self._receivers
         count = 0
         with contextlib.suppress(OSError):  # as in `receive`
@@ -299,7 +283,6 @@ class UdpLink:
         return bool(index == self._interface)
 
     def close(self) -> None:
-        """Close all sockets."""
         self._epoll.close()
         self._addresses.close()
         for receiver, _ in self._receivers:

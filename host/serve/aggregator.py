@@ -28,19 +28,8 @@ __all__ = ["Requests", "SoftwareAggregatorServer", "warm_up"]
 class Requests:
     """The requests of controllers. One that is refused changes nothing.
 
-    Parameters
-    ----------
-    aggregator
-        The state machine.
-    links
-        Its ports in order, by name.
-    slots, places
-        Its size.
-
-    Attributes
-    ----------
-    methods : Methods
-        The requests, with the arguments of `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
+    ``links`` are the aggregator's ports in order, by name; ``methods`` are the requests, with the arguments of
+    `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
     """
 
     def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:

@@ -37,33 +37,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What to start.
-
-    Attributes
-    ----------
-    file
-        A cluster file with the addresses; None to make one.
-    workers
-        Number of workers, if there is no file.
-    sparse
-        How many of them, the last ones, keep only features that are not 0.
-    config
-        Configuration of the others.
-    slots
-        Slots of all; None for those of the configuration.
-    faults
-        Faults of the workers' links, as ``link_loss=0.02``.
-    seed
-        Seed of the faults; worker i takes the seed + i.
-    """
+    """Options of `p4sgd cluster up`."""
 
     file: str | None
+    """A cluster file with the addresses; None to make one."""
     workers: int
+    """Number of workers, if there is no file."""
     sparse: int
+    """How many of them, the last ones, keep only features that are not 0."""
     config: str
+    """Configuration of the others."""
     slots: int | None
+    """Slots of all; None for those of the configuration."""
     faults: tuple[str, ...]
+    """Faults of the workers' links, as ``link_loss=0.02``."""
     seed: int
+    """Seed of the faults; worker i takes the seed + i."""
 
 
 # -- for the command line ----------------------------------------------------------------------------------------------
@@ -116,13 +105,7 @@ def find_local_cluster() -> dict[str, Any] | None:
 
 
 def local_cluster_file() -> Path:
-    """The cluster file of this user's local cluster.
-
-    Raises
-    ------
-    UserError
-        If none is running, or as `find_local_cluster`.
-    """
+    """The cluster file of this user's local cluster; raises UserError if none is running."""
     found = find_local_cluster()
     if found is None:
         raise UserError("no local cluster is running: start one (p4sgd cluster up), or give --cluster FILE.toml")
@@ -177,15 +160,7 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
 
 
 def end_local_cluster() -> dict[str, Any] | None:
-    """End the local cluster; returns the state that it was in, None if none was running.
-
-    Raises
-    ------
-    UserError
-        If too many programs use it.
-    P4sgdError
-        If it does not end.
-    """
+    """End the local cluster; returns the state that it was in, None if none was running."""
     client = _connect()
     if client is None:
         return None
@@ -207,13 +182,7 @@ def _folder() -> Path:
 
 
 def make_folder() -> Path:
-    """The folder with socket, logs and file of the local cluster, which only its owner may look into.
-
-    Raises
-    ------
-    UserError
-        If there is something else, or its path is too long for sockets.
-    """
+    """Make the folder with socket, logs and file of the local cluster, which only its owner may look into."""
     folder = _folder()
     try:
         ControlAddress.parse(f"unix:{folder / SOCKET}")
@@ -231,15 +200,7 @@ def make_folder() -> Path:
 
 
 def _connect() -> ControlClient | None:
-    """A connection to the supervisor; None if there is none.
-
-    Raises
-    ------
-    UserError
-        If it has too many clients.
-    P4sgdError
-        If it is there and does not answer.
-    """
+    """A connection to the supervisor; None if there is none."""
     try:
         address = ControlAddress.parse(f"unix:{_folder() / SOCKET}")
     except UserError:  # too long a path for a socket

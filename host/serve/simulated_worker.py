@@ -60,12 +60,10 @@ class SimulatedWorker:
 
     @property
     def config(self) -> WorkerConfig:
-        """Size of the worker."""
         return self._config
 
     @property
     def idle(self) -> bool:
-        """Whether no run is requested or under way."""
         return not self._busy
 
     @property
@@ -79,7 +77,6 @@ class SimulatedWorker:
         return 0
 
     def work(self) -> None:
-        """Let time pass, if there is anything to do."""
         if self.next_work is None:
             return
         frames, self._came, self._asked = self._came, [], False
@@ -90,7 +87,6 @@ class SimulatedWorker:
             self._send(frame)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame, of any length."""
         self._came.append(frame)
 
     def read_register(self, offset: int) -> int:
@@ -109,40 +105,18 @@ class SimulatedWorker:
         self._asked = True
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """A copy of bytes of a bank; what was never written is 0.
-
-        Raises
-        ------
-        UserError
-            If the bank is too small, or during a run.
-        """
         self._check_idle()
         return self._banks.read(bank, address, size)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Copy bytes into a bank.
-
-        Raises
-        ------
-        UserError
-            If the bank is too small, or during a run.
-        """
         self._check_idle()
         self._banks.write(bank, address, data)
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Refuse data that cannot be written, before it is received.
-
-        Raises
-        ------
-        UserError
-            As `write_memory`.
-        """
         self._check_idle()
         self._banks.check(bank, address, size)
 
     def close(self) -> None:
-        """End the simulator."""
         self._simulator.close()
 
     def _before_start(self) -> None:
