@@ -60,8 +60,22 @@ class FaultyLink:
         self._up, self._down = (_Direction(each, rng) for each in found)
         self._arrived: deque[bytes] = deque()
 
-        self.most_bytes, self.address = link.most_bytes, link.address
-        self.fileno, self.reaches, self.close = link.fileno, link.reaches, link.close
+    @property
+    def most_bytes(self) -> int:
+        return self._link.most_bytes
+
+    @property
+    def address(self) -> int | None:
+        return self._link.address
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def reaches(self, address: int) -> bool:
+        return self._link.reaches(address)
+
+    def close(self) -> None:
+        self._link.close()
 
     @property
     def lost(self) -> int:

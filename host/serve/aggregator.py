@@ -248,7 +248,7 @@ class SoftwareAggregatorServer:
 
 def warm_up() -> None:
     """Compile the loops, or load what was compiled before."""
-    batch, nothing = FrameBatch(1), np.zeros(0, np.int64)
+    batch, nothing = FrameBatch(2), np.zeros(0, np.int64)  # of one row, all arrays would seem to be contiguous
     batch.warm_up()
     BatchAggregator(1).receive_batch(batch.frames, batch.sizes, 0, 0, batch.frames, batch.sizes, nothing)
     _divide(batch.frames, nothing, 0)
