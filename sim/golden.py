@@ -137,7 +137,7 @@ def regularize(w: IntArray, settings: RunSettings, *, exempt: int | None = None)
 
 @dataclass
 class Trained:
-    """Result of `train`: final weights and sticky flags of each worker."""
+    """Final weights and sticky flags of each worker."""
 
     weights: list[IntArray]
     flags: list[Flags]

@@ -56,16 +56,8 @@ def barrier(arrivals: Any, thread: int, number: int) -> None:
 def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], None] = lambda: None) -> None:
     """Call ``part(0)`` to ``part(threads - 1)`` at the same time, each in a thread of its own, and wait for them.
 
-    Ctrl-C interrupts the waiting: the threads then end by themselves, and what they write is of no use.
-
-    Parameters
-    ----------
-    part
-        Most of its time it should be in compiled loops, which release Python's lock.
-    threads
-        Number of threads; 1 is the calling one.
-    release
-        Called if one of them fails or cannot be started, so that the others do not wait for it.
+    A single one is the calling thread. ``release`` is called if one fails or cannot be started, so that the others do
+    not wait for it. Ctrl-C interrupts the waiting: the threads then end by themselves, and their results are of no use.
     """
     if threads == 1:
         part(0)

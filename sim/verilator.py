@@ -133,17 +133,7 @@ def environment() -> dict[str, str]:
 
 
 def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
-    """Run ``verilator --lint-only -Wall``; returns its messages, empty when clean.
-
-    Parameters
-    ----------
-    sources
-        Verilog files.
-    top
-        Top module.
-    waivers
-        Names of warnings to leave out, such as ``UNUSEDSIGNAL``.
-    """
+    """Messages of ``verilator --lint-only -Wall``, without the ``waivers`` such as ``UNUSEDSIGNAL``; empty when clean."""
     command = ["verilator", "--lint-only", "-Wall", "--top-module", top]
     command += [f"-Wno-{name}" for name in waivers] + [str(source) for source in sources]
     done = subprocess.run(command, env=os.environ | environment(), capture_output=True, text=True, check=False)
@@ -152,17 +142,7 @@ def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Build:
-    """A compiled model.
-
-    Attributes
-    ----------
-    directory
-        Folder of the executable.
-    top
-        Name of the top module and of the executable.
-    waves
-        Whether it can write a waveform.
-    """
+    """A compiled model: the folder of its executable, the name of that and of the top module, and if it has waveforms."""
 
     directory: Path
     top: str
@@ -179,22 +159,16 @@ class Build:
         seed: int | None = None,
         only: str | None = None,
     ) -> Path:
-        """Run cocotb tests of a module; returns the JUnit results file.
+        """Run the cocotb tests of a module whose names match ``only``; returns the JUnit results file.
 
         Parameters
         ----------
-        test_module
-            Module with the ``cocotb.test`` functions, importable from ``python_path``.
+        test_module, python_path
+            Module, and folders from which it can be imported.
         work
             Folder for results, logs and waveforms.
-        env
-            More variables for the simulator.
-        plusargs
-            Verilog plus arguments, ``+name=value``.
-        seed
-            Seed of ``random`` within the simulator.
-        only
-            Regular expression: only tests whose names it matches.
+        env, plusargs, seed
+            More variables for the simulator, Verilog plus arguments, and the seed of ``random`` within it.
 
         Raises
         ------
@@ -249,12 +223,8 @@ def build(
 
     Parameters
     ----------
-    verilog
-        Text of the design.
-    top
-        Name of its top module.
-    sources
-        More Verilog files.
+    verilog, top, sources
+        Text of the design, its top module, and more files.
     waves
         Whether the model can write waveforms (slower).
     optimize
@@ -267,7 +237,7 @@ def build(
     MissingToolError
         If a tool is missing, or does not work where it is.
     SimulationError
-        If Verilator or the compiler refuses the design, or a folder of the cache has a space in its name.
+        If Verilator or the compiler refuses the design, or the folder of the cache cannot be used.
     """
     cache = cache_directory()
     with contextlib.suppress(FileNotFoundError):  # it will be made

@@ -257,7 +257,8 @@ def worker(
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
     from p4sgd.hw.spec.packet import most_micro_batches
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
-    from p4sgd.sim.emulator import NetworkedWorker, warm_up
+    from p4sgd.sim.emulator import warm_up
+    from p4sgd.sim.emulator.networked import NetworkedWorker
 
     address = ControlAddress.parse(control)
     token = _read_token(address, token_file)

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import EVENTS
@@ -31,22 +32,13 @@ from p4sgd.sim.cluster.protocol import (
 __all__ = ["Cluster", "Merge", "SingleWorker"]
 
 
-class Merge(wiring.Component):
-    """Merges ``count`` streams, which it visits in rotation, and tags every item with the number of its stream.
-
-    Members
-    -------
-    i : In(stream of ``shape``).array(count)
-    o : Out(stream of {item: shape, port})
-    """
+class Merge(Component):
+    """Merges ``count`` streams, which it visits in rotation, and tags every item with the number of its stream."""
 
     def __init__(self, shape: ShapeLike, count: int) -> None:
         self._count = count
         self.payload = data.StructLayout({"item": shape, "port": max(1, (count - 1).bit_length())})
         super().__init__({"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(self.payload))})
-
-    i: list[stream.Interface]
-    o: stream.Interface
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -78,7 +70,7 @@ _PAUSES = 5000
 """Instance number of the first worker's `Pause`; smaller ones belong to memories and links."""
 
 
-class Cluster(wiring.Component):
+class Cluster(Component):
     """``workers`` workers around one aggregator, in one clock domain::
 
         SimMemory × …    ◀─▶ Worker ── Link ──▶ ┌───────┐    ┌────────────┐
@@ -87,37 +79,6 @@ class Cluster(wiring.Component):
                                  └───── Link ◀── by port bitmap ────┘
 
     Worker i is behind port i of the aggregator.
-
-    Parameters
-    ----------
-    config
-        Size of every worker.
-    workers
-        Number of workers, 1 to 32.
-
-    Members
-    -------
-    control : In(AXI4-Lite).array(workers), aggregator_control : In(AXI4-Lite)
-    idle : Out(workers), all_idle : Out(1)
-        Workers that are idle, and whether all are: a simulator waits for an edge faster than it samples every cycle.
-    seed : In(32)
-        Seed of all random numbers; stable before reset ends.
-    memory_stall, link_stall : In(8)
-        Chance of a stall in each cycle and channel, in 1/256.
-    memory_latency : In(15), memory_outstanding : In(9), memory_refresh : In(1)
-        A `MemoryTiming`, stable.
-    up_…, down_… : In(16)
-        `LINK_CHANCES` of the links from the workers and to them, in 1/65536; see `Link`.
-    up_cut, down_cut : In(workers)
-        Links that are cut, one bit per worker: they lose all frames.
-    worker_pause : In(16)
-        Chance per cycle that a worker pauses, in 1/65536. During a pause its links hold their frames; see `Pause`.
-    spared : In(workers)
-        Workers that are exempt from all of these faults.
-    note_events : In(1)
-        Record the workers' events in a file; see ``sim_trace.sv``.
-    load, save : In(workers · memories)
-        A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
 
     def __init__(self, config: WorkerConfig, workers: int) -> None:
@@ -128,40 +89,24 @@ class Cluster(wiring.Component):
             {
                 "control": In(Axi4LiteSignature()).array(workers),
                 "aggregator_control": In(Axi4LiteSignature()),
-                "idle": Out(workers),
-                "all_idle": Out(1),
-                "seed": In(32),
+                "idle": Out(workers),  # the workers' idle
+                "all_idle": Out(1),  # a simulator waits for an edge faster than it samples every cycle
+                "seed": In(32),  # of all random numbers; stable before reset ends
+                # Faults: chances in 1/256 per cycle and channel, and of LINK_CHANCES, see `Link`.
                 "memory_stall": In(8),
-                **{f"memory_{name}": In(field.shape) for name, field in MEMORY_TIMING},
                 "link_stall": In(8),
-                "up_cut": In(workers),
-                "down_cut": In(workers),
-                "worker_pause": In(16),
-                "spared": In(workers),
-                "note_events": In(1),
+                **{f"{direction}_{name}": In(16) for direction in DIRECTIONS for name in LINK_CHANCES},
+                "up_cut": In(workers),  # links from workers that lose all frames
+                "down_cut": In(workers),  # and links to them
+                "worker_pause": In(16),  # see `Pause`; during a pause a worker's links hold their frames
+                "spared": In(workers),  # workers that are exempt from all of these faults
+                **{f"memory_{name}": In(field.shape) for name, field in MEMORY_TIMING},  # a `MemoryTiming`, stable
+                "note_events": In(1),  # record the workers' events in a file, see sim_trace.sv
+                # A rising edge loads or saves a memory bank, bit worker · memories + bank, from or to its file.
                 "load": In(banks),
                 "save": In(banks),
             }
-            | {f"{direction}_{name}": In(16) for direction in DIRECTIONS for name in LINK_CHANCES}
         )
-
-    control: list[Any]
-    aggregator_control: Any
-    idle: Signal
-    all_idle: Signal
-    seed: Signal
-    memory_stall: Signal
-    memory_latency: Signal
-    memory_outstanding: Signal
-    memory_refresh: Signal
-    link_stall: Signal
-    up_cut: Signal
-    down_cut: Signal
-    worker_pause: Signal
-    spared: Signal
-    note_events: Signal
-    load: Signal
-    save: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -236,26 +181,13 @@ _WAITING = 64
 """Depth of the queue of frames for the simulator's client."""
 
 
-class SingleWorker(wiring.Component):
+class SingleWorker(Component):
     """A worker with its memories, whose network is the simulator's client::
 
         SimMemory × … ◀─▶ Worker ──▶ FIFO ──▶ tx
                                  ◀─────────── rx
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-
-    Members
-    -------
-    control : In(AXI4-Lite).array(1)
-    idle : Out(1), all_idle : Out(1)
-        The worker is idle; two names, as in a `Cluster`.
-    seed : In(32), memory_stall : In(8), load : In(memories), save : In(memories)
-        As in a `Cluster`.
-    tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
-        Frames to and from the network.
+    ``control``, ``idle``, ``seed``, ``memory_stall``, ``load`` and ``save`` are as in a `Cluster` of one worker.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -269,20 +201,10 @@ class SingleWorker(wiring.Component):
                 "memory_stall": In(8),
                 "load": In(config.memories),
                 "save": In(config.memories),
-                "tx": Out(stream.Signature(FrameBeat)),
+                "tx": Out(stream.Signature(FrameBeat)),  # frames to the network
                 "rx": In(stream.Signature(FrameBeat)),
             }
         )
-
-    control: list[Any]
-    idle: Signal
-    all_idle: Signal
-    seed: Signal
-    memory_stall: Signal
-    load: Signal
-    save: Signal
-    tx: stream.Interface
-    rx: stream.Interface
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

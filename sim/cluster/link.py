@@ -6,7 +6,6 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
-from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
 __all__ = ["PAUSE_BITS", "Link", "Noise", "Pause"]
 
@@ -14,24 +13,15 @@ __all__ = ["PAUSE_BITS", "Link", "Noise", "Pause"]
 class Noise(wiring.Component):
     """Random number generator: a 32-bit number every cycle, by xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
 
-    Parameters
-    ----------
-    instance
-        Number of this generator. Different numbers give different sequences for the same seed.
-
-    Members
-    -------
-    seed : In(32)
-        Stable; taken in the first cycle after reset.
-    value : Out(32)
+    Generators of different numbers ``instance`` have different sequences for the same seed.
     """
+
+    seed: In(32)  # stable; taken in the first cycle after reset
+    value: Out(32)
 
     def __init__(self, instance: int) -> None:
         self._instance = instance
-        super().__init__({"seed": In(32), "value": Out(32)})
-
-    seed: Signal
-    value: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -71,50 +61,28 @@ class Link(wiring.Component):
         Latency in cycles, including the MACs.
     instance
         Number of the link, below 500; selects its random numbers.
-
-    Members
-    -------
-    i : In(stream of FrameBeat)
-    o : Out(stream of FrameBeat)
-    seed : In(32)
-    loss, duplication, reordering : In(16)
-        Chances that a frame is lost, duplicated or reordered, in 1/65536. A lost frame is neither of the others.
-    burst_begin, burst_end, burst_loss : In(16)
-        Chances that a burst begins or ends before a frame, and chance of loss within a burst, which replaces ``loss``
-        there (Gilbert-Elliott model), in 1/65536.
-    stall : In(8)
-        Chance per cycle that a frame that is due waits for another cycle, in 1/256.
-    hold : In(1)
-        Deliver no further frames; one that is offered already stays.
     """
+
+    i: In(stream.Signature(FrameBeat))
+    o: Out(stream.Signature(FrameBeat))
+    seed: In(32)
+    # Chances of a frame in 1/65536, LINK_CHANCES; a lost frame is neither duplicated nor reordered.
+    loss: In(16)
+    duplication: In(16)
+    reordering: In(16)
+    # Gilbert-Elliott model: a burst begins or ends before a frame, and the chance of loss within it, instead of `loss`.
+    burst_begin: In(16)
+    burst_end: In(16)
+    burst_loss: In(16)
+    stall: In(8)  # chance per cycle that a frame that is due waits for another cycle, in 1/256
+    hold: In(1)  # deliver no further frames; one that is offered already stays
 
     def __init__(self, delay: int, instance: int) -> None:
         if not 4 <= delay < 1 << 15:
             raise ValueError(f"delay must be 4 to 32767 cycles, not {delay}")
         self._delay = delay
         self._instance = instance
-        super().__init__(
-            {
-                "i": In(stream.Signature(FrameBeat)),
-                "o": Out(stream.Signature(FrameBeat)),
-                "seed": In(32),
-                "stall": In(8),
-                "hold": In(1),
-            }
-            | {name: In(16) for name in LINK_CHANCES}
-        )
-
-    i: stream.Interface
-    o: stream.Interface
-    seed: Signal
-    loss: Signal
-    duplication: Signal
-    reordering: Signal
-    burst_begin: Signal
-    burst_end: Signal
-    burst_loss: Signal
-    stall: Signal
-    hold: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -164,28 +132,15 @@ PAUSE_BITS = 12
 
 
 class Pause(wiring.Component):
-    """Random pauses of a worker.
+    """Random pauses of a worker; ``instance`` is the number of its random number generator."""
 
-    Parameters
-    ----------
-    instance
-        Number of its random number generator.
-
-    Members
-    -------
-    seed : In(32)
-    chance : In(16)
-        Chance per cycle that a pause begins, in 1/65536.
-    paused : Out(1)
-    """
+    seed: In(32)
+    chance: In(16)  # chance per cycle that a pause begins, in 1/65536
+    paused: Out(1)
 
     def __init__(self, instance: int) -> None:
         self._instance = instance
-        super().__init__({"seed": In(32), "chance": In(16), "paused": Out(1)})
-
-    seed: Signal
-    chance: Signal
-    paused: Signal
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.component import Component
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.worker.worker import memory_port
@@ -39,7 +40,7 @@ _SLAVE_ERROR = 0b10
 _DECODE_ERROR = 0b11
 
 
-class SimMemory(wiring.Component):
+class SimMemory(Component):
     """AXI4 memory that answers requests in order, after ``latency`` cycles or more, with at most one beat per cycle.
 
     It takes reads while fewer than ``outstanding`` are under way. With ``refresh`` no beat comes or goes for 65 of 975
@@ -59,16 +60,6 @@ class SimMemory(wiring.Component):
         Name of the file with its contents.
     instance
         Number of this memory; selects its random numbers, and the time of its refreshes.
-
-    Members
-    -------
-    bus : In(AXI4)
-    seed : In(32), stall : In(8)
-        Seed of the random numbers; chance of a pause per cycle and channel, in 1/256.
-    timing : In(MEMORY_TIMING)
-        A `MemoryTiming`, stable.
-    load, save : In(1)
-        A rising edge loads the contents from the file, or saves them to it.
     """
 
     def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int) -> None:
@@ -80,19 +71,12 @@ class SimMemory(wiring.Component):
             {
                 "bus": In(self._bus),
                 "seed": In(32),
-                "stall": In(8),
-                "timing": In(MEMORY_TIMING),
-                "load": In(1),
-                "save": In(1),
+                "stall": In(8),  # chance of a pause per cycle and channel, in 1/256
+                "timing": In(MEMORY_TIMING),  # a `MemoryTiming`, stable
+                "load": In(1),  # a rising edge loads the contents from the file
+                "save": In(1),  # or saves them to it
             }
         )
-
-    bus: Any
-    seed: Signal
-    stall: Signal
-    timing: Any
-    load: Signal
-    save: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -253,22 +237,9 @@ def attach_memories(
     load: Value,
     save: Value,
 ) -> None:
-    """Connect simulated memories to a worker.
+    """Connect simulated memories to a worker of the module ``m`` by its interface.
 
-    Parameters
-    ----------
-    m
-        The module that contains the worker.
-    config
-        The worker's size.
-    worker
-        Its interface.
-    index
-        Its number, which selects file names and random numbers.
-    seed, stall, timing
-        As in `SimMemory`.
-    load, save
-        A rising edge of bit n loads or saves bank n.
+    ``index`` selects names of files and random numbers; bit n of ``load`` and ``save`` is that of bank n.
     """
     for bank in range(config.memories):
         port = memory_port(config, worker, bank)

@@ -37,10 +37,6 @@ class MemoryTiming:
     refresh
         Whether memories pause to refresh all their banks at once.
 
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
     """
 
     MOST_OUTSTANDING: ClassVar[int] = 256
@@ -67,12 +63,8 @@ DIRECTIONS = ("up", "down")
 LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
 """Chances of link faults, in 1/65536. The cluster has an input for each direction, such as ``up_loss``."""
 
-WAVEFORM = "dump.vcd"
-"""Waveform, in the simulator's working folder."""
-
-
-EVENTS_FILE = "events.txt"
-"""Events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
+WAVEFORM, EVENTS_FILE = "dump.vcd", "events.txt"
+"""Waveform and events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
 
 EVENTS_LIMIT = 500_000
 """Maximum number of recorded events; those of a worker in one cycle count as one. They belong to some 60,000
@@ -87,10 +79,7 @@ def memory_file(worker: int, bank: int) -> str:
 def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
     """Read the file saved by a memory bank (``sim_storage.sv``): byte address and contents of each written word.
 
-    Raises
-    ------
-    ValueError
-        If the file is incomplete: a simulator does not notice that the disk is full.
+    It may be incomplete, a ValueError: a simulator does not notice that the disk is full.
     """
     path = directory / f"{memory_file(worker, bank)}.txt"
     words = []

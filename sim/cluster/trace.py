@@ -14,14 +14,9 @@ __all__ = ["Interval", "MiniBatch", "Trace", "lanes", "read_trace", "second_mini
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The time that a micro-batch spends in a stage.
+    """The time that a micro-batch spends in a stage, by numbers that count from the beginning of the simulation.
 
-    Attributes
-    ----------
-    micro_batch, mini_batch
-        Numbers, counted from the beginning of the simulation.
-    begin, end
-        First cycle of the simulation in the stage, and first cycle after it.
+    ``begin`` is its first cycle in the stage, and ``end`` the first after it.
     """
 
     micro_batch: int
@@ -108,18 +103,10 @@ def lanes(intervals: Iterable[Interval]) -> list[list[Interval]]:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """What a worker did during a mini-batch, for drawings.
+    """A worker during a mini-batch, from the first line that it took to the cycle after its last update, for drawings.
 
-    Attributes
-    ----------
-    number
-        Its number.
-    begin, end
-        From the first line that it took to the cycle after its last update.
-    first
-        Its first micro-batch.
-    rows
-        By stage the intervals, also of other mini-batches, that overlap this time, in `lanes`.
+    ``first`` is its first micro-batch; ``rows`` are by stage the intervals, also of other mini-batches, that overlap
+    this time, in `lanes`.
     """
 
     number: int

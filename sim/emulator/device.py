@@ -65,17 +65,14 @@ class EmulatedDevice:
 
     Parameters
     ----------
-    config
-        Size of every worker.
+    config, configs
+        Size of every worker, or of each if they differ.
     workers
         Number of workers, 1 to 32.
     remote
-        Workers of the same job in other processes, which do the same runs with the same settings; None if all are
-        here.
-    configs
-        Size of each worker, if they differ.
+        Workers of the same job in other processes, which do the same runs with the same settings.
     sample_ranks
-        Processes that have other samples of the only worker, which is sparse; None if all are here.
+        Processes that have other samples of the only worker, which is sparse.
     """
 
     name = "emulator"
@@ -117,13 +114,8 @@ class EmulatedDevice:
     def wait(self, timeout_s: float | None = None) -> None:
         """Carry out the run that was started; ``timeout_s`` is ignored.
 
-        After an exception, including Ctrl-C, every worker has its weights from before the run.
-
-        Raises
-        ------
-        EmulatorError
-            If registers or memory of a worker describe a run that it cannot do, or one that would never end because
-            the workers' settings differ.
+        After an exception, including Ctrl-C, every worker has its weights from before the run. An `EmulatorError` is
+        raised for a run that a worker cannot do, or that would never end because the workers' settings differ.
         """
         idle = [worker.index for worker in self._workers if not worker.started]
         if len(idle) == len(self._workers):
@@ -166,13 +158,7 @@ class EmulatedDevice:
             update()
 
     def drop(self, lost: Collection[int]) -> None:
-        """Go on without some workers; the others are renumbered.
-
-        Raises
-        ------
-        EmulatorError
-            If there are workers in other processes.
-        """
+        """Go on without some workers; the others, which must all be in this process, are renumbered."""
         if len(self._workers) != self._remote.workers:
             raise EmulatorError("workers in other processes cannot be renumbered")
         self._workers = [worker for worker in self._workers if worker.index not in lost]

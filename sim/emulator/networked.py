@@ -121,20 +121,13 @@ class NetworkedWorker(EmulatedWorker):
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
         self._speed = speed
-        self._busy = 0  # cycles of computing, since power-up
-        self._sent = self._resent = self._received = 0
+        self._counted = Counter[str]()  # since power-up
         self._before = self._counts()  # counters when the run began
 
     # -- for the owner -------------------------------------------------------------------------------------------
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word.
-
-        Raises
-        ------
-        EmulatorError
-            If this would start a run that the worker cannot do.
-        """
+        """Write a word; an `EmulatorError` if this would start a run that the worker cannot do."""
         super().write_register(offset, word)
         if offset == spec.PROBE.offset:
             self._configure()
@@ -162,7 +155,7 @@ class NetworkedWorker(EmulatedWorker):
     def receive(self, frame: bytes) -> None:
         """Process a frame of any length."""
         now = self._clock()
-        self._received += 1
+        self._counted["PACKETS_RECEIVED"] += 1
         acknowledgement = self._endpoint.receive_frame(frame, now)
         if acknowledgement is not None:
             self._send(acknowledgement, now)
@@ -244,7 +237,7 @@ class NetworkedWorker(EmulatedWorker):
         yield
         if self._speed < 1:
             time.sleep((time.thread_time() - computed) * (1 / self._speed - 1))
-        self._busy += self._clock() - begin
+        self._counted["CYCLES_BUSY"] += self._clock() - begin
 
     def _end(self, flag: str) -> None:
         """End the run as void, with a flag of STATUS."""
@@ -263,13 +256,13 @@ class NetworkedWorker(EmulatedWorker):
         self._resend_at = due if self._resend_at is None else min(due, self._resend_at)
 
     def _transmit(self, packet: Packet) -> None:
-        self._sent += 1
+        self._counted["PACKETS_SENT"] += 1
         self._send_frame(packet.to_bytes())
 
     def _resend(self, now: int) -> None:
         had_given_up = self._endpoint.given_up is not None
         for packet in self._endpoint.resend(now):
-            self._resent += 1
+            self._counted["PACKETS_RESENT"] += 1
             self._transmit(packet)
         self._resend_at = self._endpoint.next_resend()
         given_up = self._endpoint.given_up
@@ -298,15 +291,18 @@ class NetworkedWorker(EmulatedWorker):
             came=1,
         )
         self._show(spec.ECHO_JOB, round=echo.round, workers=values[EchoValue.WORKERS])
-        self._show(spec.ECHO_AGGREGATED, value=echo.bitmap)
-        self._show(spec.ECHO_ACKNOWLEDGED, value=values[EchoValue.ACKNOWLEDGED])
-        self._show(spec.ECHO_SLOTS, value=values[EchoValue.SLOTS])
         self._show_pair(spec.ECHO_SOURCE, echo.source)
-        low, high = spec.ECHO_EXPECTED
-        self._show(low, value=values[EchoValue.MAC_LOW])
-        self._show(high, value=values[EchoValue.MAC_HIGH])
-        self._show(spec.ECHO_CYCLES, value=now - asked_at)
-        self._show(spec.ECHO_MOST, value=echo.most)
+        shown = {
+            spec.ECHO_AGGREGATED: echo.bitmap,
+            spec.ECHO_ACKNOWLEDGED: values[EchoValue.ACKNOWLEDGED],
+            spec.ECHO_SLOTS: values[EchoValue.SLOTS],
+            spec.ECHO_EXPECTED[0]: values[EchoValue.MAC_LOW],
+            spec.ECHO_EXPECTED[1]: values[EchoValue.MAC_HIGH],
+            spec.ECHO_CYCLES: now - asked_at,
+            spec.ECHO_MOST: echo.most,
+        }
+        for register, value in shown.items():
+            self._show(register, value=value)
 
     # -- registers -----------------------------------------------------------------------------------------------
 
@@ -338,18 +334,11 @@ class NetworkedWorker(EmulatedWorker):
     def _counts(self) -> Counter[str]:
         """Counters since power-up, by the names of `COUNTERS` and `KEYED_COUNTERS` in `p4sgd.hw.spec.registers`."""
         drops, now = self._endpoint.drops, self._clock()
-        return Counter(
-            {
-                "CYCLES": now,
-                "CYCLES_BUSY": self._busy,
-                "CYCLES_NETWORK": now - self._busy,
-                "PACKETS_SENT": self._sent,
-                "PACKETS_RESENT": self._resent,
-                "PACKETS_RECEIVED": self._received,
-                "PACKETS_DROPPED": drops.total(),
-            }
-            | {f"DROPPED_{drop.name}": drops[drop] for reasons in (DropReason, KeyedDrop) for drop in reasons}
-        )
+        dropped = {f"DROPPED_{drop.name}": drops[drop] for reasons in (DropReason, KeyedDrop) for drop in reasons}
+        cycles = {"CYCLES": now, "CYCLES_NETWORK": now - self._counted["CYCLES_BUSY"]}
+        names = ("CYCLES_BUSY", "PACKETS_SENT", "PACKETS_RESENT", "PACKETS_RECEIVED")
+        counted = {name: self._counted[name] for name in names}
+        return Counter(cycles | counted | {"PACKETS_DROPPED": drops.total()} | dropped)
 
     def _show_counters(self) -> None:
         """Show in the registers what was counted since the run began."""

@@ -59,13 +59,7 @@ class Memory:
         return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
-        """Bytes from an address on; not a copy if they lie within one array.
-
-        Raises
-        ------
-        EmulatorError
-            If some of them were never written.
-        """
+        """Bytes from an address on; not a copy if they lie within one array. They must all have been written."""
         if not size:
             return np.empty(0, np.uint8)
         end = address + size
@@ -82,14 +76,9 @@ class Memory:
 
 
 class Registers:
-    """The register file of a worker, with the map and access kinds of the RTL, and what programs have besides.
+    """The register file of a worker, with the map and access kinds of the RTL, and registers of programs only.
 
-    Parameters
-    ----------
-    config
-        Size of the worker, for the map and the identification block.
-    on_strobe
-        Called with ``(register, field, value)`` for a write to a strobe field, and for a set W1S field.
+    ``on_strobe(register, field, value)`` is called for a write to a strobe field, and for a set W1S field.
     """
 
     def __init__(self, config: WorkerConfig, on_strobe: Callable[[Register, Field, int], None]) -> None:
@@ -140,15 +129,7 @@ class Registers:
 
 
 class EmulatedWorker:
-    """Registers and memory of a worker.
-
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    index
-        Its number, for messages.
-    """
+    """Registers and memory of a worker; ``index`` is its number in messages."""
 
     def __init__(self, config: WorkerConfig, index: int) -> None:
         self._config = config
@@ -187,13 +168,7 @@ class EmulatedWorker:
         self._memory[bank].write(address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Bytes of a bank, not to be changed: they may be those that were written, not a copy.
-
-        Raises
-        ------
-        EmulatorError
-            If they were never written.
-        """
+        """Bytes of a bank that were written, not to be changed: they may be no copy."""
         content = self._memory[bank].read(address, size)
         content.flags.writeable = False
         return content
@@ -208,13 +183,7 @@ class EmulatedWorker:
         return sum(memory.size for memory in self._memory)
 
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
-        """Bytes at the address in a pair of registers.
-
-        Raises
-        ------
-        EmulatorError
-            If the address is not a multiple of 4096, or not all bytes were written.
-        """
+        """Bytes at the address in a pair of registers, which must be a multiple of 4096."""
         return self._memory[number].read(self._address(address), size)
 
     def table(self) -> LossTable:

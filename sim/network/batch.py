@@ -5,7 +5,7 @@ a slot, and some fifty times as fast; tests compare the two frame by frame. Ever
 sums, because Numba computes with int64 and uint64 together in floating point.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,8 @@ _JOB, _SLOT, _ROUND, _SHARD, _WORKERS = _AT["job"], _AT["slot"], _AT["round"], _
 _BITMAP, _COUNT, _RESERVED, _KEY = _AT["bitmap"], _AT["micro_batches"], _AT["reserved"], _AT["key"]
 _KEYED_VALUES, _PLAIN_VALUES = frame_bytes(0), FRAME_BYTES - 4 * VALUES
 
-_NUMBER_OF, _EVERYONE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW = range(7)
-"""Columns of what is known of a job; the key is two halves of 32 bits."""
+_EVERYONE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = range(7)
+"""Columns of `_State.known`; the key is two halves of 32 bits."""
 
 MEMBER_MAC, MEMBER_PORT = range(2)
 """Columns of `BatchAggregator.members`."""
@@ -61,6 +61,26 @@ _BAD_JOB, _BAD_WORKERS, _BAD_SHARD, _BAD_SLOT, _BAD_SOURCE = (1 << bit for bit i
 
 _ROUNDS = 1 << ROUND_BITS
 _OUTCOMES = 1 << OUTCOME_BITS
+
+
+class _State(NamedTuple):
+    """State of an aggregator for the loops; slots are (jobs, slots)."""
+
+    mac: int
+    most: int
+    place_of: Numbers
+    """Place of the job of each number, or −1."""
+    known: Numbers
+    """Settings of the job in each place."""
+    members: Numbers
+    rounds: Numbers
+    aggregated: Numbers
+    acknowledged: Numbers
+    lengths: Numbers
+    """Number of sums of each slot."""
+    sums: Sums
+    counts: Numbers
+    """Counts of outcomes without a job, and of each place: (1 + jobs, outcomes)."""
 
 
 class BatchAggregator:
@@ -81,22 +101,41 @@ class BatchAggregator:
     ----------
     jobs : dict of int to Job
         Jobs served, by place.
-    members : ndarray
-        Addresses and ports of the workers of the current or last job in each place, int64 (jobs, `MAX_WORKERS`, 2).
+    most : int
+        See above.
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0, most: int = 0) -> None:
-        self.mac = mac
-        self.most = most
         self.jobs: dict[int, Job] = {}
-        self._places = jobs
-        self._place_of = np.full(JOB_NUMBERS, -1, np.int64)
-        self._known = np.zeros((jobs, 7), np.int64)
-        self.members = np.zeros((jobs, MAX_WORKERS, 2), np.int64)
-        self._sizes = np.zeros(jobs, np.int64)
-        self._rounds, self._aggregated, self._acknowledged, self._lengths = np.zeros((4, jobs, slots), np.int64)
-        self._sums = np.zeros((jobs, slots, VALUES * max(1, most)), np.int32)
-        self._counts = np.zeros((1 + jobs, _OUTCOMES), np.int64)
+        self.most = most
+        rounds, aggregated, acknowledged, lengths = np.zeros((4, jobs, slots), np.int64)
+        self._state = _State(
+            mac,
+            most,
+            place_of=np.full(JOB_NUMBERS, -1, np.int64),
+            known=np.zeros((jobs, 7), np.int64),
+            members=np.zeros((jobs, MAX_WORKERS, 2), np.int64),
+            rounds=rounds,
+            aggregated=aggregated,
+            acknowledged=acknowledged,
+            lengths=lengths,
+            sums=np.zeros((jobs, slots, VALUES * max(1, most)), np.int32),
+            counts=np.zeros((1 + jobs, _OUTCOMES), np.int64),
+        )
+
+    @property
+    def mac(self) -> int:
+        """Own MAC address."""
+        return self._state.mac
+
+    @mac.setter
+    def mac(self, mac: int) -> None:
+        self._state = self._state._replace(mac=mac)
+
+    @property
+    def members(self) -> Numbers:
+        """Addresses and ports of the workers of the current or last job in each place: (jobs, `MAX_WORKERS`, 2)."""
+        return self._state.members
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
         """Serve a job in place ``index`` from round ``first_round`` on, with all slots unused.
@@ -106,46 +145,47 @@ class BatchAggregator:
         ValueError
             If another place serves a job of this number.
         """
-        if self._place_of[job.number] not in (-1, index):
+        state = self._state
+        if state.place_of[job.number] not in (-1, index):
             raise ValueError(f"job {job.number} is being served already")
         self.end(index)
-        self._rounds[index] = (first_round - 1) % _ROUNDS
-        self._aggregated[index] = self._acknowledged[index] = self._lengths[index] = 0
-        key = job.key or 0
+        state.rounds[index] = (first_round - 1) % _ROUNDS
+        for each in (state.aggregated, state.acknowledged, state.lengths, state.members):
+            each[index] = 0
+        key, workers = job.key or 0, len(job.members)
         halves = key >> 32, key & 0xFFFF_FFFF
-        self._known[index] = (job.number, job.everyone, job.group_mac, job.ports, job.key is not None, *halves)
-        self.members[index] = 0
-        self.members[index, : len(job.members)] = [(member.mac, member.port) for member in job.members]
-        self._sizes[index] = len(job.members)
+        state.known[index] = (job.everyone, job.group_mac, job.ports, job.key is not None, *halves, workers)
+        state.members[index, :workers] = [(member.mac, member.port) for member in job.members]
         self.jobs[index] = job
-        self._place_of[job.number] = index
+        state.place_of[job.number] = index
 
     def end(self, index: int) -> None:
         """End the job in place ``index``, if there is one."""
         job = self.jobs.pop(index, None)
         if job is not None:
-            self._place_of[job.number] = -1
+            self._state.place_of[job.number] = -1
 
     def counters(self) -> dict[str, int]:
         """All counters but OVERRUNS, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, and DROPPED_KEY."""
-        at = np.argwhere(self._counts)
-        frames = {int(owner) * _OUTCOMES + int(outcome): int(self._counts[owner, outcome]) for owner, outcome in at}
-        found = counters_by_place(frames, self._places)
-        further = (DropReason.ETHERTYPE, *(KeyedDrop if self.most else ()))
-        return found | {f"DROPPED_{drop.name}": int(self._counts[:, drop].sum()) for drop in further}
+        counts = self._state.counts
+        at = np.argwhere(counts)
+        frames = {int(owner) * _OUTCOMES + int(outcome): int(counts[owner, outcome]) for owner, outcome in at}
+        found = counters_by_place(frames, len(counts) - 1)
+        further = (DropReason.ETHERTYPE, *(KeyedDrop if self._state.most else ()))
+        return found | {f"DROPPED_{drop.name}": int(counts[:, drop].sum()) for drop in further}
 
     def read_slots(self, place: int, slots: range) -> list[list[int]]:
         """Round, and bitmaps of the shards that are in the sums and that have acknowledged these, of slots of a place.
 
         No shard is in the sums only if the slot is unused.
         """
-        columns = (self._rounds, self._aggregated, self._acknowledged)
+        columns = (self._state.rounds, self._state.aggregated, self._state.acknowledged)
         states: list[list[int]] = np.stack([column[place, slots] for column in columns], axis=1).tolist()
         return states
 
     def read_sums(self, place: int, slot: int) -> tuple[int, ...]:
         """The sums of a slot; none before its first round."""
-        return tuple(self._sums[place, slot, : self._lengths[place, slot]].tolist())
+        return tuple(self._state.sums[place, slot, : self._state.lengths[place, slot]].tolist())
 
     def receive_batch(
         self,
@@ -157,7 +197,7 @@ class BatchAggregator:
         answer_sizes: Numbers,
         ports: Numbers,
     ) -> int:
-        """Process frames from a port, one after the other.
+        """Process frames from a port, one after the other; returns the number of answers.
 
         Parameters
         ----------
@@ -171,35 +211,8 @@ class BatchAggregator:
         answers, answer_sizes, ports
             The answers, as many as there are frames at most: their bytes and sizes, of the same shapes, and the bitmap
             of the ports to send each through, int64 (rows,).
-
-        Returns
-        -------
-        int
-            Number of answers.
         """
-        return int(
-            _receive(
-                frames,
-                sizes,
-                count,
-                port,
-                self.mac,
-                self.most,
-                self._place_of,
-                self._known,
-                self.members,
-                self._sizes,
-                self._rounds,
-                self._aggregated,
-                self._acknowledged,
-                self._lengths,
-                self._sums,
-                self._counts,
-                answers,
-                answer_sizes,
-                ports,
-            )
-        )
+        return int(_receive(frames, sizes, count, port, self._state, answers, answer_sizes, ports))
 
 
 PURPOSE = "the aggregator's loop"
@@ -248,15 +261,15 @@ def _why_malformed(frame: Bytes, size: int, most: int) -> int:
 
 
 @compiled(PURPOSE)
-def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Numbers, sizes: Numbers) -> int:
+def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Numbers, known: Numbers) -> int:
     """Bitmap of the checks of `VERDICT` that a packet fails."""
     if place < 0:
         return _BAD_JOB
     failed = 0
-    if np.int64(frame[_WORKERS]) != sizes[place]:
+    if np.int64(frame[_WORKERS]) != known[place, _WORKERS_OF]:
         failed |= _BAD_WORKERS
     shard = np.int64(frame[_SHARD])
-    if shard >= sizes[place] or _load(frame, _BITMAP, 4) != np.int64(1) << shard:
+    if shard >= known[place, _WORKERS_OF] or _load(frame, _BITMAP, 4) != np.int64(1) << shard:
         failed |= _BAD_SHARD
     elif _load(frame, _SOURCE, 6) != members[place, shard, MEMBER_MAC] or port != members[place, shard, MEMBER_PORT]:
         failed |= _BAD_SOURCE
@@ -336,41 +349,16 @@ def _reply(
 
 
 @compiled(PURPOSE)
-def _echo(
-    frame: Bytes,
-    answer: Bytes,
-    port: int,
-    mac: int,
-    most: int,
-    failed: int,
-    place: int,
-    slots: int,
-    members: Numbers,
-    sizes: Numbers,
-    round_: Any,
-    aggregated: Any,
-    acknowledged: Any,
-) -> None:
-    """Write the answer to a probe."""
+def _echo(frame: Bytes, answer: Bytes, mac: int, most: int, seen: Any, values: Any) -> None:
+    """Write the answer to a probe: ``seen`` are round and aggregated shards, and ``values`` those after the first."""
     answer[:FRAME_BYTES] = frame[:FRAME_BYTES]  # job, slot, shard, workers and value 0 stay
     is_keyed = most > 0 and np.int64(frame[_TYPE]) >> 4 >= KEYED_VERSION
     answer[_DESTINATION : _DESTINATION + 6] = frame[_SOURCE : _SOURCE + 6]
     _store(answer, _SOURCE, 6, mac)
     answer[_TYPE] = np.uint8((KEYED_VERSION if is_keyed else VERSION) << 4 | _ECHO)
-    _store(answer, _ROUND, 2, round_)
-    _store(answer, _BITMAP, 4, aggregated)
+    _store(answer, _ROUND, 2, seen[0])
+    _store(answer, _BITMAP, 4, seen[1])
     _store(answer, _COUNT, 2, most if is_keyed else 0)
-    has_shard = place >= 0 and not failed & _BAD_SHARD
-    expected = members[place, np.int64(frame[_SHARD]), MEMBER_MAC] if has_shard else np.int64(0)
-    values = (
-        np.int64(failed),
-        np.int64(port),
-        acknowledged,
-        sizes[place] if place >= 0 else np.int64(0),
-        np.int64(slots),
-        expected >> 32,
-        expected,
-    )
     for index in range(len(values)):
         _store(answer, _PLAIN_VALUES + 4 * (1 + index), 4, values[index])
 
@@ -378,31 +366,22 @@ def _echo(
 @compiled(PURPOSE)
 def _receive(
     frames: Bytes,
-    sizes_of_frames: Numbers,
+    sizes: Numbers,
     count: int,
     port: int,
-    mac: int,
-    most: int,
-    place_of: Numbers,
-    known: Numbers,
-    members: Numbers,
-    sizes: Numbers,
-    rounds: Numbers,
-    aggregated: Numbers,
-    acknowledged: Numbers,
-    lengths: Numbers,
-    sums: Sums,
-    counts: Numbers,
+    state: Any,
     answers: Bytes,
     answer_sizes: Numbers,
     ports: Numbers,
 ) -> int:
-    """What `BatchAggregator.receive_batch` says."""
+    mac, most, place_of, known, members = state.mac, state.most, state.place_of, state.known, state.members
+    rounds, aggregated, acknowledged, lengths = state.rounds, state.aggregated, state.acknowledged, state.lengths
+    sums, counts = state.sums, state.counts
     slots = rounds.shape[1]
     written = 0
     for row in range(count):
         frame, answer = frames[row], answers[written]
-        drop = _why_malformed(frame, sizes_of_frames[row], most)
+        drop = _why_malformed(frame, sizes[row], most)
         if drop >= 0:
             counts[0, drop] += 1
             continue
@@ -415,14 +394,20 @@ def _receive(
             counts[0, _WRONG_TYPE] += 1
             continue
         place = place_of[frame[_JOB]]
-        failed = _failed_checks(frame, port, place, slots, members, sizes)
+        failed = _failed_checks(frame, port, place, slots, members, known)
         slot = _load(frame, _SLOT, 2)
         if kind == _PROBE:
             counts[1 + place, _ECHOED] += 1
             seen = (np.int64(0), np.int64(0), np.int64(0))
-            if place >= 0 and not failed & _BAD_SLOT:
-                seen = (rounds[place, slot], aggregated[place, slot], acknowledged[place, slot])
-            _echo(frame, answer, port, mac, most, failed, place, slots, members, sizes, *seen)
+            workers = expected = np.int64(0)
+            if place >= 0:
+                workers = known[place, _WORKERS_OF]
+                if not failed & _BAD_SLOT:
+                    seen = (rounds[place, slot], aggregated[place, slot], acknowledged[place, slot])
+                if not failed & _BAD_SHARD:
+                    expected = members[place, np.int64(frame[_SHARD]), MEMBER_MAC]
+            values = (np.int64(failed), np.int64(port), seen[2], workers, np.int64(slots), expected >> 32, expected)
+            _echo(frame, answer, mac, most, seen, values)
             answer_sizes[written], ports[written] = FRAME_BYTES, np.int64(1) << port
             written += 1
             continue

@@ -23,14 +23,14 @@ __all__ = ["Endpoint", "GivenUp", "SlotPhase"]
 
 
 class SlotPhase(Enum):
-    """What a slot of a worker waits for."""
+    """State of a slot of a worker."""
 
     IDLE = 0
-    """Nothing: the slot is free for the next AllReduce."""
+    """Free for the next AllReduce."""
     PARTIAL = 1
-    """The sums: PARTIAL is resent until FULL comes."""
+    """PARTIAL is resent until FULL comes, with the sums."""
     ACK = 2
-    """The end of the round: ACK is resent until CLEAR comes."""
+    """ACK is resent until CLEAR comes."""
 
 
 @dataclass
@@ -64,22 +64,15 @@ class Endpoint:
     ----------
     slots
         AllReduce operations in flight. Operation n uses slot ``n mod slots`` in round ``first_round + n div slots``.
-    job, shard, workers
-        Job number, shard (from 0) and number of workers.
-    local_mac, peer_mac
-        Own address and the aggregator's.
+    job, shard, workers, local_mac, peer_mac
+        Job number, shard (from 0) and number of workers; own address and the aggregator's.
     first_round
         Round of the first AllReduce: 1 if the aggregator has just begun the job.
-    resend_after
-        Time after which a packet without an answer is sent again.
-    doublings
-        How often this time doubles while there is no answer, 0 to 15.
-    resends
-        How often a packet is sent again before the endpoint gives up; 0 for no limit.
-    key
-        Key of the job, for packets of version 2; None for version 1.
-    most
-        Most micro-batches that the worker takes in a packet of version 2; 0 if it speaks version 1 only.
+    resend_after, doublings, resends
+        Time after which a packet without an answer is sent again, how often this time doubles, 0 to 15, and how often a
+        packet is sent again before the endpoint gives up; 0 for no limit.
+    key, most
+        Key of the job and most micro-batches in a packet, for version 2; None and 0 for version 1.
 
     Attributes
     ----------
@@ -155,16 +148,7 @@ class Endpoint:
         return any(slot.phase is not SlotPhase.IDLE or slot.sums is not None for slot in self._slots)
 
     def submit(self, values: Sequence[int], now: int) -> Packet:
-        """Begin an AllReduce with this worker's partials; returns the packet to send.
-
-        They are eight, or in version 2 eight for each micro-batch. Whether they are int32 is checked only by
-        `Packet.to_bytes`.
-
-        Raises
-        ------
-        RuntimeError
-            If the next slot is not free (see `can_submit`).
-        """
+        """Begin an AllReduce if `can_submit`, with eight partials for each micro-batch; returns the packet to send."""
         if not self.can_submit:
             raise RuntimeError("the next slot is still in use")
         index = self._submitted % self._count

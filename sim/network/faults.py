@@ -32,12 +32,7 @@ def check_bounds(name: str, bounds: tuple[int, int]) -> None:
 class Bursts:
     """Loss in bursts (Gilbert-Elliott model): a link is in a good or a bad state and may change before each packet.
 
-    Attributes
-    ----------
-    begin, end
-        Chances that a good state turns bad, and a bad one good.
-    loss
-        Chance that a packet is lost in a bad state.
+    ``begin`` and ``end`` are the chances that a good state turns bad, and a bad one good.
     """
 
     begin: float
@@ -52,28 +47,23 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Faults:
-    """What happens to packets in one direction.
+    """Faults of packets in one direction: chances, and delays in any unit of time.
 
     Attributes
     ----------
-    loss
-        Chance that a packet is lost, independently of all others.
-    bursts
-        Further loss, in bursts.
+    loss, bursts
+        Loss, independently of all others, and further loss in bursts.
     corruption
         Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost, but counted separately.
         CRC-32 detects any four flipped bits in a frame of this size, and any within 32 bits of each other. Errors that
         it misses are not modelled.
     duplication
         Chance that a packet is sent twice; each copy has its own loss and delay.
-    delay
-        Shortest and longest delay of a packet. The wider the range, the more packets overtake others.
-    in_order
-        Whether packets wait for those sent before them, so that none overtakes another.
-    straggle
-        Chance that a packet takes ``straggle_delay`` longer.
-    straggle_delay
-        Time, in the unit of ``delay``.
+    delay, in_order
+        Shortest and longest delay of a packet. The wider the range, the more packets overtake others, unless they wait
+        for those sent before them.
+    straggle, straggle_delay
+        Chance that a packet takes so much longer.
     """
 
     loss: float = 0.0
@@ -93,14 +83,7 @@ class Faults:
 class Line:
     """One direction of a worker's link, with `Faults`.
 
-    Parameters
-    ----------
-    faults
-        The faults.
-    rng
-        Source of random numbers.
-    counts
-        Counts of ``packets``, and of ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies.
+    ``counts`` are of ``packets``, and of ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies.
     """
 
     def __init__(self, faults: Faults, rng: random.Random, counts: Counter[str]) -> None:

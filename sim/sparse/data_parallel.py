@@ -55,23 +55,20 @@ class SampleRanks:
     ----------
     rank, size
         Number of this process, from 0, and of all.
-    add
-        Sums over the ranks of int64 (8·n,), of which no sum exceeds int32.
+    add, packets
+        Sums over the ranks of int64 (8·n,), of which no sum exceeds int32; whether an aggregator adds them, by packets.
     agree
         The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all.
     exchange
         Sends block r to rank r and returns what the ranks have sent, in their order: uint8 (bytes,). If the sizes of
         what comes are known, they are given: int64 (size,), in bytes.
-    packets
-        Whether ``add`` exchanges packets with an aggregator.
     hot
         Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it.
 
     Attributes
     ----------
     counts
-        What this rank has sent for mini-batches: ``ROWS`` of 8 numbers to be added, and ``BYTES_SENT`` to other ranks
-        for cold columns.
+        ``ROWS`` of 8 numbers to be added, and ``BYTES_SENT`` to other ranks for cold columns, of mini-batches.
     """
 
     rank: int

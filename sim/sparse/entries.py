@@ -69,11 +69,8 @@ class Entries:
     def check(self) -> None:
         """Check the keys, because whoever writes to a worker's memory may write anything.
 
-        Raises
-        ------
-        ValueError
-            If those of a micro-batch do not ascend, if the worker has no such columns, or if a sample has more than
-            2^24 entries.
+        A ValueError is raised if those of a micro-batch do not ascend, if the worker has no such columns, or if a
+        sample has more than 2^24 entries.
         """
         for micro_batch in np.flatnonzero(np.diff(self.starts) > _MOST):
             banks = self.keys[self.starts[micro_batch] : self.starts[micro_batch + 1]] & np.uint32(BANKS - 1)
@@ -196,11 +193,8 @@ class Directories:
     def entries(self) -> Entries:
         """The features that are not 0.
 
-        Raises
-        ------
-        ValueError
-            If the lines are not those that `p4sgd.hw.spec.image.ImageLayout.pack_directories` makes: the message names
-            engine and micro-batch.
+        A ValueError names engine and micro-batch of lines that are not those of
+        `p4sgd.hw.spec.image.ImageLayout.pack_directories`.
         """
         ports = BANKS // self.parts[0].shape[1]
         engines, lanes = len(self.parts) // ports, 8 * self.parts[0].shape[2]

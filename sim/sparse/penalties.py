@@ -37,26 +37,17 @@ _ONE = np.uint64(1)
 
 
 class Penalty(NamedTuple):
-    """Penalties for the loops, with scratch space: no two threads may use the same.
-
-    Parameters
-    ----------
-    shrink, threshold
-        `RunSettings.shrink` and `RunSettings.threshold`.
-    words
-        uint64 (n,): weights whose steps `_finish` has still to do, as columns, with the numbers of steps above them.
-    values, left
-        float64 (n,): these weights, and numbers of steps, while it does them.
-    columns
-        uint32 (n,): columns that `catch_up_all` has found.
-    """
+    """Penalties for the loops, with scratch space: no two threads may use the same."""
 
     shrink: int
     threshold: int
     words: npt.NDArray[np.uint64]
+    """(n,): weights whose steps `_finish` has still to do, as columns, with the numbers of steps above them."""
     values: npt.NDArray[np.float64]
     left: npt.NDArray[np.float64]
+    """(n,): these weights, and numbers of steps, while it does them."""
     columns: npt.NDArray[np.uint32]
+    """(n,): columns that `catch_up_all` has found."""
 
     @classmethod
     def of(cls, shrink: int, threshold: int) -> "Penalty":
@@ -68,16 +59,9 @@ class Penalty(NamedTuple):
 def first_cold(visits: npt.NDArray[np.float64], weights: WeightArray, shrink: int, begins: IntArray) -> IntArray:
     """Each worker's first column from which on penalties take less time if columns catch up: int64 (workers,).
 
-    Parameters
-    ----------
-    visits
-        In how much of the mini-batches a column of each unit has entries, on average: (units,).
-    weights
-        Weights about as large as those of the run: int32 (columns,).
-    shrink
-        `RunSettings.shrink`.
-    begins
-        First column of each worker, and the end of the last: int64 (workers + 1,).
+    ``visits``, (units,), are the fractions of mini-batches in which a column of a unit has entries. ``weights``, int32
+    (columns,), are about as large as those of the run. ``begins``, int64 (workers + 1,), are the first column of each
+    worker, and the end of the last.
     """
     unit = weights.size // visits.size
     # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.

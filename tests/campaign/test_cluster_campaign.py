@@ -65,15 +65,6 @@ def test_failures_are_seen(monkeypatch):
     assert outcome.failure.startswith("still running: training 0 of")
 
 
-def test_a_packet_that_is_sent_again_counts_once(monkeypatch):
-    """PACKETS_RESENT is of PACKETS_SENT."""
-    job = random_job(cluster.CONFIG, 2, seed=0)
-    monkeypatch.setattr(cluster, "run_on", lambda *_, **__: (job.golden().weights, GOOD, COUNTED))
-    counts, failure = cluster.train(None, job, itertools.count(), resends=0)
-    assert not failure
-    assert (counts["packets"], counts["resent"], counts["dropped by workers"]) == (10, 4, 2)
-
-
 @pytest.mark.parametrize(("limit", "tries"), [(3, 3), (100, 2), (0, 1)])
 def test_who_gives_up_begins_anew_with_more_resends(monkeypatch, limit, tries):
     """As often as the register has room for twice as many; with any number of resends nobody may give up."""

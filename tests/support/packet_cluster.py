@@ -9,7 +9,7 @@ from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
-from p4sgd.sim.emulator import NetworkedWorker
+from p4sgd.sim.emulator.networked import NetworkedWorker
 from p4sgd.sim.network.faults import Faults, Line
 from support.aggregator_model import Aggregator
 

@@ -7,7 +7,7 @@ import threading
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.serve.worker import WorkerServer, cycles_now
 from p4sgd.hw.spec.packet import MOST_BYTES
-from p4sgd.sim.emulator import NetworkedWorker
+from p4sgd.sim.emulator.networked import NetworkedWorker
 
 
 class PairLink:

@@ -40,7 +40,8 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
-from p4sgd.sim.emulator import EmulatorError, NetworkedWorker
+from p4sgd.sim.emulator import EmulatorError
+from p4sgd.sim.emulator.networked import NetworkedWorker
 from support.worker_process import PairLink
 
 TINY = WorkerConfig.tiny()

@@ -1,7 +1,7 @@
-"""Link: delay, loss, repetition, order and holding; Merge: fairness and origin."""
+"""Link: delay, loss, repetition, order and holding; Pause: how often and how long; Merge: fairness and origin."""
 
 import random
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import cocotb
 import pytest
@@ -10,7 +10,7 @@ from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.sim.cluster.cluster import Merge
-from p4sgd.sim.cluster.link import Link
+from p4sgd.sim.cluster.link import PAUSE_BITS, Link, Pause
 from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
 DELAY = 20
@@ -153,6 +153,39 @@ async def holds_what_is_on_it(dut):
     assert list(await sink.receive(600)) == items
 
 
+LONGEST = 1 << PAUSE_BITS
+
+
+async def phases(dut, chance, cycles):
+    """Whether the worker was paused, and for how long, one after the other."""
+    dut.seed.value, dut.chance.value = random.getrandbits(32), chance
+    await start(dut)
+    paused = []
+    for _ in range(cycles):
+        await RisingEdge(dut.clk)
+        paused.append(bool(dut.paused.value))
+    return [(kind, len(list(run))) for kind, run in groupby(paused)]
+
+
+@cocotb.test()
+async def never_pauses_without_a_chance(dut):
+    assert [kind for kind, _ in await phases(dut, 0, 5000)] == [False]
+
+
+@cocotb.test()
+async def pauses_as_often_and_as_long_as_told(dut):
+    chance = 1 / 256
+    _, *whole, _ = await phases(dut, round(65536 * chance), 400_000)
+    pauses = [length for paused, length in whole if paused]
+    between = [length for paused, length in whole if not paused]
+    assert len(pauses) > 100
+    assert max(pauses) <= LONGEST
+    mean = (LONGEST + 1) / 2
+    assert abs(sum(pauses) / len(pauses) - mean) < 6 * LONGEST / (12 * len(pauses)) ** 0.5
+    # At least one cycle lies between pauses, and the deviation of such times is their mean.
+    assert abs(sum(between) / len(between) - 1 / chance) < 6 / chance / len(between) ** 0.5
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def merges(dut, stall):
@@ -176,3 +209,9 @@ def test_link():
 @pytest.mark.rtl
 def test_merge():
     run_bench(Merge(16, 3), __file__, only="merges", count=3)
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_pause():
+    run_bench(Pause(5000), __file__, only="pauses")

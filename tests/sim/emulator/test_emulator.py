@@ -267,26 +267,28 @@ def prepared(workers=2):
 @pytest.mark.parametrize(
     ("register", "fields", "message"),
     [
-        (registers.FORMAT, {"precision": 9, "stored": 9}, "stored planes"),
+        (registers.FORMAT, {"precision": 9, "stored": 9}, "stored"),
         (registers.FORMAT, {"precision": 5, "stored": 4}, "precision"),
-        (registers.CHUNKS, {"value": 17}, "configuration holds 16"),
-        (registers.JOB, {"job": 0, "shard": 0, "workers": 3}, "cluster is"),
-        (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, "shard"),
+        (registers.FORMAT, {"precision": 1, "stored": 1, "unit_chunks": 4}, "unit"),
+        (registers.CHUNKS, {"value": 17}, "16"),
+        (registers.JOB, {"job": 0, "shard": 0, "workers": 3}, "cluster"),
+        (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, r"shard.*\[1, 1\]"),
         (registers.MICRO_BATCHES, {"value": 0}, "micro_batches"),
         (registers.MINI_BATCHES, {"value": 1000}, "not written"),
-        (registers.LABELS_ADDRESS[0], {"value": 32}, "multiple of 4096"),
+        (registers.LABELS_ADDRESS[0], {"value": 32}, "4096"),
+        (None, {}, r"\[0\] were not started"),
     ],
 )
 def test_impossible_runs_are_refused(register, fields, message):
     device, _ = prepared()
-    client_of(device.workers[0]).write(register, **fields)
-    if register is registers.MINI_BATCHES:
-        client_of(device.workers[1]).write(register, **fields)
-    for worker in device.workers:
-        client_of(worker).write(registers.CTRL, start=1)
+    clients = [client_of(worker) for worker in device.workers]
+    for client in clients if register is registers.MINI_BATCHES else clients[:1] if register else ():
+        client.write(register, **fields)
+    for client in clients[register is None :]:
+        client.write(registers.CTRL, start=1)
     with pytest.raises(EmulatorError, match=message):
         device.wait()
-    assert client_of(device.workers[0]).read(registers.CTRL)["idle"] == 1
+    assert clients[0].read(registers.CTRL)["idle"] == 1
 
 
 def sparse_worker():
@@ -321,15 +323,6 @@ def test_what_is_no_list_of_entries_is_refused(memory, change, says):
     configure(device.workers, job)
     start(clients, job)
     device.wait()
-
-
-def test_a_sparse_worker_with_the_image_of_a_dense_one_refuses_it():
-    device, clients, job = sparse_worker()
-    for memory, part in enumerate(dataclasses.replace(job, sparse=frozenset()).memories(0)):
-        device.workers[0].write_memory(memory, 0, part.reshape(-1))
-    start(clients, job)
-    with pytest.raises(EmulatorError, match="worker 0"):
-        device.wait()
 
 
 def directory_worker(config=WorkerConfig.tiny(), *, fewer=0):
@@ -371,17 +364,12 @@ def test_what_is_no_directory_is_refused():
     device, clients, job = directory_worker()
     device.workers[0].write_memory(0, 0, job.memories(0)[0].reshape(-1) ^ 0xFF)
     start(clients, job)
-    with pytest.raises(
-        EmulatorError, match=r"worker 0: engine 0, micro-batch 0: the directory .*: write the image again"
-    ):
+    with pytest.raises(EmulatorError, match=r"worker 0: engine 0, micro-batch 0: the directory"):
         device.wait()
-
-
-def test_a_run_of_an_image_with_directories_reads_all_planes():
     device, clients, job = directory_worker()
     clients[0].write(registers.FORMAT, precision=3, stored=4, directory=1)
     start(clients, job)
-    with pytest.raises(EmulatorError, match="a run of an image with directories reads all planes"):
+    with pytest.raises(EmulatorError, match="reads all planes"):
         device.wait()
 
 
@@ -415,16 +403,6 @@ def test_a_cleared_device_takes_no_memory_and_can_be_used_again(config):
     assert [each.tolist() for each in again] == [each.tolist() for each in expected]
 
 
-def test_a_unit_of_more_than_64_features_is_refused():
-    config = WorkerConfig(engines=1, lanes=64)
-    device = EmulatedDevice(config, 1)
-    run_on(device, random_job(config, 1, seed=3))
-    client_of(device.workers[0]).write(registers.FORMAT, precision=1, stored=1, unit_chunks=1)
-    client_of(device.workers[0]).write(registers.CTRL, start=1)
-    with pytest.raises(EmulatorError, match=r"unit must be .*64, not 128"):
-        device.wait()
-
-
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"lanes{room.lanes}")
 def test_refuses_the_runs_that_the_rtl_refuses(room):
     job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
@@ -443,22 +421,6 @@ def test_refuses_the_runs_that_the_rtl_refuses(room):
             client.write_pair(registers.lines_count(engine), lines)
         with pytest.raises(EmulatorError) if impossible else nullcontext():
             read_settings(device.workers[0])
-
-
-def test_a_run_with_a_worker_missing_is_refused():
-    device, _ = prepared()
-    client_of(device.workers[1]).write(registers.CTRL, start=1)
-    with pytest.raises(EmulatorError, match=r"workers \[0\] were not started"):
-        device.wait()
-
-
-def test_a_run_with_workers_at_each_others_ports_is_refused():
-    device, _ = prepared()
-    for worker, shard in zip(device.workers, (1, 0), strict=True):
-        client_of(worker).write(registers.JOB, job=0, shard=shard, workers=2)
-        client_of(worker).write(registers.CTRL, start=1)
-    with pytest.raises(EmulatorError, match=r"in the order of the workers, not \[1, 0\]"):
-        device.wait()
 
 
 def test_flags_stay_until_cleared():

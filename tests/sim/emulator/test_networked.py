@@ -37,29 +37,30 @@ faulty = st.builds(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(
-    st.sampled_from([TINY, SPARSE]),
-    st.integers(1, 4),
-    st.integers(0, 1 << 30),
-    faulty,
-    faulty,
-    st.booleans(),
-    st.integers(1, 2),
-    st.sampled_from([0, 1, 2, 3, 46]),
+    config=st.sampled_from([TINY, SPARSE]),
+    workers=st.integers(1, 4),
+    sparse=st.frozensets(st.integers(0, 3)),
+    seed=st.integers(0, 1 << 30),
+    up=faulty,
+    down=faulty,
+    loss=st.sampled_from([None, *sorted(LOSSES)]),
+    zeros=st.sampled_from([0.0, 0.8, 1.0]),
+    stale=st.booleans(),
+    runs=st.integers(1, 2),
+    merge=st.sampled_from([0, 1, 2, 3, 46]),
 )
-def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs, merge):
-    job = random_job(config, workers, seed=seed, stale=stale)
-    if config.sparse:
-        for stored in job.stored:
-            stored[np.random.default_rng(seed).random(stored.shape) < 0.8] = 0
-    weights, status, counters = run_on(
-        PacketCluster([config] * workers, seed=seed, up=up, down=down),
-        job,
-        runs=runs,
-        aggregator_mac=MAC,
-        merge=merge,
-    )
+def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, zeros, stale, runs, merge):
+    """Dense, sparse, and sparse workers among dense ones."""
+    job = random_job(config, workers, seed=seed, loss=loss, stale=stale)
+    if config is TINY:
+        job = dataclasses.replace(job, sparse=frozenset(each % workers for each in sparse))
+    rng = np.random.default_rng(seed)
+    for stored in job.stored:
+        stored[rng.random(stored.shape) < zeros] = 0
+    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down)
+    weights, status, counters = run_on(cluster, job, runs=runs, aggregator_mac=MAC, merge=merge)
     expected = job.golden(runs)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
     for got, wanted in zip(status, expected.flags, strict=True):
@@ -69,40 +70,6 @@ def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs, m
         assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
         assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
-
-
-@settings(max_examples=40)
-@given(
-    workers=st.integers(1, 4),
-    sparse=st.frozensets(st.integers(0, 3), min_size=1),
-    seed=st.integers(0, 1 << 30),
-    up=faulty,
-    down=faulty,
-    loss=st.sampled_from(sorted(LOSSES)),
-    zeros=st.sampled_from([0.5, 0.95, 1.0]),
-    shrink=st.sampled_from([0, 300]),
-    threshold=st.sampled_from([0, 50]),
-    stale=st.booleans(),
-    runs=st.integers(1, 2),
-)
-def test_sparse_workers_among_dense_ones_are_as_exact(
-    workers, sparse, seed, up, down, loss, zeros, shrink, threshold, stale, runs
-):
-    job = random_job(TINY, workers, seed=seed, loss=loss, stale=stale)
-    job = dataclasses.replace(
-        job,
-        sparse=frozenset(each % workers for each in sparse),
-        settings=dataclasses.replace(job.settings, shrink=shrink, threshold=threshold),
-    )
-    rng = np.random.default_rng(seed)
-    for stored in job.stored:
-        stored[rng.random(stored.shape) < zeros] = 0
-    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down)
-    weights, status, _ = run_on(cluster, job, runs=runs, aggregator_mac=MAC)
-    expected = job.golden(runs)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
-    for got, wanted in zip(status, expected.flags, strict=True):
-        assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
 
 
 def test_a_mini_batch_is_cut_into_packets():
@@ -117,11 +84,13 @@ def test_a_mini_batch_is_cut_into_packets():
     assert sorted(size for size in sent if size > 64) == sorted([40 + 96, 40 + 96, 40 + 32] * 2)
 
 
-def test_more_micro_batches_than_the_worker_takes_are_refused():
-    cluster = PacketCluster([TINY])
-    clients = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC, merge=47)
-    with pytest.raises(EmulatorError, match="MERGE is 47, more than 46"):
-        start(clients, random_job(TINY, 1, seed=0))
+def test_a_run_that_cannot_be_is_refused_and_not_begun():
+    for merge, chunks, message in ((47, 1, "MERGE is 47, more than 46"), (0, TINY.chunks + 1, "chunks an engine")):
+        (client,) = configure(PacketCluster([TINY]).workers, random_job(TINY, 1, seed=0), merge=merge)
+        client.write(registers.CHUNKS, value=chunks)
+        with pytest.raises(EmulatorError, match=message):
+            client.write(registers.CTRL, start=1)
+        assert client.read(registers.CTRL)["idle"]
 
 
 def test_forged_sums_are_counted_and_nothing_else():
@@ -374,15 +343,6 @@ def test_a_join_during_a_run_does_nothing():
     weights, status, _ = collect(cluster.workers, clients, job)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
     assert not any(flags["network_error"] for flags in status)
-
-
-def test_a_run_that_cannot_be_is_refused_and_not_begun():
-    cluster = PacketCluster([TINY] * 1)
-    clients = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC)
-    clients[0].write(registers.CHUNKS, value=TINY.chunks + 1)
-    with pytest.raises(EmulatorError, match="chunks an engine"):
-        clients[0].write(registers.CTRL, start=1)
-    assert clients[0].read(registers.CTRL)["idle"]
 
 
 def test_a_probe_asks_and_its_answer_is_shown():

@@ -1,4 +1,4 @@
-"""Faults of the Python network: each does what its settings say, as often as they say, and to its direction only."""
+"""Faults of links between programs: each does what its settings say, as often as they say."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ def check_share(count, chance, of=COUNT):
     assert abs(count - of * chance) <= 6 * (of * chance * (1 - chance)) ** 0.5
 
 
-def run(schedule, seed=1, workers=3, operations=40, **limits):
+def run(schedule, seed, workers=3, operations=40):
     """A cluster after a run, in which all sums were right."""
     rng = random.Random(seed)
     partials = [[[rng.randint(-1000, 1000) for _ in range(8)] for _ in range(operations)] for _ in range(workers)]
@@ -35,7 +35,7 @@ def run(schedule, seed=1, workers=3, operations=40, **limits):
     )
     cluster.begin_job(1, 1)
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
-    assert cluster.all_reduce(partials, **limits) == [expected] * workers
+    assert cluster.all_reduce(partials) == [expected] * workers
     assert all(sums == expected[operation] for operation, sums in cluster.discarded)
     return cluster
 
@@ -67,10 +67,6 @@ def test_bursts_begin_and_end_and_lose_as_told():
     assert abs(counts["lost"] - share * COUNT) < 6 * (10 * 2 * share * COUNT) ** 0.5
     after_loss = Counter(bool(after) for before, after in pairwise(came) if not before)
     check_share(after_loss[False], 0.9 * 0.99, after_loss.total())
-
-
-def test_bursts_of_no_loss_lose_nothing():
-    assert all(pass_through(Faults(bursts=Bursts(begin=0.5, end=0.5, loss=0.0)))[0])
 
 
 def test_a_wide_delay_reorders_and_jitter_does_not():
@@ -111,72 +107,12 @@ def test_settings_that_make_no_sense_are_refused(wrong):
         wrong()
 
 
-@pytest.mark.parametrize(("direction", "reaches"), [("up", False), ("down", True)])
-def test_a_direction_has_its_own_faults(direction, reaches):
-    switch = Aggregator(2)
-    schedule = Schedule(**{direction: Faults(loss=1 - 1e-9)})
-    cluster = FaultyCluster([Endpoint(2, shard=shard, workers=2) for shard in range(2)], switch, schedule, 1)
-    cluster.begin_job(1, 1)
-    with pytest.raises(StalledError):
-        cluster.all_reduce([[[1] * 8] * 4] * 2, time_limit=5000)
-    assert bool(switch.accepted) == reaches
-    assert cluster.counts["resent"] > 0
-
-
 def test_one_seed_gives_one_run():
     faults = Faults(loss=0.1, bursts=Bursts(0.05, 0.3), duplication=0.1, delay=(1, 60), straggle=0.01)
     schedule = Schedule(faults, faults, Pauses((100, 500), (10, 300)), (Restart(1, 400, 100),))
     first, again, other = (run(schedule, seed) for seed in (1, 1, 2))
     assert first.counts == again.counts
     assert first.counts != other.counts
-
-
-def test_paused_workers_hold_the_others_up_and_lose_nothing():
-    quick, slow = run(Schedule()), run(Schedule(pauses=Pauses((200, 300), (400, 500))))
-    assert slow.counts["pauses"] >= 3 * 2
-    assert slow._events.now > 2 * quick._events.now
-    assert slow.counts["lost"] == 0
-
-
-def test_a_paused_worker_takes_what_waited_and_sends_nothing_meanwhile():
-    cluster = run(Schedule(pauses=Pauses((100, 100), (1000, 1000))), workers=1, operations=10)
-    assert cluster.counts["pauses"] >= 1
-    assert cluster._events.now > 1000  # ten operations take 500
-
-
-def test_a_restarted_worker_has_the_job_begun_anew_in_the_next_number():
-    faults = Faults(duplication=0.2, delay=(1, 60), straggle=0.05)
-    cluster = run(Schedule(faults, faults, restarts=(Restart(1, 300, 200), Restart(2, 400, 200))))
-    assert cluster.counts["restarts"] == 2
-    assert [endpoint.job for endpoint in cluster._endpoints] == [3, 3, 3]
-    assert cluster.discarded, "some had sums that others had not"
-
-
-def impatient(schedule, *resends, operations=40):
-    """A cluster of workers that give up after so many resends, and their partials."""
-    ends = [Endpoint(2, shard=n, workers=len(resends), resends=limit) for n, limit in enumerate(resends)]
-    cluster = FaultyCluster(ends, Aggregator(2), schedule, seed=1)
-    cluster.begin_job(1, 1)
-    return cluster, [[[number + worker] * 8 for number in range(operations)] for worker in range(len(ends))]
-
-
-def test_a_worker_that_gives_up_has_the_job_begun_anew_in_the_next_number():
-    faults = Faults(loss=0.4, duplication=0.2, delay=(1, 60), straggle=0.05)
-    cluster, partials = impatient(Schedule(faults, faults), 1, 1, 1)
-    got = cluster.all_reduce(partials)
-    assert got == [[(3 * number + 3,) * 8 for number in range(40)]] * 3
-    job = cluster._endpoints[0].job
-    assert 1 < job <= 1 + cluster.counts["given up"], "two may have, before the host knew of one"
-    assert cluster.discarded, "some had sums that others had not"
-
-
-def test_workers_that_wait_for_too_short_a_time_get_more():
-    """The last one has given up whenever its answers come, at first."""
-    cluster, partials = impatient(Schedule(down=Faults(delay=(900, 900))), 0, 1)
-    assert cluster.all_reduce(partials) == [[(2 * number + 1,) * 8 for number in range(40)]] * 2
-    assert cluster.counts["given up"] > 1
-    assert [endpoint.resends for endpoint in cluster._endpoints] == [0, 1 << cluster.counts["given up"]]
-    assert len(cluster.discarded) > 1, "the other had its sums"
 
 
 def test_beginning_anew_in_the_old_number_is_caught():

@@ -1,11 +1,14 @@
-"""Events that a simulator has noted become intervals, or the file is refused."""
+"""Files that a simulator writes, memory and events, are read completely or refused: a disk may be full for a while."""
 
+import numpy as np
 import pytest
 
 from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster import trace
-from p4sgd.sim.cluster.protocol import EVENTS_FILE
+from p4sgd.sim.cluster.protocol import EVENTS_FILE, read_saved
 from p4sgd.sim.cluster.trace import Interval, read_trace
+
+SAVED = "3 5\n00000003 00a1\n00000004 ffb2\nend\n"
 
 
 def line(cycle, worker, *events):
@@ -24,16 +27,28 @@ NOTES = [
     line(46, 0, "deltas_came"),
     line(90, 0, "mini_batch_begins", "forward_begins", "forward_ends"),
 ]
-WHOLE = "".join(NOTES) + "end 10\n"
+TRACE = "".join(NOTES) + "end 10\n"
 
 
-def read(folder, text):
+def read_memory(folder, text):
+    (folder / "worker1_bank2.bin.txt").write_text(text)
+    saved = read_saved(folder, 1, 2)
+    assert all(word.dtype == np.uint8 for _, word in saved)
+    return [(address, word.tolist()) for address, word in saved]
+
+
+def read_events(folder, text):
     (folder / EVENTS_FILE).write_text(text)
     return read_trace(folder, 2)
 
 
+def test_words_with_their_addresses(tmp_path):
+    assert read_memory(tmp_path, SAVED) == [(6, [0xA1, 0]), (8, [0xB2, 0xFF])]
+    assert read_memory(tmp_path, "1024 0\nend\n") == []
+
+
 def test_begins_and_ends_are_paired_in_order(tmp_path):
-    found = read(tmp_path, WHOLE)
+    found = read_events(tmp_path, TRACE)
     first, second = found.workers
     assert found.whole
     assert set(first) == set(second) == set(STAGES)
@@ -46,25 +61,21 @@ def test_begins_and_ends_are_paired_in_order(tmp_path):
 
 
 def test_a_simulation_without_a_run(tmp_path):
-    assert read(tmp_path, "end 0\n").workers == 2 * [{stage: [] for stage in STAGES}]
+    assert read_events(tmp_path, "end 0\n").workers == 2 * [{stage: [] for stage in STAGES}]
 
 
 def test_no_more_than_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(trace, "EVENTS_LIMIT", 10)
-    assert not read(tmp_path, WHOLE.replace("end 10", "end 11")).whole
+    assert not read_events(tmp_path, TRACE.replace("end 10", "end 11")).whole
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE) - 1))
-def test_a_file_that_was_cut(tmp_path, length):
-    with pytest.raises(ValueError, match=r"events.txt is incomplete"):
-        read(tmp_path, WHOLE[:length])
-
-
-@pytest.mark.parametrize("missing", range(11))
-def test_a_file_with_a_hole(tmp_path, missing):
-    lines = WHOLE.splitlines(keepends=True)
-    with pytest.raises(ValueError, match="incomplete"):
-        read(tmp_path, "".join(lines[:missing] + lines[missing + 1 :]))
+@pytest.mark.parametrize(("read", "content"), [(read_memory, SAVED), (read_events, TRACE)])
+def test_files_that_were_cut_or_have_a_hole(tmp_path, read, content):
+    lines = content.splitlines(keepends=True)
+    holes = ["".join(lines[:missing] + lines[missing + 1 :]) for missing in range(len(lines))]
+    for text in (*holes, *(content[:length] for length in range(len(content) - 1))):
+        with pytest.raises(ValueError, match="incomplete"):
+            read(tmp_path, text)
 
 
 def test_no_file(tmp_path):
