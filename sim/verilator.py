@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 
 
 def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
-    """Messages of ``verilator --lint-only -Wall``, without the ``waivers`` such as ``UNUSEDSIGNAL``; empty when clean."""
+    """Messages of ``verilator --lint-only -Wall`` but for ``waivers`` such as ``UNUSEDSIGNAL``; empty when clean."""
     command = ["verilator", "--lint-only", "-Wall", "--top-module", top]
     command += [f"-Wno-{name}" for name in waivers] + [str(source) for source in sources]
     done = subprocess.run(command, env=os.environ | environment(), capture_output=True, text=True, check=False)
@@ -142,7 +142,7 @@ def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Build:
-    """A compiled model: the folder of its executable, the name of that and of the top module, and if it has waveforms."""
+    """A compiled model: folder and name of its executable, named as the top module, and whether it has waveforms."""
 
     directory: Path
     top: str

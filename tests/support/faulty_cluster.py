@@ -84,19 +84,9 @@ class StalledError(RuntimeError):
 class FaultyCluster:
     """Workers and an aggregator with faulty links between them. The same seed gives the same run.
 
-    Packets that are in flight when a run ends arrive during the next one, as in a real network.
-
-    Parameters
-    ----------
-    endpoints
-        The workers, by shard index.
-    aggregator
-        The aggregator; shard i is on port i.
-    keyed
-        Whether packets are of version 2. Each job has a new key then, and one that is restarted keeps its number, so
-        that its key alone tells its packets from those before.
-    schedule, seed
-        The faults, and the seed of all random numbers, which also decide when workers submit and check their timers.
+    Packets that are in flight when a run ends arrive during the next one, as in a real network. Shard i is on port i.
+    If ``keyed``, packets are of version 2: each job has a new key, and one that is restarted keeps its number, so that
+    its key alone tells its packets from those before. The seed also decides when workers submit and check their timers.
 
     Attributes
     ----------
@@ -154,24 +144,9 @@ class FaultyCluster:
     def all_reduce(
         self, partials: Sequence[Sequence[Sequence[int]]], *, time_limit: int = 1_000_000
     ) -> list[list[tuple[int, ...]]]:
-        """Run a sequence of AllReduce operations until all are complete.
+        """Run AllReduce operations until all are complete: of each worker its partials, and then its sums, in order.
 
-        Parameters
-        ----------
-        partials
-            For each worker the partials of each operation, in order.
-        time_limit
-            Time without progress after which the run counts as stalled.
-
-        Returns
-        -------
-        list of lists of tuples of int
-            Sums that each worker has received, in order.
-
-        Raises
-        ------
-        StalledError
-            If workers wait for more than ``time_limit``.
+        A `StalledError` is raised after ``time_limit`` without progress.
         """
         self._partials = partials
         self.got = [[] for _ in self._endpoints]
