@@ -10,10 +10,9 @@ import functools
 import hashlib
 import inspect
 import logging
-import os
 import pickle
+import secrets
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,19 +124,17 @@ class _Cache(caching.FunctionCache):
             return
         key = self._index_key(signature, result.codegen)
         pickled = serialize.dumps(self._impl.reduce(result))
-        scratch = None
+        scratch = Path(self.cache_path, f"{secrets.token_hex(8)}.tmp")
         try:
             self._impl.locator.ensure_cache_path()
-            check_private(Path(self.cache_path))
-            handle, scratch = tempfile.mkstemp(dir=self.cache_path)
-            with open(handle, "wb") as file:
-                file.write(self._digest(key, pickled) + pickled)
-            os.replace(scratch, self._file(key))
+            check_private(scratch.parent)
+            scratch.write_bytes(self._digest(key, pickled) + pickled)
+            scratch.replace(self._file(key))
         except OSError as error:
             remedy = "set NUMBA_CACHE_DIR to another folder, or they are compiled in every run"
             _remark(f"cannot keep compiled loops in {self.cache_path}: {error.strerror}; {remedy}")
-            if scratch:
-                Path(scratch).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                scratch.unlink()
 
     def _file(self, key: Any) -> Path:
         signature, machine, _ = key

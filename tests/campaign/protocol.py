@@ -16,9 +16,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from support.aggregator_model import Aggregator
-from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
-
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Bursts, Faults
@@ -27,6 +24,8 @@ sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
 from campaign.runner import Outcome, command_line, maybe, report
 from conformance.mutants import MUTANTS
+from support.aggregator_model import Aggregator
+from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
 from support.forgetful import Forgetful
 
 

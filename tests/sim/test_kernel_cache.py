@@ -69,6 +69,8 @@ def test_damaged_files_are_compiled_again(tmp_path):
     folder = tmp_path / "cache"
     add(tmp_path, folder)
     files = {file: file.read_bytes() for file in folder.rglob("*.nbc")}
+    os.umask(mask := os.umask(0))
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o666 & ~mask}, "who gives up privileges reads them too"
     for damage in DAMAGES.values():
         for file, content in files.items():
             file.write_bytes(damage(content))

@@ -269,7 +269,6 @@ def prepared(workers=2):
     [
         (registers.FORMAT, {"precision": 9, "stored": 9}, "stored"),
         (registers.FORMAT, {"precision": 5, "stored": 4}, "precision"),
-        (registers.FORMAT, {"precision": 1, "stored": 1, "unit_chunks": 4}, "unit"),
         (registers.CHUNKS, {"value": 17}, "16"),
         (registers.JOB, {"job": 0, "shard": 0, "workers": 3}, "cluster"),
         (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, r"shard.*\[1, 1\]"),
@@ -401,6 +400,15 @@ def test_a_cleared_device_takes_no_memory_and_can_be_used_again(config):
         device.workers[0].read_memory(0, 0, 1)
     again, *_ = run_on(device, job)
     assert [each.tolist() for each in again] == [each.tolist() for each in expected]
+
+
+def test_a_unit_of_more_than_64_features_is_refused():
+    worker = EmulatedDevice(WorkerConfig(engines=1, lanes=64), 1).workers[0]
+    client_of(worker).write(registers.FORMAT, precision=1, stored=1, unit_chunks=1)
+    for register in (registers.CHUNKS, registers.MICRO_BATCHES, registers.MINI_BATCHES):
+        client_of(worker).write(register, value=1)
+    with pytest.raises(EmulatorError, match=r"unit must be .*64, not 128"):
+        read_settings(worker)
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"lanes{room.lanes}")
