@@ -21,7 +21,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit
-from p4sgd.host.data.formats.source import Source
+from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import stored_values
 from p4sgd.host.data.order import Order
@@ -51,7 +51,7 @@ from p4sgd.host.streaming.manifest import (
     hash_files,
     load_manifest,
 )
-from p4sgd.host.streaming.plan import FirstPass, bucket_rows, check_density, first_pass
+from p4sgd.host.streaming.plan import bucket_rows, check_density, row_bytes, widest
 from p4sgd.host.training.class_weights import own_weights, weigh
 from p4sgd.host.training.dealing.columns import skipping_problem
 from p4sgd.host.training.dealing.shares import deal_units
@@ -219,7 +219,7 @@ class _Preparation:
         if source.path.exists():
             name = source.path.name
             sha256 = hash_files(source.path.parent, [name], self.on_progress, Step.IDENTIFY)[name].sha256
-        found = first_pass(source, self.on_progress)
+        found = scan(source, lambda: self.on_progress(Step.READ, source.position, source.size))
         facts = SourceFacts(source.path.name, source.size, sha256, found.count)
         coding, rest, held_out = split_labels(found.samples, options, Start())
         if own_weights(coding, options.class_weight):
@@ -233,15 +233,15 @@ class _Preparation:
             parts.append(LabelledSamples.of(found.samples, held_out, f"held-out samples of {source.name}"))
         weights, *others = weigh(parts, coding.rows[0], options.class_weight)
         targets = Targets(coding, coding.labels_of(parts[0]), weights, others[0] if others else None)
-        widest = found.widest(options.missing)
-        config, shards = self._deal(widest)
+        most = widest(found, options.missing)
+        config, shards = self._deal(most)
         problem = skipping_problem(shards, None, options, prepared=False)
         if problem is not None and options.skip_zeros == "always":
             raise problem
         whitened = options.precondition != "none"
-        rows = bucket_rows(widest, self.memory, whitened=whitened, sparse_workers=config.sparse)
+        rows = bucket_rows(most, self.memory, whitened=whitened, sparse_workers=config.sparse)
         check_density(found, rest.size, options)
-        self._check_room(found, widest, targets, shards, held_out.size)
+        self._check_room(found, most, targets, shards, held_out.size)
         buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
         extremes = self._sort(found, buckets, rest, held_out)
         if extremes is None:
@@ -262,7 +262,7 @@ class _Preparation:
     def _shown(self, step: Step, total: int) -> Any:
         return lambda done: self.on_progress(step, done, total)
 
-    def _deal(self, found: FirstPass) -> tuple[WorkerConfig, list[Shard]]:
+    def _deal(self, found: Scan) -> tuple[WorkerConfig, list[Shard]]:
         """The configuration of the workers, and these with their units."""
         config = self.config
         if config is None:
@@ -270,15 +270,13 @@ class _Preparation:
             config = WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
         return config, deal_units(found.space.count, self.options, [config] * self.options.workers)
 
-    def _check_room(
-        self, found: FirstPass, widest: FirstPass, targets: Targets, shards: Sequence[Shard], held_out: int
-    ) -> None:
+    def _check_room(self, found: Scan, most: Scan, targets: Targets, shards: Sequence[Shard], held_out: int) -> None:
         """Refuse to begin if the disk is too small for the images and the buckets."""
         options = self.options
-        needed = found.row_bytes(overhead=24) + widest.row_bytes(overhead=24) * held_out // found.count
+        needed = row_bytes(found, overhead=24) + row_bytes(most, overhead=24) * held_out // found.count
         if options.skip_zeros != "always":  # if zeros are skipped, nobody knows how much smaller images are
-            unknown, stored = np.zeros(widest.space.count), np.zeros(widest.space.count, np.int64)
-            stored[0] = widest.stored  # of which columns does not matter to the sum
+            unknown, stored = np.zeros(most.space.count), np.zeros(most.space.count, np.int64)
+            stored[0] = most.stored  # of which columns does not matter to the sum
             scaling = Scaling(options.scaling, unknown, unknown, signed=True)
             labels, weights = code_labels(targets, options, self.source.name)
             images = plan_images(
@@ -298,7 +296,7 @@ class _Preparation:
                 f"free: free some space or choose another folder"
             ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _sort(self, found: FirstPass, buckets: Buckets, rest: Order, held_out: Order) -> Extremes | None:
+    def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Extremes | None:
         """Read all samples again, and append each to its bucket; held-out samples begin with one of their own.
 
         Returns the ranges of the training samples, unless they are still columns of a table.
@@ -323,7 +321,7 @@ class _Preparation:
             raise UserError(f"{self.source.name}: has changed while it was read: start again")
         return extremes
 
-    def _encode(self, found: FirstPass, buckets: Buckets, train: int, held_out: int) -> tuple[FirstPass, Extremes]:
+    def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Extremes]:
         """Have the buckets give features in place of the columns of a table; findings about these, and their ranges.
 
         It takes one more reading of the training samples, which say what features there are, and one of all samples.
@@ -352,7 +350,7 @@ class _Preparation:
 
     def _finish(
         self,
-        found: FirstPass,
+        found: Scan,
         facts: SourceFacts,
         targets: Targets,
         scaling: Scaling | Whitening,

@@ -8,10 +8,10 @@ Dense matrices in C order and sparse ones in CSR form are stored by rows, and ca
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ class NpzSource(Source):
             weights = _weights(self.path, archive, samples) if needed else None
             first = share.start
             while True:
-                end = share.stop if whole else stored.end(first, BLOCK_VALUES)
+                end = share.stop if whole else stored.end(first)
                 features = checked(stored.rows(range(first, end)), self.name)
                 check_finite(features, self.name, first)
                 yield Rows(
@@ -95,14 +95,19 @@ def _open_archive(path: Path) -> Iterator[Any]:
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
-def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int, *, several: bool = False) -> RawLabels:
+def _array(path: Path, archive: Mapping[str, Any], key: str) -> npt.NDArray[Any]:
+    found = archive[key]
+    if not isinstance(found, np.ndarray):
+        raise _no_array(path, key)
+    return found
+
+
+def _labels(path: Path, archive: Mapping[str, Any], samples: int, *, several: bool) -> RawLabels:
     """The labels of all samples; (samples, targets) only if there may be ``several`` targets."""
     key = _find(archive, LABEL_KEYS)
     if key is None:
         raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
-    labels: object = archive[key]
-    if not isinstance(labels, np.ndarray):
-        raise _no_array(path, key)
+    labels = _array(path, archive, key)
     if labels.ndim == 2 and 1 in labels.shape:
         labels = labels.reshape(-1)
     shape: tuple[int, ...] = labels.shape
@@ -128,9 +133,7 @@ def _weights(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) 
     key = _find(archive, WEIGHT_KEYS)
     if key is None:
         return None
-    weights: object = archive[key]
-    if not isinstance(weights, np.ndarray):
-        raise _no_array(path, key)
+    weights = _array(path, archive, key)
     check_numbers(weights.dtype, f"{path}, {key}")
     if weights.size != samples or weights.ndim > 2:
         raise UserError(f"{path}: there are {samples} samples, but {key} of shape {weights.shape}")
@@ -152,21 +155,16 @@ def _no_array(path: Path, key: str) -> UserError:
 # -- features ----------------------------------------------------------------------------------------------------------
 
 
-class _StoredRows(Protocol):
-    """Rows of a matrix in an open archive."""
+class _StoredRows(NamedTuple):
+    """Rows of a matrix in an open archive.
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
+    ``rows`` gives those of a range, fastest in order; `EOFError` if the array is too short. ``end`` is that of a block
+    of about `BLOCK_VALUES` values, but at least one row, that begins at a row.
+    """
 
-    def rows(self, which: range) -> Features:
-        """Consecutive rows; `EOFError` if the array is too short. Reading forwards is fast, also for skipped rows."""
-        ...
-
-    def end(self, first: int, values: int) -> int:
-        """End of a block that begins at row ``first`` and has about ``values`` values, but at least one row."""
-        ...
+    shape: tuple[int, int]
+    rows: Callable[[range], Features]
+    end: Callable[[int], int]
 
 
 def _member(path: Path, archive: Any, name: str, kinds: str) -> npt.NDArray[Any]:
@@ -201,16 +199,14 @@ def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows
                 raise UserError(
                     f"{path}: has no features: an array {_named(FEATURE_KEYS)} is needed; there are {there}"
                 )
-            yield _DenseRows(path, files.enter_context(_StoredArray(path, archive, key)), key, whole=whole)
+            yield _dense_rows(path, files.enter_context(_StoredArray(path, archive, key)), key, whole=whole)
             return
         kind, shape = _sparse_form(path, archive)
         if kind in (b"csr", "csr"):
-            data, indices = (files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices"))
-            # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
-            form = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
-            yield _SparseRows(path, data, indices, _member(path, archive, "indptr", "iu"), shape, form)
+            arrays = [files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices")]
+            yield _sparse_rows(path, archive, arrays, shape)
         elif whole:
-            yield _LoadedRows(path)
+            yield _loaded_rows(path)
         else:
             shown = kind.decode() if isinstance(kind, bytes) else kind
             raise UserError(
@@ -258,69 +254,46 @@ class _StoredArray:
         return values.reshape(len(which), *self.shape[1:], order="F" if self.columns_first else "C")
 
 
-class _DenseRows:
-    def __init__(self, path: Path, array: _StoredArray, key: str, *, whole: bool) -> None:
-        if len(array.shape) != 2:
-            raise _no_matrix(path, array.shape)
-        check_numbers(array.dtype, f"{path}, array {key}")
-        if array.columns_first and array.shape[1] > 1 and not whole:
-            raise UserError(
-                f"{path}: array {key} is stored column by column, which cannot be read by rows: save it anew from "
-                f"numpy.ascontiguousarray({key}), or as an .npy file"
-            )
-        self._array = array
-        self.shape: tuple[int, int] = array.shape
-
-    def rows(self, which: range) -> Features:
-        return self._array.part(which)
-
-    def end(self, first: int, values: int) -> int:
-        return min(first + max(1, values // max(1, self.shape[1])), self.shape[0])
+def _dense_rows(path: Path, array: _StoredArray, key: str, *, whole: bool) -> _StoredRows:
+    if len(array.shape) != 2:
+        raise _no_matrix(path, array.shape)
+    check_numbers(array.dtype, f"{path}, array {key}")
+    samples, columns = array.shape
+    if array.columns_first and columns > 1 and not whole:
+        raise UserError(
+            f"{path}: array {key} is stored column by column, which cannot be read by rows: save it anew from "
+            f"numpy.ascontiguousarray({key}), or as an .npy file"
+        )
+    step = max(1, BLOCK_VALUES // max(1, columns))
+    return _StoredRows(array.shape, array.part, lambda first: min(first + step, samples))
 
 
-class _SparseRows:
-    def __init__(
-        self,
-        path: Path,
-        data: _StoredArray,
-        indices: _StoredArray,
-        pointers: npt.NDArray[Any],
-        shape: tuple[int, int],
-        form: Any,
-    ) -> None:
-        if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
-            raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are invalid")
-        if len(data.shape) != 1 or data.shape != indices.shape:
-            raise UserError(f"{path}: the sparse matrix is damaged: it does not have one index per value")
-        self._data = data
-        self._indices = indices
-        self._pointers = pointers
-        self._form = form
-        self.shape = shape
+def _sparse_rows(path: Path, archive: Any, arrays: list[_StoredArray], shape: tuple[int, int]) -> _StoredRows:
+    pointers, (data, indices) = _member(path, archive, "indptr", "iu"), arrays
+    if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
+        raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are invalid")
+    if len(data.shape) != 1 or data.shape != indices.shape:
+        raise UserError(f"{path}: the sparse matrix is damaged: it does not have one index per value")
+    # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
+    form: Any = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
 
-    def rows(self, which: range) -> Features:
-        pointers = self._pointers[which.start : which.stop + 1]
-        stored = range(int(pointers[0]), int(pointers[-1]))
-        parts = (self._data.part(stored), self._indices.part(stored), pointers - pointers[0])
-        return cast("Features", self._form(parts, shape=(len(which), self.shape[1])))
+    def rows(which: range) -> Features:
+        own = pointers[which.start : which.stop + 1]
+        stored = range(int(own[0]), int(own[-1]))
+        parts = (data.part(stored), indices.part(stored), own - own[0])
+        return cast("Features", form(parts, shape=(len(which), shape[1])))
 
-    def end(self, first: int, values: int) -> int:
-        end = int(np.searchsorted(self._pointers, int(self._pointers[first]) + values, side="right")) - 1
-        return min(max(end, first + 1), self.shape[0], first + values)
+    def end(first: int) -> int:
+        last = int(np.searchsorted(pointers, int(pointers[first]) + BLOCK_VALUES, side="right")) - 1
+        return min(max(last, first + 1), shape[0], first + BLOCK_VALUES)
+
+    return _StoredRows(shape, rows, end)
 
 
-class _LoadedRows:
+def _loaded_rows(path: Path) -> _StoredRows:
     """A sparse matrix of another format than CSR, whose rows are all read at once."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._matrix = cast("Features", scipy.sparse.load_npz(path))
-        except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
-            raise UserError(f"{path}: holds no sparse matrix that SciPy could read: {error}") from error
-        self.shape: tuple[int, int] = self._matrix.shape
-
-    def rows(self, which: range) -> Features:
-        return self._matrix
-
-    def end(self, first: int, values: int) -> int:
-        return self.shape[0]
+    try:
+        matrix = cast("Features", scipy.sparse.load_npz(path))
+    except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
+        raise UserError(f"{path}: holds no sparse matrix that SciPy could read: {error}") from error
+    return _StoredRows(matrix.shape, lambda which: matrix, lambda first: matrix.shape[0])

@@ -178,14 +178,32 @@ class Source(ABC):
 class Scan:
     """Findings of a pass over all rows of a file.
 
-    ``stored``, ``sparse`` and ``dtype`` are the number of stored values, whether samples are sparse, and the type of
-    the values.
+    Parameters
+    ----------
+    samples
+        Labels and weights of all samples, in the order of the file.
+    space
+        Their features, or the columns of a table.
+    stored, sparse, dtype
+        Number of stored values, whether samples are sparse, and the type of the values, float64 or float32.
+    table
+        Contents of the columns if features have to be made of these, as with texts and gaps.
+    remarks
+        Remarks on the file for the user.
     """
 
     samples: LabelledSamples
+    space: FeatureSpace
     stored: int
     sparse: bool
     dtype: np.dtype[Any]
+    table: Table | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return self.samples.labels.size
 
 
 def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
@@ -226,7 +244,11 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
         first = joined.first
         assert first is not None, "`settle` refuses a file without samples"
         samples = joined.labelled(SINGLE_PROCESS, joined.samples)
-        return Scan(samples, joined.stored, not isinstance(first, np.ndarray), first.dtype.newbyteorder("<"))
+        table, sparse = source.table, not isinstance(first, np.ndarray)
+        if table is not None and table.plain and source.options.missing == "error":
+            table = None
+        dtype = first.dtype.newbyteorder("<")
+        return Scan(samples, source.space, joined.stored, sparse, dtype, table, source.remarks)
 
 
 class _Joined:

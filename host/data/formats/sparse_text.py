@@ -107,7 +107,7 @@ class SparseTextSource(Source):
                     continue
                 self._samples += samples
                 if columns.size:
-                    least, most = int(columns.min()), int(columns.max())
+                    least, most = int(columns.min()), rows.features.shape[1] - 1
                     self._least, self._most = min(self._least, least), max(self._most, most)
                 if known is not None:
                     from_one = not known.zero_based

@@ -19,6 +19,7 @@ from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_b
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.dataset import LabelledSamples
+from p4sgd.host.data.formats.source import Scan
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
 from p4sgd.host.data.synth import write_dataset
@@ -396,7 +397,7 @@ def test_little_memory_is_refused(job):
 def test_sparse_workers_need_less_memory():
     """Blocks for dense workers have all features of their samples."""
     samples = LabelledSamples("data", np.zeros(1000))
-    found = plan.FirstPass(samples, FeatureSpace(10_000_000), 20_000, True, np.dtype("<f8"), None, ())
+    found = Scan(samples, FeatureSpace(10_000_000), 20_000, True, np.dtype("<f8"))
     with pytest.raises(UserError, match="allow at least"):
         plan.bucket_rows(found, 2 << 30)
     assert plan.bucket_rows(found, 2 << 30, sparse_workers=True) >= 1000
