@@ -174,6 +174,10 @@ class Dataset:
         """The samples in blocks, here one; a training set larger than memory has several."""
         return (self,)
 
+    def feature_blocks(self) -> Sequence[Features]:
+        """The features of `parts`."""
+        return (self.features,)
+
     def local_features(self, which: slice) -> Features:
         """Features of those samples of a block that are in this process, in order."""
         return self.features[which if self.row_order is None else self.row_order[which]]
@@ -253,6 +257,10 @@ class TrainingRows(Protocol):
 
     def parts(self) -> Iterable[Dataset]:
         """The samples in blocks of whole micro-batches, except the last."""
+        ...
+
+    def feature_blocks(self) -> Iterable[Features]:
+        """The features of `parts`, which are let go of before the next ones are read."""
         ...
 
     def local_features(self, which: slice) -> Features:

@@ -52,13 +52,6 @@ class RawLabels:
     texts: Sequence[str] | None = None
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str]) -> Self:
-        """Labels from one text per sample."""
-        places: dict[str, int] = {}
-        which = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
-        return cls(which, list(places))
-
-    @classmethod
     def from_column(cls, column: Any) -> Self:
         """Labels from a pyarrow array of strings."""
         encoded = column.dictionary_encode()

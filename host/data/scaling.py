@@ -196,14 +196,14 @@ class Scaling:
         """
         samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
         extremes = find_extremes((features,), features.shape[1], samples)
-        return cls.fit_blocks(extremes, lambda: (features,), features, kind, communicator, planes=planes)
+        return cls.fit_blocks(extremes, lambda: (features,), lambda: features, kind, communicator, planes=planes)
 
     @classmethod
     def fit_blocks(
         cls,
         extremes: Extremes,
         blocks: Callable[[], Iterable[Features]],
-        sample: Features,
+        sample: Callable[[], Features],
         kind: str,
         communicator: Communicator = SINGLE_PROCESS,
         *,
@@ -219,7 +219,7 @@ class Scaling:
         blocks
             Reads these samples, once for kinds that centre.
         sample
-            Those that quantiles are taken from. Which they are must not depend on blocks or ranks.
+            Reads those that quantiles are taken from. Which they are must not depend on blocks or ranks.
         whitened
             Whether the features are whitened next. For that ``auto`` has to centre them, if they may be.
         """
@@ -230,12 +230,12 @@ class Scaling:
         if kind in CENTRED and not statistics.centrable:
             raise centring_error(kind, nonzero / values)
         if kind in CENTRED or (kind == "auto" and not statistics.keeps_zeros):
-            for block in blocks():
-                statistics.add(block)
+            for _ in map(statistics.add, blocks()):  # which lets go of a block before it reads the next one
+                pass
             assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
         if kind in CENTRED or not statistics.keeps_zeros:
-            statistics.order = order_statistics(sample, communicator)
+            statistics.order = order_statistics(sample(), communicator)
         reason = ""
         if kind == "auto":
             kind, reason = _choose_kind(statistics, planes)

@@ -188,8 +188,8 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
 def count_values(data: TrainingRows) -> HeatArray:
     """How many values of each column are not 0, in all ranks: int (features,)."""
     extremes = Extremes(data.feature_count, data.samples)
-    for part in data.parts():
-        extremes.add(part.features)
+    for _ in map(extremes.add, data.feature_blocks()):
+        pass
     return extremes.heat(data.communicator)
 
 
@@ -248,6 +248,7 @@ class _PackedParts:
             samples = padded - first if last else part.samples
             yield from PackedBlocks(part, self.images, self.scaling, samples, self.micro_batches, self.sample_ranks)
             first += samples
+            del part  # before the next one is read
 
 
 @dataclass(frozen=True, eq=False)

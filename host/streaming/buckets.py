@@ -144,12 +144,19 @@ class SortedRows:
         """A single process."""
         return SINGLE_PROCESS
 
-    def parts(self) -> Iterator[Dataset]:
-        """The samples of each bucket."""
+    def feature_blocks(self) -> Iterator[Features]:
+        """The features of the samples of each bucket."""
         for place, begin in enumerate(range(0, self.samples, self.buckets.rows)):
             count = min(self.buckets.rows, self.samples - begin)
-            yield Dataset(self.buckets.load(self.first + place, count), np.zeros(count), self.name)
+            yield self.buckets.load(self.first + place, count)
             self.on_read(begin + count)
+
+    def parts(self) -> Iterator[Dataset]:
+        """The samples of each bucket."""
+        return map(self._as_dataset, self.feature_blocks())
+
+    def _as_dataset(self, features: Features) -> Dataset:
+        return Dataset(features, np.zeros(features.shape[0]), self.name)
 
     def local_features(self, which: slice) -> Features:
         """Features of the first samples."""
@@ -184,10 +191,11 @@ def write_held_out(folder: Path, blocks: Iterable[Features], shape: tuple[int, i
         for features in blocks:
             if isinstance(features, np.ndarray):
                 append(0, VALIDATION, features, features.dtype.str, shape)
-                continue
-            pointers = features.indptr.astype(np.int64)[min(1, len(arrays)) :] + written
-            data, indices, ends = VALIDATION_SPARSE
-            append(0, data, features.data, features.data.dtype.str, (stored,))
-            append(1, indices, features.indices, "<i4", (stored,))
-            append(2, ends, pointers, "<i8", (shape[0] + 1,))
-            written += features.nnz
+            else:
+                pointers = features.indptr.astype(np.int64)[min(1, len(arrays)) :] + written
+                data, indices, ends = VALIDATION_SPARSE
+                append(0, data, features.data, features.data.dtype.str, (stored,))
+                append(1, indices, features.indices, "<i4", (stored,))
+                append(2, ends, pointers, "<i8", (shape[0] + 1,))
+                written += features.nnz
+            del features  # before the next ones are read

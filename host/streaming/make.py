@@ -254,8 +254,8 @@ class _Preparation:
         packed = pack_rows(train, scaling, targets, options, Placement(shards, self.work))
         if held_out.size:
             test = SortedRows(buckets, source.name, held_out.size, columns, -(-rest.size // rows))
-            blocks = (part.features for part in test.parts())
-            write_held_out(self.work, blocks, (held_out.size, columns), found.stored - extremes.stored)
+            shape = held_out.size, columns
+            write_held_out(self.work, test.feature_blocks(), shape, found.stored - extremes.stored)
         shutil.rmtree(self.work / _ROWS)
         self._finish(found, facts, targets, scaling, config, packed, parts[1].labels if held_out.size else None)
 
@@ -329,16 +329,16 @@ class _Preparation:
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
         fit = EncodingFit(table, self.options.missing)
-        for part in SortedRows(buckets, name, train, columns).parts():
-            fit.add(part.features)
+        for _ in map(fit.add, SortedRows(buckets, name, train, columns).feature_blocks()):
+            pass
         encoding = fit.finish()
         buckets.encode = lambda rows: encoding.apply(rows, table)
-        extremes, stored = Extremes(encoding.count, train), 0
-        shown = self._shown(Step.ENCODE, found.count)
-        for part in SortedRows(buckets, name, train, encoding.count, on_read=shown).parts():
-            extremes.add(part.features)
-        for part in SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows)).parts():
-            stored += stored_values(part.features)
+        extremes = Extremes(encoding.count, train)
+        rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))
+        for _ in map(extremes.add, rows.feature_blocks()):
+            pass
+        rows = SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows))
+        stored = sum(map(stored_values, rows.feature_blocks()))
         found = dataclasses.replace(
             found,
             space=dataclasses.replace(encoding.space, label_column=found.space.label_column),

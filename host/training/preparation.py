@@ -221,8 +221,8 @@ def fit_scaling(
     whitened = options.precondition != "none"
     scaling = Scaling.fit_blocks(
         extremes,
-        lambda: (part.features for part in rows.parts()),
-        rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
+        rows.feature_blocks,
+        lambda: rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
         options.scaling,
         rows.communicator,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
@@ -235,8 +235,8 @@ def fit_scaling(
     if isinstance(rows, Dataset) and rows.communicator.size > 1:
         return whiten(rows, scaling, options.damping, options.stored)
     moments = Moments.empty(rows.feature_count)
-    for part in rows.parts():
-        moments.add(part.features, scaling)
+    for _ in map(partial(moments.add, scaling=scaling), rows.feature_blocks()):
+        pass
     return Whitening.fit(moments, scaling, options.damping, options.stored), None
 
 
@@ -278,6 +278,7 @@ def pack_rows(
             if sums:
                 np.add(total, feature_sums(part.features, scaling), out=total)
             yield part
+            del part  # before the next one is read
 
     images = prepare_images(
         rows,

@@ -11,9 +11,8 @@ import pytest
 import scipy.sparse
 from support.data_files import read_in_blocks
 
-from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
+from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import parquet
-from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
 X = np.array([[1.0, 2], [3, 4], [5, 6]])
@@ -53,18 +52,6 @@ def test_sparse_npz(tmp_path, form):
     data = read_dataset(path)
     assert np.array_equal(data.features.toarray(), matrix.toarray())
     assert data.labels.tolist() == list(range(20))
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_written_and_read(tmp_path, sparse):
-    dense = np.random.default_rng(0).random((9, 7)).astype(np.float32)
-    path = tmp_path / "data.npz"
-    write_dataset(Dataset(scipy.sparse.csr_array(dense) if sparse else dense, np.arange(9), "x"), path)
-    data = read_dataset(path)
-    assert data.features.dtype == np.float32
-    assert np.array_equal(data.rows(slice(None)), dense)
-    if sparse:
-        assert np.array_equal(scipy.sparse.load_npz(path).toarray(), dense)
 
 
 def test_text_labels_in_npz(tmp_path):

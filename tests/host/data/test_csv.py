@@ -1,6 +1,5 @@
 """CSV files: headers, delimiters, label columns, and every way to get one wrong."""
 
-import bz2
 import io
 import threading
 from contextlib import nullcontext as nothing
@@ -64,16 +63,6 @@ def test_forms(tmp_path, monkeypatch, text, reader):
     assert data.features.dtype == np.float64
     assert data.labels.tolist() == LABELS
     assert data.label_names == ()
-
-
-def test_compressed(tmp_path):
-    assert read_dataset(write(tmp_path, bz2.compress(HEADER.encode() + ROWS.encode()), "x.csv.bz2")).samples == 3
-
-
-def test_what_pyarrow_is_too_strict_for(tmp_path):
-    data = read_dataset(write(tmp_path, "+1,2,-1\n3,4,+1\n"))
-    assert data.features.tolist() == [[1, 2], [3, 4]]
-    assert data.labels.tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ def test_mostly_zeros_are_centred_if_asked_for():
     assert Scaling.fit(matrix, "standard").kind == "standard"
     for features, kinds in ((matrix, CENTRED), (scipy.sparse.csr_array(matrix), ("none",))):
         extremes = find_extremes((features,), 3, 400)
-        scaling = Scaling.fit_blocks(extremes, lambda: (features,), features, "auto", planes=8, whitened=True)  # noqa: B023
+        given = (lambda: (features,)), (lambda: features)  # noqa: B023
+        scaling = Scaling.fit_blocks(extremes, *given, "auto", planes=8, whitened=True)
         assert scaling.kind in kinds
 
 
