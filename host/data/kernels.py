@@ -16,8 +16,6 @@ from p4sgd.sim.compiled import compiled
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from p4sgd.host.data.statistics import HeatArray
-
 __all__ = ["add_extremes", "add_sums", "quantize_scaled", "quantize_stored"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -120,7 +118,7 @@ def add_sums(
     _add(_plain(rows), offset * 0.5, scale * 2, fraction, u, sums)
 
 
-def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: "HeatArray") -> None:
+def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: npt.NDArray[np.integer[Any]]) -> None:
     """Take the stored values of sparse samples into account in `p4sgd.host.data.statistics.Extremes`."""
     _add_extremes(*_stored(rows), low, high, nonzero)
 
