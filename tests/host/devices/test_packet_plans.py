@@ -103,3 +103,10 @@ def test_workers_that_are_far_away_are_measured_less():
 
 def test_workers_that_do_not_count_have_no_plan():
     assert plan_packets(lambda mini_batches, length: None, 8, 46, None) is None
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "most", "each"), [(8, 46, 8), (46, 46, 46), (47, 46, 24), (64, 46, 32), (100, 46, 34), (7, 3, 3)]
+)
+def test_packets_of_a_mini_batch_are_few_and_even(micro_batches, most, each):
+    assert cut_evenly(micro_batches, most) == each

@@ -17,7 +17,6 @@ from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTak
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.cluster import network_settings
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
-from p4sgd.host.devices.merging import cut_evenly
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
@@ -110,14 +109,6 @@ def test_join(device):
     assert [worker.pair(registers.LOCAL_MAC) for worker in device.workers] == [0x02AA, 0x02BB]
 
 
-def test_settings_of_the_network_change_only_between_runs(device):
-    """A lower limit of resends would not stop packets that have already exceeded it."""
-    device.workers[1].words[registers.CTRL.offset] = registers.CTRL.encode(idle=0)
-    with pytest.raises(P4sgdError, match="worker 1 is busy"):
-        Session(device, NetworkSettings(resends=1))
-    assert not any(worker.writes for worker in device.workers)
-
-
 def test_a_number_that_another_program_takes_first(device):
     """The aggregator refuses the number when the last worker is about to join."""
     worker, refused = device.workers[1], []
@@ -179,9 +170,11 @@ def test_network_settings_out_of_range(options, message):
         NetworkSettings(**options)
 
 
-def test_the_longest_wait():
-    NetworkSettings(resend_cycles=(1 << 26) - 1, doublings=5)
-    NetworkSettings(resend_cycles=(1 << 31) - 1, doublings=0)
+@pytest.mark.parametrize(
+    "options", [{"resend_cycles": (1 << 26) - 1, "doublings": 5}, {"resend_cycles": (1 << 31) - 1, "doublings": 0}]
+)
+def test_the_longest_wait(options):
+    NetworkSettings(**options)
 
 
 @pytest.mark.parametrize(
@@ -192,23 +185,25 @@ def test_time_to_wait_for_an_echo(options, seconds):
     assert NetworkSettings(**options).echo_s == pytest.approx(seconds)
 
 
-def test_every_session_is_another_job(device):
-    for worker, last in zip(device.workers, (253, 17), strict=True):
-        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
+@pytest.mark.parametrize(
+    ("last", "served", "expected"),
+    [
+        ((253, 17), (), [254, 255, 0, 1]),
+        ((255, 0), (), [1]),  # late packets of an earlier job would count in the next one
+        ((253, 253), (255, 0, 2, 254), [1, 3, 4]),
+    ],
+)
+def test_jobs_have_the_next_free_numbers(device, last, served, expected):
+    jobs = {slot: Job(number, (Member(5, 3),), 1 << 40, 8) for slot, number in enumerate(served)}
+    device.aggregator = SimpleNamespace(most=0, served=lambda: jobs)
+    for worker, number in zip(device.workers, last, strict=True):
+        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=number))
         worker.writes.clear()
-    for _ in range(4):
+    for _ in expected:
         Session(device)
+    Session(device, NetworkSettings(job=254))
     for worker in device.workers:
-        assert [join["job"] for join in worker.written("JOB")] == [254, 255, 0, 1]
-
-
-def test_numbers_of_earlier_jobs_are_skipped(device):
-    """Late packets of an earlier job would count in the next one."""
-    for worker, last in zip(device.workers, (255, 0), strict=True):
-        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
-        worker.writes.clear()
-    Session(device)
-    assert [worker.written("JOB")[-1]["job"] for worker in device.workers] == [1, 1]
+        assert [join["job"] for join in worker.written("JOB")] == [*expected, 254]
 
 
 def test_a_given_number_is_used_for_the_first_job_only(device):
@@ -220,24 +215,6 @@ def test_a_given_number_is_used_for_the_first_job_only(device):
     device.on_run = lambda device: setattr(device.workers[0], "status", 0)
     session.run(ModelSource.ZERO)
     assert [join["job"] for join in device.workers[0].written("JOB")] == [9, 10]
-
-
-def test_numbers_that_the_aggregator_serves_are_skipped(device):
-    class Aggregator:
-        most = 0
-
-        def served(self):
-            return {place: Job(number, (Member(5, 3),), 1 << 40, 8) for place, number in enumerate((255, 0, 2, 254))}
-
-    device.aggregator = Aggregator()
-    for worker in device.workers:
-        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=253))
-        worker.writes.clear()
-    for _ in range(3):
-        Session(device)
-    Session(device, NetworkSettings(job=254))
-    for worker in device.workers:
-        assert [join["job"] for join in worker.written("JOB")] == [1, 3, 4, 254]
 
 
 def test_upload(device, images):
@@ -475,11 +452,16 @@ def test_errors_of_the_emulator_are_reported(device, images):
 
 
 def test_a_busy_worker(device, images):
+    """Settings of the network change only between runs: a lower limit of resends would not stop earlier packets."""
     session = Session(device)
     session.upload(images)
     device.workers[0].words[registers.CTRL.offset] = 0
     with pytest.raises(P4sgdError, match="worker 0 is busy"):
         session.run(ModelSource.ZERO)
+    device.workers[0].writes.clear()
+    with pytest.raises(P4sgdError, match="worker 0 is busy"):
+        Session(device, NetworkSettings(resends=1))
+    assert not device.workers[0].writes
 
 
 @pytest.mark.parametrize(
@@ -588,9 +570,6 @@ def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
     with pytest.raises(UserError, match=f"--merge 8: a packet of this job has at most 1 micro-batch, as {who}"):
         Session(device, merge=8)
     Session(device, merge=1)
-
-
-def test_a_worker_with_short_frames_limits_all(device):
     speaking(device, [46, 20], 46)
     with pytest.raises(UserError, match=r"--merge 21: .* at most 20 micro-batches, as worker 1 takes no"):
         Session(device, merge=21)
@@ -655,11 +634,3 @@ def test_nothing_is_planned_with_hardware_or_without_counters(device, images):
         assert session.message_times is None
         assert session.micro_batches == (2 if aggregator else 1)
         assert device.workers[0].field(registers.MINI_BATCHES) == settings().mini_batches
-
-
-@pytest.mark.parametrize(
-    ("micro_batches", "most", "each"), [(8, 46, 8), (46, 46, 46), (47, 46, 24), (64, 46, 32), (100, 46, 34), (7, 3, 3)]
-)
-def test_packets_of_a_mini_batch_are_few_and_even(micro_batches, most, each):
-    assert cut_evenly(micro_batches, most) == each
-    assert -(-micro_batches // each) == -(-micro_batches // most), "as few as can be"

@@ -118,7 +118,7 @@ def test_samples_of_one_class_that_count():
     data = dataset()
     with pytest.raises(UserError, match="all samples but those of one class have the weight 0"):
         run(dataclasses.replace(data, sample_weights=data.labels))
-    alone = "made: class-weight is 0 for all samples but those of one class: a classifier needs two"
+    alone = "made: --class-weight is 0 for all samples but those of one class: a classifier needs two"
     with pytest.raises(UserError, match=alone):
         run(data, class_weight="0=0")
     three = Dataset(data.features, np.arange(data.samples) % 3, "made")
@@ -278,7 +278,7 @@ def test_scores_are_scikit_learn_s():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ("2=3", "made: class-weight names the label 2, which no sample has; there are 0, 1"),
+        ("2=3", "made: --class-weight names the label 2, which no sample has; there are 0, 1"),
         ("a", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'a'"),
         ("1=2,=3", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT"),
         ("1=2,1=3", "class-weight names a label twice"),
