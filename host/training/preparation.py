@@ -138,8 +138,8 @@ def prepare(
     targets = Targets(coding, coding.labels_of(data), *_weights_of(parts, coding, options, 0))
     times = None
     if start.scaling is None:
-        extremes = find_extremes((data.features,), data.feature_count, data.samples)
-        scaling, times = fit_scaling(data, extremes, options)
+        # No name keeps the ranges of millions of columns while these are packed.
+        scaling, times = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), options)
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
     measured = not (options.bias and start.refit) or validation is not None or test
