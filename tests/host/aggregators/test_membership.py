@@ -242,15 +242,6 @@ def test_a_job_left_by_another_program_ends_when_its_worker_joins():
     assert second.served == {1: ([1, 0], 1)}
 
 
-def test_a_place_that_another_program_has_taken():
-    first = Cluster()
-    second = Cluster(first.switch)
-    first.join(0, 1, 0)
-    second.join(2, 2, 0, workers=1)
-    first.join(1, 1, 1)
-    assert first.served == {2: ([2], 1), 1: ([0, 1], 1)}
-
-
 def test_a_place_that_another_program_takes_at_the_same_time():
     first = Cluster()
     second = Cluster(first.switch)
@@ -278,13 +269,3 @@ def test_other_refusals_are_raised():
     cluster.switch.before_begin.append(refuse)
     with pytest.raises(P4sgdError, match="no such port"):
         cluster.join(0, 1, 0, workers=1)
-
-
-def test_no_place_is_taken_from_another_program():
-    first = Cluster()
-    first.join(0, 1, 0, workers=1)
-    first.join(1, 2, 0, workers=1)
-    second = Cluster(first.switch)
-    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator already serves 2 others, the most"):
-        second.join(2, 3, 0, workers=1)
-    assert second.served == {1: ([0], 1), 2: ([1], 1)}

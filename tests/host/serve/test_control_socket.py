@@ -131,6 +131,8 @@ def test_what_a_controller_can_do(loop, client):
     client.end(1)
     assert client.served() == {0: second}
     assert client.counters() == loop.model.counters() | {"OVERRUNS": 4}
+    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 7: end that"):
+        client.begin(0, first, 1)
     client.close()
 
 
@@ -147,23 +149,6 @@ def test_a_size_that_is_none(loop, address, monkeypatch, size):
         P4sgdError, match=f"the aggregator at {address} does not answer as it should: .* is not its size"
     ):
         SoftwareAggregator(address)
-
-
-def test_refusals_are_told(client):
-    client.begin(0, job_of(2), 1)
-    with pytest.raises(P4sgdError, match="refuses: job 1 is being served already"):
-        client.begin(1, job_of(2), 1)
-    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 1: end that"):
-        client.begin(0, job_of(2, number=2), 1)
-    with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
-        client.begin(3, job_of(1), 1)
-    with pytest.raises(P4sgdError, match="needs a port that does not exist: there are 2, from 0 on"):
-        client.begin(1, Job(2, (Member(5, 1),), 1 << 40, 0b100), 1)
-    with pytest.raises(P4sgdError, match="needs a port that does not exist: there are 2, from 0 on"):
-        client.begin(1, Job(2, (Member(5, 2),), 1 << 40, 0b10), 1)
-    with pytest.raises(P4sgdError, match="refuses: count must be a whole number, 1 to 2"):
-        client._call("read_slots", place=0, first=4, count=3)
-    assert client.served() == {0: job_of(2)}
 
 
 def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
@@ -212,6 +197,13 @@ GOOD = job_to_json(job_of(2))
         ({"do": "read_slots", "place": 0, "first": 0, "count": 7}, "count must be a whole number, 1 to 6"),
         ({"do": "read_slots", "place": 0, "first": 6, "count": 1}, "first must be a whole number, 0 to 5"),
         ({"do": "begin", "place": 0, "job": GOOD, "first_round": 65536}, "first_round must be"),
+        ({"do": "begin", "place": 1, "job": GOOD | {"number": 9}, "first_round": 1}, "job 9 is being served already"),
+        (
+            {"do": "begin", "place": 1, "job": GOOD | {"ports": 4}, "first_round": 1},
+            "needs a port .*: there are 2",
+        ),
+        ({"do": "begin", "place": 1, "job": GOOD | {"members": [[5, 2]]}, "first_round": 1}, "needs a port that"),
+        ({"do": "begin", "place": 3, "job": GOOD, "first_round": 1}, "place must be a whole number, 0 to 2"),
         ({"do": "begin", "place": 0, "job": [], "first_round": 1}, "a job must have number, members"),
         ({"do": "begin", "place": 0, "job": GOOD | {"more": 1}, "first_round": 1}, "a job must have number, members"),
         ({"do": "begin", "place": 0, "job": GOOD | {"members": [[1]]}, "first_round": 1}, "members must be a list"),
@@ -455,12 +447,6 @@ def test_a_file_that_the_future_owner_puts_in_the_way_is_not_given_to_him(addres
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
-def test_a_second_server(loop, address, client):
-    with pytest.raises(UserError, match="another program serves there: end it, or choose another address"):
-        Loop(address)
-    assert client.served() == {}
-
-
 @pytest.mark.parametrize("start", [ControlListener, check_address])
 def test_two_that_start_at_once(address, monkeypatch, start):
     """The other must not take the socket for that of a killed process before it listens."""
@@ -501,17 +487,17 @@ def test_a_socket_of_somebody_else(address, monkeypatch, start):
         start(address)
 
 
-def test_a_file_in_the_way(address):
-    address.path.write_text("precious")
-    with pytest.raises(UserError, match="something else is there already: choose another name"):
-        Loop(address)
-    assert address.path.read_text() == "precious"
-
-
-def test_a_missing_folder(address):
-    missing = address.path.parent / "missing"
-    with pytest.raises(UserError, match=f"there is no folder {missing}: make it first"):
-        Loop(ControlAddress(path=missing / "socket"))
+def test_where_it_cannot_listen(loop, address, client, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    for path, says in (
+        (address.path, "another program serves there: end it, or choose another address"),
+        (tmp_path / "file", "something else is there already: choose another name"),
+        (tmp_path / "missing" / "socket", f"there is no folder {tmp_path}/missing: make it first"),
+    ):
+        with pytest.raises(UserError, match=f"^unix:{path}: {says}"):
+            Loop(ControlAddress(path=path))
+    assert client.served() == {}
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 def test_a_socket_that_nobody_serves_is_replaced_and_the_own_removed(address):

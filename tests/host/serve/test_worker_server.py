@@ -66,16 +66,6 @@ def test_it_says_what_it_is(remote):
     assert remote.read_register(0xFFC) == 0, "nothing is there"
 
 
-def test_by_tcp():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    with serve_worker(TINY, f"tcp:127.0.0.1:{port}"):
-        worker = connect(f"tcp:127.0.0.1:{port}")
-        assert worker.config == TINY
-        worker.close()
-
-
 def test_addresses_that_its_link_does_not_have_or_reach(address):
     own, other = (address_of(IPv4Address("10.0.0.2"), port) for port in (51201, 51202))
     come_from = r"its packets come from 10\.0\.0\.2:51201, not from"
