@@ -31,17 +31,8 @@ _FLOODED = (
 class FpgaAggregator:
     """Controller of an aggregator by its registers (:mod:`p4sgd.hw.spec.aggregator`).
 
-    Parameters
-    ----------
-    read
-        Reads a register: ``read(offset) -> word``.
-    write
-        Writes a register: ``write(offset, word)``.
-
-    Raises
-    ------
-    P4sgdError
-        If the registers are not those of an aggregator, or of another version.
+    Registers are accessed by ``read(offset) -> word`` and ``write(offset, word)``. Raises P4sgdError if they are not
+    those of an aggregator, or of another version.
     """
 
     def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
@@ -175,14 +166,7 @@ KERNEL = "p4sgd_aggregator"
 class BoardAggregator(FpgaAggregator):
     """Controller of an aggregator on a board of this machine. Its port i is the board's cage i.
 
-    Parameters
-    ----------
-    address
-        The board and its xclbin.
-    rs_fec
-        Whether the links have forward error correction.
-    ports
-        Ports with a cable.
+    ``rs_fec`` is whether the links have forward error correction, ``ports`` are those with a cable.
 
     Raises
     ------

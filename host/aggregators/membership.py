@@ -95,8 +95,7 @@ class Membership:
         NumberTakenError
             If the aggregator serves another job under this number.
         P4sgdError
-            If the aggregator serves jobs under another address, or as many as it can, if the job has no such shard, or
-            if the aggregator cannot be reached.
+            If the aggregator serves jobs under another address or as many as it can, or the job has no such shard.
         """
         number, shard, workers = request.number, request.shard, request.workers
         if shard >= workers:

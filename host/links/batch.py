@@ -38,31 +38,25 @@ _NAME_BYTES, _NAME_PORT, _NAME_HOST = 16, 2, 4
 """Bytes of struct sockaddr_in of ip(7), and where its port and address begin, which are as they are on the wire."""
 
 
-class _Vector(ctypes.Structure):
-    """struct iovec of readv(2); pointers are numbers here, as arrays know none."""
+_VECTOR = np.dtype([("base", np.uintp), ("size", np.uintp)])
+"""struct iovec of readv(2); pointers are numbers here."""
 
-    _fields_ = (("base", ctypes.c_size_t), ("size", ctypes.c_size_t))
+_HEADER = np.dtype(
+    [
+        ("name", np.uintp),
+        ("name_size", np.uint32),
+        ("vectors", np.uintp),
+        ("vector_count", np.uintp),
+        ("control", np.uintp),
+        ("control_size", np.uintp),
+        ("flags", np.int32),
+    ],
+    align=True,
+)
+"""struct msghdr of recvmsg(2)."""
 
-
-class _Header(ctypes.Structure):
-    """struct msghdr of recvmsg(2)."""
-
-    _fields_ = (
-        ("name", ctypes.c_size_t),
-        ("name_size", ctypes.c_uint),
-        ("vectors", ctypes.c_size_t),
-        ("vector_count", ctypes.c_size_t),
-        ("control", ctypes.c_size_t),
-        ("control_size", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
-
-
-class _Message(ctypes.Structure):
-    """struct mmsghdr of recvmmsg(2)."""
-
-    _fields_ = (("header", _Header), ("size", ctypes.c_uint))
-
+_MESSAGE = np.dtype([("header", _HEADER), ("size", np.uint32)], align=True)
+"""struct mmsghdr of recvmmsg(2)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.recvmmsg.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
@@ -70,19 +64,12 @@ _libc.sendmmsg.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.
 
 
 class FrameBatch:
-    """A buffer for frames, and what the system has to know of it.
-
-    Parameters
-    ----------
-    rows
-        Most frames in it.
+    """A buffer for ``rows`` frames, and what the system has to know of it.
 
     Attributes
     ----------
-    frames
-        Their bytes, uint8 (rows, `ROOM`).
-    sizes
-        Their sizes in bytes, int64 (rows,).
+    frames, sizes
+        Their bytes, uint8 (rows, `ROOM`), and sizes in bytes, int64 (rows,).
     names
         Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, 16).
     """
@@ -111,10 +98,7 @@ class FrameBatch:
     def receive(self, descriptor: int) -> int:
         """Receive the frames that wait at a socket, as many as there are rows; returns how many came.
 
-        Raises
-        ------
-        OSError
-            As recvmmsg(2), but not if no frame waits.
+        Raises OSError as recvmmsg(2), but not if no frame waits.
         """
         return self._frames_in.receive(descriptor, self.sizes)
 
@@ -137,10 +121,7 @@ class FrameBatch:
     def send(self, descriptor: int, rows: Numbers) -> int:
         """Send rows through a socket, in this order; returns how many it has taken before one could not be sent.
 
-        Raises
-        ------
-        OSError
-            As sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
+        Raises OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
         """
         return self._frames_out.send(descriptor, rows, self.sizes, 0)
 
@@ -162,19 +143,11 @@ class FrameBatch:
 
 
 class _Messages:
-    """Messages of one vector each, for the system.
-
-    Parameters
-    ----------
-    room
-        The bytes of each, uint8 (rows, bytes).
-    names
-        The socket address of each, if they have any.
-    """
+    """Messages of one vector each, for the system, with the ``room`` of each and perhaps its socket address."""
 
     def __init__(self, room: Bytes, names: Bytes | None = None) -> None:
         rows, size = room.shape
-        vectors, messages = np.zeros(rows, np.dtype(_Vector)), np.zeros(rows, np.dtype(_Message))
+        vectors, messages = np.zeros(rows, _VECTOR), np.zeros(rows, _MESSAGE)
         self._places = _places(room)
         vectors["base"], vectors["size"] = self._places, size
         headers = messages["header"]

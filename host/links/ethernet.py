@@ -73,17 +73,8 @@ class EthernetLink:
 
     The protocol checks addresses itself, so the interface is in promiscuous mode while the link is open. The link
     receives neither its own frames nor those of a VLAN. While the interface is down, frames are lost. The link recovers
-    when the interface comes up again, or when another one takes its name.
-
-    Parameters
-    ----------
-    interface
-        Name of the interface.
-
-    Raises
-    ------
-    OSError
-        If there is no such interface, or permission is missing: raw sockets need CAP_NET_RAW.
+    when the interface comes up again, or when another one takes its name. Raises OSError if there is no such interface,
+    or permission is missing: raw sockets need CAP_NET_RAW.
     """
 
     def __init__(self, interface: str) -> None:

@@ -161,20 +161,10 @@ class UdpLink:
     """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core: 64 bytes, or in version 2
     of the packet as many more as its values take.
 
-    MAC addresses in a frame stand for IPv4 addresses and ports. A frame is lost if its destination stands for none.
-
-    Parameters
-    ----------
-    address
-        The number that stands for an address of one of this machine's interfaces, and for the port. The link receives
-        datagrams to it and, at `PORT`, broadcasts on its interface.
-    group
-        Multicast address to receive as well, on the same interface, at `PORT`.
-
-    Raises
-    ------
-    OSError
-        If this machine does not have the address, or its port is in use.
+    MAC addresses in a frame stand for IPv4 addresses and ports. A frame is lost if its destination stands for none. The
+    link receives datagrams to ``address``, the number of an address of this machine and a port, and at `PORT`
+    broadcasts and those to a multicast ``group``, on the same interface. Raises OSError if this machine does not have
+    the address, or its port is in use.
     """
 
     def __init__(self, address: int, group: IPv4Address | None = None) -> None:

@@ -117,10 +117,8 @@ class ControlServer:
     ----------
     listener
         Where clients connect, and the token that they must have. It is closed with the server.
-    server
-        Kind of the server, such as ``"worker"``.
-    methods
-        What clients may call.
+    server, methods
+        Kind of the server, such as ``"worker"``, and what clients may call.
     refusals
         Exceptions of methods, besides `RefusedError`, whose messages are sent to the client.
     most_clients

@@ -130,30 +130,12 @@ class SoftwareAggregatorServer:
     ----------
     links
         The ports in order, by name. The caller closes them.
-    control
-        Where controllers connect.
-    slots
-        Slots of each job.
-    jobs
-        Most jobs at a time.
-    owner
-        User and group that own a Unix socket; None for this process's.
-    token
-        What controllers over TCP must have (`p4sgd.host.rpc.token`); None at loopback addresses.
+    control, owner, token
+        Where controllers connect: see `ControlListener`.
+    slots, jobs
+        Slots of each job, and most jobs at a time.
     tell
-        Called with a remark on controllers that do not have it.
-
-    Attributes
-    ----------
-    aggregator : BatchAggregator
-        The state machine.
-    requests : Requests
-        What controllers may request.
-
-    Raises
-    ------
-    UserError
-        If it cannot listen there.
+        Called with a remark on controllers that do not have the token.
     """
 
     def __init__(

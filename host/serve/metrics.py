@@ -36,21 +36,7 @@ _PAUSE_S = 0.1
 class MetricsServer:
     """Answers ``GET /metrics`` in threads of its own, which only read. There are few, whoever connects.
 
-    Parameters
-    ----------
-    host, port
-        Where to listen.
-    counters
-        Returns all counters.
-    jobs
-        Jobs that are served, by place.
-    places
-        Number of places.
-
-    Raises
-    ------
-    UserError
-        If it cannot listen there.
+    ``counters`` returns all counters; ``jobs`` are those that are served, by place.
     """
 
     def __init__(
@@ -149,13 +135,7 @@ class _Collector:
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """Look up the user to become.
-
-    Raises
-    ------
-    UserError
-        If there is no such user, it is root, or this process is not root and so cannot become another user.
-    """
+    """Look up the user to become; raises UserError if that cannot be."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
@@ -168,14 +148,9 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 
 def drop_privileges(user: pwd.struct_passwd) -> None:
-    """Become a user, with no groups but its own. Open sockets stay open.
+    """Become a user, with no groups but its own; raises P4sgdError if root's rights could be regained.
 
-    Groups are changed first, as that needs root's rights.
-
-    Raises
-    ------
-    P4sgdError
-        If that fails, or if root's rights could be regained.
+    Open sockets stay open. Groups are changed first, as that needs root's rights.
     """
     try:
         os.setgroups([])

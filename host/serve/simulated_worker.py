@@ -32,19 +32,8 @@ class SimulatedWorker:
     What the host sees of RESEND_CYCLES and ECHO_CYCLES are about cycles of 4 ns of this machine's time, as of an
     emulated worker: in cycles of the simulation it would wait for hours where others wait for seconds.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    send
-        Sends a frame of 64 bytes, which may get lost.
-
-    Raises
-    ------
-    P4sgdError
-        If a tool is missing, or the model cannot be built; later, if the simulator ends.
-    ValueError
-        If packets are to travel in UDP.
+    ``send`` sends a frame of 64 bytes, which may get lost. Raises P4sgdError if a tool is missing or the model cannot
+    be built; later, if the simulator ends.
     """
 
     def __init__(self, config: WorkerConfig, send: Callable[[bytes], None]) -> None:

@@ -123,27 +123,6 @@ _CREDENTIALS = struct.Struct("=iII")
 """struct ucred of unix(7): process, user and group."""
 
 
-class _Successor:
-    """A process that is no child, to be ended like one."""
-
-    def __init__(self, pid: int) -> None:
-        self._descriptor = os.pidfd_open(pid)
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, number)
-
-    def poll(self) -> int | None:
-        """None while it runs."""
-        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
-
-
 _PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 
@@ -229,21 +208,23 @@ class _Supervisor:
             self._is_over |= not self._may_stay
 
     def _end_members(self) -> None:
-        running: list[subprocess.Popen[bytes] | _Successor] = []
-        for member in self._members:
-            if member.process is not None:
-                running.append(member.process)
-            if (successor := member.find_successor()) is not None:
+        """End the processes, and those that others have started in their stead."""
+        pids = {member.process.pid for member in self._members if member.process and member.process.poll() is None}
+        pids |= {pid for member in self._members if (pid := member.find_successor()) is not None}
+        with contextlib.ExitStack() as opened:
+            running = []
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
-                    running.append(_Successor(successor))
-        for process in running:
-            process.terminate()
-        end = time.monotonic() + _PATIENCE_S
-        while running := [process for process in running if process.poll() is None]:
-            if time.monotonic() > end:
-                for process in running:
-                    process.kill()
-            self._server.turn(_LOOK_S)
+                    running.append(os.pidfd_open(pid))
+                    opened.callback(os.close, running[-1])
+            number, end = signal.SIGTERM, time.monotonic() + _PATIENCE_S
+            while running := [each for each in running if not select.select([each], [], [], 0)[0]]:
+                if number == signal.SIGTERM or time.monotonic() > end:
+                    for each in running:
+                        with contextlib.suppress(ProcessLookupError):
+                            signal.pidfd_send_signal(each, number)
+                    number = signal.SIGKILL
+                self._server.turn(_LOOK_S)
 
     def _stop(self) -> None:
         self._is_over = True

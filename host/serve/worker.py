@@ -94,10 +94,8 @@ class WorkerServer:
 
     Parameters
     ----------
-    worker
-        The worker.
-    link
-        Where its packets come from; the worker itself sends.
+    worker, link
+        The worker, and where its packets come from; the worker itself sends.
     listener
         Where clients connect. It is closed with the server.
     memory_limit
