@@ -67,10 +67,9 @@ def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_C
     )
 
     def add(command: _Command) -> _Command:
-        command = common_options(command)
         for option in options:
             command = option(command)
-        return command
+        return common_options(command)
 
     return add
 

@@ -250,18 +250,12 @@ def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) 
             return command(output=Output(as_json=as_json, quiet=quiet), **values)
 
         options = []
-        if json:
-            options.append(
-                click.option(
-                    "--json",
-                    "as_json",
-                    is_flag=True,
-                    help="Print one JSON document on standard output.",
-                )
-            )
         if quiet:
             text = "Print only results, warnings and errors, no progress and no remarks."
             options.append(click.option("-q", "--quiet", is_flag=True, help=text))
+        if json:
+            text = "Print one JSON document on standard output."
+            options.append(click.option("--json", "as_json", is_flag=True, help=text))
         if file:
             options.append(_options_option)
         for option in reversed(options):
