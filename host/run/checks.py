@@ -4,16 +4,24 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.errors import UserError, option
+
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.cluster_file import Cluster
+    from p4sgd.host.distributed.communicator import Communicator
+    from p4sgd.host.run.request import TrainingRequest
 
 __all__ = [
     "CLUSTER",
     "check_absent",
     "check_apart",
+    "check_data_parallel",
+    "check_interfaces",
     "check_new_file",
     "check_new_images",
+    "check_outputs",
     "check_reading",
     "check_replaces",
     "find_cluster_file",
@@ -179,3 +187,52 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
             "aggregator, or a local cluster: p4sgd cluster up starts one"
         )
     return Path(running["file"])
+
+
+def check_outputs(request: "TrainingRequest") -> None:
+    """Refuse files to be written that may not be, before anything is read."""
+    from p4sgd.host.training.checkpoint import is_checkpoint_file
+    from p4sgd.host.training.model_file import is_model_file
+
+    check_replaces(request.out, is_model_file, "model file")
+    check_absent(request.out, overwrite=request.overwrite)
+    check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
+    if request.report is not None:
+        from p4sgd.host.report import check_libraries, is_report_file
+
+        check_replaces(request.report, is_report_file, "report")
+        check_libraries()
+
+
+def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
+    """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
+    reason = "--parallel data trains a single sparse worker, of which every process has some samples"
+    model = "or take --parallel model"
+    for wrong, remedy in (
+        (device == "rtl", ", and no simulated Verilog: leave that or --device rtl out"),
+        (asked.config not in (None, "sparse"), f": leave --config {asked.config} out, {model}"),
+        (asked.sparse_workers, f": leave --sparse-workers out, {model}"),
+        (asked.images is not None, ", in memory: leave --images out"),
+        (
+            asked.options.get("workers", 1) != 1,
+            f": leave --workers out, {model}; --launcher starts several processes",
+        ),
+    ):
+        if wrong:
+            raise UserError(f"{reason}{remedy}")
+
+
+def check_interfaces(
+    cluster: "Cluster", request: "TrainingRequest", ranks: "Communicator", *, data_parallel: bool
+) -> None:
+    """Refuse a cluster file whose workers are not of the kind that is needed: ranks, or processes and boards."""
+    for index, worker in enumerate(cluster.workers):
+        if bool(worker.interface) != data_parallel:
+            what = "control, not interface" if worker.interface else "interface, not control"
+            how = "with --parallel data a rank is a worker itself" if data_parallel else "without --parallel data"
+            raise UserError(f"{request.cluster}: workers[{index}]: {how}, it needs {what}")
+    if data_parallel and len(cluster.workers) != ranks.size:
+        raise UserError(
+            f"{request.cluster} has {len(cluster.workers)} workers, there are {ranks.size} processes: with --parallel "
+            f"data, worker i is rank i (mpiexec -n {len(cluster.workers)}, --launcher mpi)"
+        )

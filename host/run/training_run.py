@@ -26,11 +26,12 @@ from p4sgd.host.distributed.launching import launch_command, launcher_program
 from p4sgd.host.errors import P4sgdError, UserError, flag, option
 from p4sgd.host.run.checks import (
     CLUSTER,
-    check_absent,
     check_apart,
+    check_data_parallel,
+    check_interfaces,
     check_new_images,
+    check_outputs,
     check_reading,
-    check_replaces,
     find_cluster_file,
 )
 from p4sgd.host.run.request import TrainingRequest, check_same_request, init_request, resume_request
@@ -38,12 +39,11 @@ from p4sgd.host.training.checkpoint import (
     RESUME_MAY_CHANGE,
     Checkpoint,
     CheckpointFile,
-    is_checkpoint_file,
     load_checkpoint,
 )
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
-from p4sgd.host.training.model_file import Model, ModelSet, is_model_file, load_model, save_model
+from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
@@ -112,7 +112,7 @@ class TrainingRun:
         self.ranks = ranks
         check_same_request(request, ranks)
         self.request, self.resume, model = _completed(request, ranks)
-        raise_on_all(ranks, partial(_check_outputs, self.request) if ranks.rank == 0 else None)
+        raise_on_all(ranks, partial(check_outputs, self.request) if ranks.rank == 0 else None)
         self.device = self.request.device or "emulator"
         for what, name, known in (("device", self.device, DEVICES), ("configuration", request.config, CONFIGURATIONS)):
             if name is not None and name not in known:
@@ -246,7 +246,7 @@ class TrainingRun:
         data_parallel = chosen.get("parallel") == "data"
         workers = {}
         if self.cluster is not None:
-            _check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
+            check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
             workers[f"{self.request.cluster} has"] = str(self.request.cluster), len(self.cluster.workers)
         if ranks.size > 1:
             if not DEVICES[self.device].distributed:
@@ -269,7 +269,7 @@ class TrainingRun:
             self.fixed = dict.fromkeys(by_folder, folder.name) | self.fixed
             chosen = folder.options(chosen, set(chosen))
         if data_parallel:
-            _check_data_parallel(asked, self.device)
+            check_data_parallel(asked, self.device)
             chosen["workers"], self.fixed["workers"] = 1, "--parallel data"
         return TrainingOptions(**chosen), folder
 
@@ -486,48 +486,3 @@ def _changed_reading(request: TrainingRequest, saved: Checkpoint) -> list[str]:
     began, now = saved.origin.get("reading", {}), request.origin()["reading"]
     given = {name: value for name, value in json.loads(json.dumps(now)).items() if value not in (None, [])}
     return [flag(name) for name, value in given.items() if began.get(name) != value]
-
-
-def _check_outputs(request: TrainingRequest) -> None:
-    check_replaces(request.out, is_model_file, "model file")
-    check_absent(request.out, overwrite=request.overwrite)
-    check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
-    if request.report is not None:
-        from p4sgd.host.report import check_libraries, is_report_file
-
-        check_replaces(request.report, is_report_file, "report")
-        check_libraries()
-
-
-def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
-    """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
-    reason = "--parallel data trains a single sparse worker, of which every process has some samples"
-    model = "or take --parallel model"
-    for wrong, remedy in (
-        (device == "rtl", ", and no simulated Verilog: leave that or --device rtl out"),
-        (asked.config not in (None, "sparse"), f": leave --config {asked.config} out, {model}"),
-        (asked.sparse_workers, f": leave --sparse-workers out, {model}"),
-        (asked.images is not None, ", in memory: leave --images out"),
-        (
-            asked.options.get("workers", 1) != 1,
-            f": leave --workers out, {model}; --launcher starts several processes",
-        ),
-    ):
-        if wrong:
-            raise UserError(f"{reason}{remedy}")
-
-
-def _check_interfaces(
-    cluster: "Cluster", request: TrainingRequest, ranks: Communicator, *, data_parallel: bool
-) -> None:
-    """Refuse a cluster file whose workers are not of the kind that is needed: ranks, or processes and boards."""
-    for index, worker in enumerate(cluster.workers):
-        if bool(worker.interface) != data_parallel:
-            what = "control, not interface" if worker.interface else "interface, not control"
-            how = "with --parallel data a rank is a worker itself" if data_parallel else "without --parallel data"
-            raise UserError(f"{request.cluster}: workers[{index}]: {how}, it needs {what}")
-    if data_parallel and len(cluster.workers) != ranks.size:
-        raise UserError(
-            f"{request.cluster} has {len(cluster.workers)} workers, there are {ranks.size} processes: with --parallel "
-            f"data, worker i is rank i (mpiexec -n {len(cluster.workers)}, --launcher mpi)"
-        )
