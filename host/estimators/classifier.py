@@ -221,7 +221,8 @@ class GLMClassifier(ClassifierMixin, GLM):
         Of more than two classes, those of each against the rest are divided by their sum; of several labels, they are
         those of having them.
         """
-        found = self.model_.probabilities(self.decision_function(X))
+        z = self.decision_function(X)
+        found = self.model_.probabilities(z)
         assert found is not None
         return found
 
