@@ -30,43 +30,22 @@ _PORTS = {CoreKind.ANALYSER: "probe", CoreKind.STATUS: "probe_in"}
 
 @dataclass(frozen=True)
 class DebugCore:
-    """A debug core that a design has an instance of.
-
-    Attributes
-    ----------
-    kind
-        Its kind.
-    module
-        Name of the IP's module.
-    widths
-        Width of each probe, in order.
-    """
+    """A debug core that a design has an instance of."""
 
     kind: CoreKind
     module: str
+    """Name of the IP's module."""
     widths: tuple[int, ...]
+    """Width of each probe, in order."""
 
 
 def add_debug_core(
     m: Module, platform: object, kind: CoreKind, module: str, clock: Value, probes: Sequence[ValueLike]
 ) -> None:
-    """Add a debug core to a design, if it is written for a platform that asks for them.
+    """Add a debug core that samples ``probes`` at ``clock``, if the platform asks for debug cores.
 
-    Such a platform has a list ``debug_cores`` (`p4sgd.hw.kernel.clocking.MarkedSynchronizers`), which gets the core.
-    Without it nothing is added.
-
-    Parameters
-    ----------
-    m
-        Module that gets the core as a submodule, called as the kind.
-    platform
-        Platform of ``elaborate``.
-    kind, module
-        As of a `DebugCore`.
-    clock
-        Clock at which probes are sampled. A core of status has synchronizers, so its probes may have other clocks.
-    probes
-        What the core shows, by the names of its nets.
+    Such a platform has a list ``debug_cores`` (`p4sgd.hw.kernel.clocking.MarkedSynchronizers`), which gets the core. A
+    core of status has synchronizers, so its probes may have other clocks.
     """
     cores: list[DebugCore] | None = getattr(platform, "debug_cores", None)
     if cores is None:

@@ -20,7 +20,7 @@ def _extend(value: Value, width: int) -> Value:
 
 
 def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
-    """Return ``a + b + carry`` from a single carry chain: signed, one bit wider than the wider operand.
+    """``a + b + carry`` from a single carry chain: signed, one bit wider than the wider operand.
 
     Synthesis tools make two adders of ``a + b + carry``. Here both operands get one more bit at the low end, 1 and
     ``carry``, whose sum is the carry into the bits above. Tools map that to the carry input of the chain.
@@ -31,42 +31,20 @@ def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
 
 
 def overflows(value: Value, form: Fixed) -> Value:
-    """Return whether a signed value is outside a signed format.
-
-    It is, unless all its bits from the sign bit of the format up are equal.
-    """
+    """Whether a signed value is outside a signed format: its bits from the format's sign bit up are not all equal."""
     high = value[form.width - 1 :]
     return (high[1:] ^ high[:-1]).any()
 
 
 def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:
-    """Clamp a signed value to a signed format.
-
-    ``overflow`` is the result of `overflows` for the value. It is an argument so that it may be computed a pipeline
-    stage earlier.
-    """
+    """Clamp a signed value to a signed format; ``overflow`` is what `overflows` says of it, perhaps a stage earlier."""
     return Mux(overflow, Mux(value[-1], form.minimum, form.maximum), value)
 
 
 def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool = False) -> list[Any]:
-    """Delay a value by 1 to ``cycles`` cycles.
+    """A value or a view, then the same after one cycle, after two, and so on; ``name`` begins the registers' names.
 
-    Parameters
-    ----------
-    m
-        Module that gets the registers.
-    value
-        A value or a view.
-    cycles
-        Number of registers.
-    name
-        Prefix of their names; the delay in cycles follows it.
-    reset_less
-        Whether the registers ignore the reset: safe if a flag of its own tells when they are valid.
-
-    Returns
-    -------
-    The value itself, then the value after one cycle, after two, and so on.
+    With ``reset_less`` they ignore the reset: safe if a flag of its own tells when they are valid.
     """
     stages = [value]
     for cycle in range(1, cycles + 1):
@@ -91,22 +69,11 @@ takes no LUT. Without this attribute Vivado decides by heuristics whether it bec
 
 
 class AdderTree(Component):
-    """Exact sum of ``terms`` signed numbers.
+    """Exact sum of ``terms`` signed numbers, at least one, each ``width`` bits wide.
 
     Each level adds groups of three numbers and ends in a register. The sum comes ``latency`` cycles after its terms;
     throughput is one sum a cycle.
 
-    Parameters
-    ----------
-    terms
-        Number of terms, at least 1.
-    width
-        Signed width of each.
-
-    Raises
-    ------
-    ValueError
-        If there are no terms.
     """
 
     def __init__(self, terms: int, width: int) -> None:

@@ -37,18 +37,10 @@ _THRESHOLD = (200_000, 5, 20)
 
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
-    """Convert a component to Verilog text in which equal modules are written once.
+    """Convert a component to Verilog text in which equal modules are written once; ``name`` is that of the top module.
 
     Memories whose initial words are all 0 have none in the text: what is read before it was written must not matter.
-
-    Parameters
-    ----------
-    component
-        The top level. Its signature becomes the ports.
-    name
-        Name of the top module.
-    platform
-        Passed to ``elaborate``. It may change how synchronizers are built.
+    A platform may change how synchronizers are built.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings(), _rare_garbage_collection():
@@ -112,15 +104,10 @@ def instances(body: str) -> list[tuple[str, str]]:
 
 
 def share_modules(text: str) -> str:
-    r"""Replace equal modules by the first of them.
+    r"""Replace equal modules, in Verilog that yosys has written for Amaranth, by the first of them.
 
     Amaranth writes a module for every instance: ``\top.tree0``, ``\top.tree1`` and so on. Modules with equal text
     become one. This is repeated, since it makes modules equal that differed only in the names of their submodules.
-
-    Parameters
-    ----------
-    text
-        Verilog that yosys has written for Amaranth.
     """
     text = _START.sub(r"\\$start ", text)
     while True:
@@ -139,16 +126,8 @@ class BlackBox(wiring.Component):
     (UG901, KEEP_HIERARCHY). So it can be placed by name, and its registers are not merged with the same ones of another
     instance, which may be on another die.
 
-    Parameters
-    ----------
-    signature
-        Signature of the component. It must be in the clock domain ``sync`` and have a reset.
-    module
-        Name under which `to_verilog` writes the component.
-
-    Members
-    -------
-    As in ``signature``.
+    Its ports are those of ``signature``; it must be in the clock domain ``sync`` and have a reset. ``module`` is the
+    name under which `to_verilog` writes it.
     """
 
     def __init__(self, signature: wiring.Signature, module: str) -> None:

@@ -34,12 +34,7 @@ class Aggregator(Component):
     pipeline: each has its own slots, and a packet reaches them only if its number, shard, MAC address and port are
     those of a worker of the job.
 
-    Parameters
-    ----------
-    config
-        Size of the aggregator.
-    build_id
-        Number that the host can read back, to tell builds apart.
+    The host can read ``build_id`` back, to tell builds apart.
     """
 
     LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY

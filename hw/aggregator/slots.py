@@ -32,12 +32,7 @@ class ReadModifyWrite(Component):
         address ──▶ memory ──▶ register ──▶ before ──▶ old ──▶ (outside) ──▶ made ─▶ memory
            0                      2           3         4                    4         5
 
-    Parameters
-    ----------
-    shape
-        Shape of a word.
-    depth
-        Number of words; all are 0 after reset.
+    There are ``depth`` words of a ``shape``; all are 0 after reset.
     """
 
     LATENCY = 4

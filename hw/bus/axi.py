@@ -51,19 +51,8 @@ RESPONSE_OKAY = 0b00
 class Axi4Signature(wiring.Signature):
     """A memory port, seen from the master, with what sequential bursts need of AXI4.
 
-    There is a single ID, so transactions of a channel stay in order.
-
-    Parameters
-    ----------
-    data_bits
-        Width of the data: a power of two, 8 to 1024.
-    read, write
-        Whether the port has the channels for reading and for writing.
-
-    Raises
-    ------
-    ValueError
-        If ``data_bits`` is not one of those.
+    There is a single ID, so transactions of a channel stay in order. Data are ``data_bits`` wide, a power of two from 8
+    to 1024; the channels for reading or for writing may be left out.
     """
 
     def __init__(self, *, data_bits: int, read: bool = True, write: bool = True) -> None:
@@ -153,11 +142,6 @@ class Axi4Slice(Component):
 
     A read takes two cycles more; throughput stays the same. Each channel keeps its order, and AXI4 with one ID requires
     no order between channels but a response after its request.
-
-    Parameters
-    ----------
-    bus
-        Signature of the port. It may have the channels for reading or for writing only.
     """
 
     def __init__(self, bus: Axi4Signature) -> None:

@@ -19,13 +19,7 @@ COUNTER_BITS = 48
 
 
 class EventCounters(Component):
-    """Event counters that can be read as a snapshot.
-
-    Parameters
-    ----------
-    count
-        Number of counters.
-    """
+    """Event counters, ``count`` of them, that can be read as a snapshot."""
 
     def __init__(self, count: int) -> None:
         super().__init__(

@@ -29,14 +29,9 @@ class ValidSignature(wiring.Signature):
 
 
 def connect_stream(m: Module, source: Any, sink: Any) -> None:
-    """Connect a source to a sink with a payload of the same shape; both are streams, or both `ValidSignature`.
+    """Connect a source to a sink; both are streams, or both `ValidSignature`.
 
-    `wiring.connect` compares widths only.
-
-    Raises
-    ------
-    TypeError
-        If the payload shapes differ.
+    Payloads of different shapes are a TypeError, where `wiring.connect` compares widths only.
     """
     produced, consumed = source.payload.shape(), sink.payload.shape()
     if produced != consumed:
@@ -50,11 +45,6 @@ class RegisterSlice(Component):
     Both directions are cut, payload and valid as well as ready: no output depends on an input of the same cycle. An
     input passes a multiplexer or the logic of an enable, no more, before its register. So the wires between two slices
     may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
-
-    Parameters
-    ----------
-    shape
-        Shape of the payload.
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -93,17 +83,8 @@ class RegisteredValidFIFO(Component):
     Logic that waits for several such FIFOs can therefore test all their valids, and take an item from each, in the same
     cycle. An item can be read in the cycle after it was written.
 
-    Parameters
-    ----------
-    width
-        Bits of an item.
-    depth
-        Maximum number of items, a power of two. The source must not send more: there is no back-pressure.
-
-    Raises
-    ------
-    ValueError
-        If ``depth`` is not a power of two.
+    It holds up to ``depth`` items of ``width`` bits, a power of two. The source must not send more: there is no
+    back-pressure.
     """
 
     def __init__(self, width: int, depth: int) -> None:

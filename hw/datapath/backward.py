@@ -58,12 +58,7 @@ class Gradient(Component):
     In the last micro-batch of a mini-batch there is a gradient for every chunk, because the update makes all weights
     final: it is 0 for those that are not listed, each of which takes a cycle.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    spacing
-        Minimum number of cycles between gradients of the same chunk, at least 3.
+    ``spacing`` is the minimum number of cycles between gradients of the same chunk, at least 3.
     """
 
     BEGIN_LATENCY = 2

@@ -19,23 +19,21 @@ __all__ = ["AbsentChunks", "LineFIFO", "LinePosition", "count_micro_batches", "k
 
 
 def place_layout(config: WorkerConfig) -> data.StructLayout:
-    """Layout of what is known of a line.
-
-    Fields
-    ------
-    chunk
-        Number of its chunk.
-    first_plane, last_plane
-        It is the first or last of its chunk.
-    top
-        It is plane 0, the most significant.
-    skips
-        The plane before it has no line, but the one before that has: the sum so far counts four times as much.
-    first_chunk, last_chunk
-        Its chunk is the first or last of its micro-batch.
-    """
-    flags = ("first_plane", "last_plane", "top", "skips", "first_chunk", "last_chunk")
-    return data.StructLayout({"chunk": config.chunk_bits} | dict.fromkeys(flags, 1))
+    """Layout of what is known of a line."""
+    return data.StructLayout(
+        {
+            "chunk": config.chunk_bits,
+            # It is the first or last of its chunk.
+            "first_plane": 1,
+            "last_plane": 1,
+            "top": 1,  # it is plane 0, the most significant
+            # The plane before it has no line, but the one before that has: the sum so far counts four times as much.
+            "skips": 1,
+            # Its chunk is the first or last of its micro-batch.
+            "first_chunk": 1,
+            "last_chunk": 1,
+        }
+    )
 
 
 def kept_layout(config: WorkerConfig) -> data.StructLayout:
@@ -204,20 +202,10 @@ class LinePosition(Component):
 
 
 def count_micro_batches(m: Module, micro_batches: Signal, start: Signal, ends: Value, last: Signal) -> None:
-    """Have a register flag the last micro-batch of each mini-batch.
+    """Have the register ``last`` flag the last micro-batch of each mini-batch.
 
-    Parameters
-    ----------
-    m
-        The module.
-    micro_batches
-        Number in a mini-batch, stable from two cycles before ``start``.
-    start
-        Pulse before a run.
-    ends
-        A micro-batch ends.
-    last
-        The register.
+    ``micro_batches`` is the number in a mini-batch, stable from two cycles before ``start``, which is a pulse before a
+    run; in a cycle with ``ends`` a micro-batch ends.
     """
     left = Signal.like(micro_batches, reset_less=True)  # after this one
     all_left = Signal.like(micro_batches, reset_less=True)

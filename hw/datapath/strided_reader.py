@@ -61,11 +61,6 @@ class StridedReader(Component):
         that one burst arrives while the next is requested.
     outstanding
         Maximum number of bursts under way, at least 4. A memory may take fewer; requests then wait.
-
-    Raises
-    ------
-    ValueError
-        If ``fifo_beats``, ``burst_limit`` or ``outstanding`` is outside its range.
     """
 
     def __init__(

@@ -26,20 +26,9 @@ class UnitAccumulator(Component):
     The sum is too wide for one carry chain, so it is kept in two halves. The carry out of the low half is a register
     and enters the high half a cycle later.
 
-    Parameters
-    ----------
-    in_width
-        Signed width of a chunk's dot product.
-    out_width
-        Signed width of the sum, which has 7 fraction bits fewer. The sum of all units from one ``first`` to the next
-        must fit.
-    whole_units
-        Whether every chunk is a unit. Then the 7 bits that are always cleared are left out of the sum.
-
-    Raises
-    ------
-    ValueError
-        If the sum fits the low half alone.
+    ``in_width`` is the signed width of a chunk's dot product, ``out_width`` that of the sum, which has 7 fraction bits
+    fewer; the sum of all units from one ``first`` to the next must fit. With ``whole_units`` every chunk is a unit, and
+    the 7 bits that are always cleared are left out of the sum.
     """
 
     LATENCY = 2

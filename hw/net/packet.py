@@ -60,43 +60,17 @@ def assemble(values: Iterable[tuple[Field, ValueLike]]) -> Value:
 
 
 def parse(frame: Value) -> data.View:
-    """The fields of a frame.
-
-    Parameters
-    ----------
-    frame
-        512 bits, as `FrameBeat.data`.
-
-    Returns
-    -------
-    View of `PACKET`
-        Nothing is checked.
-    """
+    """The fields of a frame of 512 bits, as `FrameBeat.data`: a view of `PACKET`. Nothing is checked."""
     if len(frame) != 8 * FRAME_BYTES:
         raise ValueError(f"a frame has {8 * FRAME_BYTES} bits, not {len(frame)}")
     return data.View(PACKET, Cat(extract(frame, field) for field in (*_SCALARS, *_NUMBERS)))
 
 
 def build(m: Module, **fields: object) -> Value:
-    """The frame with these fields.
+    """The frame with these fields of `PACKET`: 512 bits for `FrameBeat.data`, combinational.
 
-    Parameters
-    ----------
-    m
-        Module that gets the fields' assignments.
-    **fields
-        Values by field name of `PACKET`; ``ethertype``, ``version`` and ``reserved`` are filled in, fields not named
-        are 0.
-
-    Returns
-    -------
-    Value
-        512 bits for `FrameBeat.data`, combinational.
-
-    Raises
-    ------
-    KeyError
-        If a name is no field.
+    ``ethertype``, ``version`` and ``reserved`` are filled in, fields not named are 0. A name that is no field is a
+    KeyError.
     """
     packet: Any = Signal(PACKET)
     for name, value in ({"ethertype": ETHERTYPE, "version": VERSION} | fields).items():

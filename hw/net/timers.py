@@ -23,27 +23,12 @@ def lookahead(
     forget: ValueLike = 0,
     init: int = 0,
 ) -> Value:
-    """The bit of a vector that a pointer selects, as it was one cycle ago.
+    """The bit of the vector ``bits`` that a pointer selects, as it was one cycle ago.
 
-    Whether the pointer moves is known late in a cycle, too late to select a bit of a wide vector as well. So the bits
-    at both of its possible places go to registers, and the choice between the two is made a cycle later.
-
-    Parameters
-    ----------
-    m, name
-        Module, and a prefix for the names of its registers.
-    moves
-        Whether the pointer moves from ``here`` to ``after`` in this cycle.
-    bits
-        The vector.
-    here, after
-        The pointer, and its next place.
-    only
-        0 if there is no next place; its bit then counts as 0.
-    forget
-        Pulse: the bit is 0 in the next cycle.
-    init
-        The bit after reset.
+    Whether the pointer ``moves`` from ``here`` to ``after`` is known late in a cycle, too late to select a bit of a
+    wide vector as well. So the bits at both go to registers, and the choice between the two is made a cycle later. With
+    ``only`` 0 there is no next place, and its bit counts as 0. ``forget`` is a pulse: the bit is 0 in the next cycle.
+    ``init`` is the bit after reset.
     """
     moved = Signal(name=f"{name}_moved")
     bit_here = Signal(name=f"{name}_here", init=init)

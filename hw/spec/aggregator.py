@@ -33,29 +33,12 @@ ABI_VERSION = 2
 
 @dataclass(frozen=True)
 class AggregatorConfig:
-    """Size of an aggregator.
+    """Size of an aggregator."""
 
-    Parameters
-    ----------
-    slots
-        AllReduce operations that each job has in flight, a power of two, 2 to 65536.
-    jobs
-        Jobs at a time, a power of two, 1 to `MAX_JOBS`.
-    ports
-        Ethernet ports, 1 to 32. A port may have a whole network of workers behind it.
-    udp
-        False: packets of hardware travel in Ethernet. Documents have this field.
-
-    Raises
-    ------
-    ValueError
-        If one is outside its range, or ``udp`` is set.
-    """
-
-    slots: int = 4096
-    jobs: int = 4
-    ports: int = 1
-    udp: bool = False
+    slots: int = 4096  # AllReduce operations that each job has in flight, a power of two, 2 to 65536
+    jobs: int = 4  # jobs at a time, a power of two, 1 to `MAX_JOBS`
+    ports: int = 1  # Ethernet ports, 1 to 32. A port may have a whole network of workers behind it.
+    udp: bool = False  # False: packets of hardware travel in Ethernet. Documents have this field.
 
     def __post_init__(self) -> None:
         for name, low, high in (("slots", 2, 1 << 16), ("jobs", 1, MAX_JOBS)):
@@ -296,17 +279,9 @@ _COUNTED = {
 
 
 def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
-    """Counters of an aggregator, named as in `counters`, from counts of outcomes.
+    """Counters of an aggregator, named as in `counters`, from numbers of frames by `Outcome` or `DropReason`.
 
-    Parameters
-    ----------
-    outcomes
-        Number of frames by `Outcome` or `DropReason`.
-
-    Returns
-    -------
-    FRAMES, counts of packets taken and answers sent, and counts of drops by reason, but for DROPPED_ETHERTYPE: a switch
-    forwards frames of other protocols.
+    There is no DROPPED_ETHERTYPE: a switch forwards frames of other protocols.
     """
     counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
@@ -314,19 +289,10 @@ def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
 
 
 def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Counters of a switch that counts the frames of each job separately.
+    """Those of `counters_of`, and of each of ``jobs`` places JOB<place>_ACCEPTED and JOB<place>_DROPPED.
 
-    Parameters
-    ----------
-    frames
-        Number of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of the frames'
-        job, or 0 for frames of no job.
-    jobs
-        Number of places.
-
-    Returns
-    -------
-    The counters of `counters_of`, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    ``frames`` are numbers of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of
+    the frames' job, or 0 for frames of no job.
     """
     outcomes: dict[int, int] = {}
     by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}

@@ -119,22 +119,13 @@ def after_reset(build_id: int = 0) -> Iterator[Register]:
 
 @dataclass(frozen=True)
 class LinkState:
-    """The state of a link as its MAC reports it.
-
-    Attributes
-    ----------
-    status
-        The fields of :data:`p4sgd.hw.spec.cmac.STATUS` and :data:`p4sgd.hw.spec.cmac.LANES`.
-    rs_fec
-        Whether forward error correction is on.
-    counters
-        The counters of :data:`p4sgd.hw.spec.cmac.COUNTERS` since the bitstream was loaded; empty if the MAC has no
-        clock.
-    other_end_fec
-        Whether the other end sends with forward error correction, if it was found that this does not fit ``rs_fec``.
-    """
+    """The state of a link as its MAC reports it."""
 
     status: Mapping[str, int]
+    """The fields of `STATUS` and `LANES`."""
     rs_fec: bool
+    """Whether forward error correction is on."""
     counters: Mapping[str, int]
+    """Those of `COUNTERS` since the bitstream was loaded; empty if the MAC has no clock."""
     other_end_fec: bool | None = None
+    """Whether the other end sends with forward error correction, if it was found that this does not fit ``rs_fec``."""

@@ -35,48 +35,26 @@ def _bits(count: int) -> int:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Size of a worker.
+    """Size of a worker."""
 
-    Parameters
-    ----------
-    engines
-        Datapaths, each with its own memory ports (E): 1 to 32.
-    ports
-        Memory ports of an engine: 1 or 2. Each carries an equal part of every line. A U280 needs two: a line of 512
-        bits at 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
-    lanes
-        Features of a chunk, processed in one cycle: a power of two, 8 to 64.
-    chunks
-        Chunks of an engine's model memory: a power of two, 2 to 65536.
-    line_fifo_depth
-        Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. It must hold the lines
-        of one micro-batch, or a run would deadlock (the host refuses it); full speed takes the network's latency in
-        cycles on top.
-    slots
-        AllReduce operations in flight: a power of two, 2 to 4096. Half of them may wait for sums while the other half
-        wait for CLEAR.
-    table_segments
-        Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
-    udp
-        False: packets of hardware travel in Ethernet. Images, checkpoints and documents have this field.
-    sparse
-        Whether the worker has a list of the features that are not 0 instead of planes. Only emulated workers do.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range or ``udp`` is set, or if the worker has more than 2^24 features, 2^26 if it is
-        sparse.
-    """
-
-    engines: int = 1
+    engines: int = 1  # datapaths, each with its own memory ports (E): 1 to 32
+    # Memory ports of an engine: 1 or 2. Each carries an equal part of every line. A U280 needs two: a line of 512 bits
+    # at 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
     ports: int = 1
-    lanes: int = 64
-    chunks: int = 64
+    lanes: int = 64  # features of a chunk, processed in one cycle: a power of two, 8 to 64
+    chunks: int = 64  # chunks of an engine's model memory: a power of two, 2 to 65536
+    # Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. It must hold the lines of
+    # one micro-batch, or a run would deadlock (the host refuses it); full speed takes the network's latency in cycles
+    # on top.
     line_fifo_depth: int = 1024
+    # AllReduce operations in flight: a power of two, 2 to 4096. Half of them may wait for sums while the other half
+    # wait for CLEAR.
     slots: int = 16
+    # Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
     table_segments: int = 256
+    # False: packets of hardware travel in Ethernet. Images, checkpoints and documents have this field.
     udp: bool = False
+    # Whether the worker has a list of the features that are not 0 instead of planes. Only emulated workers do.
     sparse: bool = False
 
     def __post_init__(self) -> None:

@@ -27,19 +27,9 @@ EngineWeights: TypeAlias = Sequence[WeightArray] | WeightArray
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
-    """Divide by ``2**shift`` and round to the nearest integer, halves towards plus infinity.
+    """Divide by ``2**shift``, 0 to 62 bits, and round to the nearest integer, halves towards plus infinity.
 
-    Parameters
-    ----------
-    value
-        int64 array, any shape. ``value + 2**(shift-1)`` must fit 64 bits.
-    shift
-        Bits to drop, 0 to 62.
-
-    Raises
-    ------
-    ValueError
-        If ``shift`` is outside 0..62.
+    ``value + 2**(shift-1)`` must fit 64 bits. Another shift is a ValueError.
     """
     if not 0 <= shift <= 62:
         raise ValueError(f"shift must be 0 to 62, not {shift}")
@@ -50,12 +40,8 @@ def round_half_up(value: IntArray, shift: int) -> IntArray:
 class Fixed:
     """A fixed-point format of ``width`` bits with ``fraction`` fraction bits.
 
-    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``fraction`` may exceed ``width``.
-
-    Raises
-    ------
-    ValueError
-        If ``width`` is not 1 to 63.
+    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``width`` is 1 to 63, which
+    ``fraction`` may exceed.
     """
 
     width: int
@@ -95,13 +81,7 @@ class Fixed:
         return bool(np.any((value < self.minimum) | (value > self.maximum)))
 
     def from_real(self, value: npt.ArrayLike) -> IntArray:
-        """Nearest integers of the format (halves up), saturated; float64 in, int64 out, same shape.
-
-        Raises
-        ------
-        ValueError
-            If a value is NaN.
-        """
+        """Nearest integers of the format (halves up), saturated; float64 in, int64 out, same shape; no NaN."""
         real = np.asarray(value, dtype=np.float64)
         if np.isnan(real).any():
             raise ValueError(f"NaN has no {self} representation")

@@ -59,24 +59,16 @@ DESCRIPTOR_SHIFTS = dict(
 
 
 class Descriptor(NamedTuple):
-    """What a directory says of a chunk, by `DESCRIPTOR_FIELDS`.
-
-    Attributes
-    ----------
-    chunk : int
-        Its number.
-    first : int
-        The plane of its first line, 0 the most significant.
-    later : int
-        Bit i is set if there is a line of plane ``first`` + 1 + i.
-    last : bool
-        It is the last chunk of its micro-batch.
-    """
+    """Entry of a directory about a chunk, by `DESCRIPTOR_FIELDS`."""
 
     chunk: int
+    """Its number."""
     first: int
+    """The plane of its first line, 0 the most significant."""
     later: int
+    """Bit i is set if there is a line of plane ``first`` + 1 + i."""
     last: bool
+    """It is the last chunk of its micro-batch."""
 
     @property
     def planes(self) -> list[int]:
@@ -97,17 +89,10 @@ class Descriptor(NamedTuple):
 
 
 def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which planes of listed chunks have a line.
+    """Planes of listed chunks that have a line, from those that have a 1: bool (..., S) both.
 
-    Parameters
-    ----------
-    ones
-        bool (..., S): whether the plane has a 1.
-
-    Returns
-    -------
-    bool of the same shape. The hardware doubles a sum once or twice from one line to the next (Horner's rule), so one
-    plane at most may be missing between two lines, and none behind the last.
+    The hardware doubles a sum once or twice from one line to the next (Horner's rule), so one plane at most may be
+    missing between two lines, and none behind the last.
     """
     kept = ones.copy()
     kept[..., -1] = True
@@ -121,36 +106,14 @@ def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Shape of a worker's image.
+    """Shape of a worker's image."""
 
-    Parameters
-    ----------
-    config
-        The worker; only ``engines``, ``lanes`` and ``ports`` matter here.
-    features
-        Features of the shard, before padding. All units but the last have ``unit`` of them.
-    samples
-        Samples, before padding.
-    stored
-        Planes in the image (S).
-    unit
-        Features of a unit, one of `UNITS`.
-    directory
-        Whether lines of zeros are left out, of which directories tell.
-
-    Raises
-    ------
-    ValueError
-        If there are no features or no samples, if a unit has another number of features, or if a sparse worker is to
-        have directories.
-    """
-
-    config: WorkerConfig
-    features: int
-    samples: int
-    stored: int
-    unit: int = MAX_UNIT
-    directory: bool = False
+    config: WorkerConfig  # the worker; only `engines`, `lanes` and `ports` matter here
+    features: int  # Features of the shard, before padding. All units but the last have `unit` of them.
+    samples: int  # samples, before padding
+    stored: int  # planes in the image (S)
+    unit: int = MAX_UNIT  # features of a unit, one of `UNITS`
+    directory: bool = False  # whether lines of zeros are left out, of which directories tell
 
     def __post_init__(self) -> None:
         if self.directory and self.config.sparse:
@@ -238,13 +201,7 @@ class ImageLayout:
         return self.chunks * self.config.lanes * 4
 
     def memories(self, q: IntArray) -> list[npt.NDArray[np.uint8]]:
-        """What is in each memory but that of the labels: lines, or a sparse worker's entries as bytes.
-
-        Parameters
-        ----------
-        q
-            S-bit integers, (samples, features).
-        """
+        """Contents of each memory but that of the labels, from S-bit integers ``q``, (samples, features)."""
         if self.directory:
             return self.pack_directories(q)[0]
         if not self.config.sparse:
@@ -281,19 +238,8 @@ class ImageLayout:
     def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
         """The lines of all memory ports: the definition in NumPy, not a fast implementation.
 
-        Parameters
-        ----------
-        q
-            int64 (samples, features): S-bit features; two's complement if signed.
-
-        Returns
-        -------
-        uint8 (engines · ports, T, C, S, 8/ports, lanes/8), the bytes of the image in order.
-
-        Raises
-        ------
-        ValueError
-            If ``q`` has another shape.
+        ``q`` are S-bit features, two's complement if signed: int64 (samples, features). The result is uint8
+        (engines · ports, T, C, S, 8/ports, lanes/8), the bytes of the image in order.
         """
         if q.shape != (self.samples, self.features):
             raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
@@ -313,13 +259,7 @@ class ImageLayout:
         return self.config.line_bits // DESCRIPTOR_BITS
 
     def descriptors(self, q: IntArray) -> list[list[list[Descriptor]]]:
-        """What is listed of each engine's micro-batches; without directories all planes of all chunks.
-
-        Parameters
-        ----------
-        q
-            As `pack_lines` takes it.
-        """
+        """Descriptors of each engine's micro-batches; without directories all planes of all chunks."""
         return self._list(self._whole_lines(q))
 
     def _whole_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
@@ -341,11 +281,6 @@ class ImageLayout:
 
     def pack_directories(self, q: IntArray) -> tuple[list[npt.NDArray[np.uint8]], IntArray]:
         """The memories of an image with directories: the definition, not a fast implementation.
-
-        Parameters
-        ----------
-        q
-            As `pack_lines` takes it.
 
         Returns
         -------
@@ -370,20 +305,11 @@ class ImageLayout:
         return memories, starts
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
-        """The features that a run of ``precision`` planes reads: the inverse of `pack_lines`.
-
-        Parameters
-        ----------
-        lines
-            uint8 (engines · ports, T, C, S, 8/ports, lanes/8).
-        precision
-            Planes to read (P ≤ S).
-        signed
-            Whether the features are two's complement.
+        """The features that a run of ``precision`` planes reads from what `pack_lines` returns.
 
         Returns
         -------
-        int64 (8·T, padded_features) of P-bit integers, padding included.
+        int64 (8·T, padded_features) of P-bit integers, two's complement if ``signed``, padding included.
         """
         parts = np.moveaxis(lines.reshape(self.config.engines, self.config.ports, *self.lines_shape), 1, 4)
         whole = parts.reshape(*parts.shape[:4], BANKS, parts.shape[6])
@@ -398,15 +324,7 @@ class ImageLayout:
 
 
 def pack_labels(labels: npt.NDArray[Any], importances: npt.NDArray[Any] | None = None) -> npt.NDArray[np.uint8]:
-    """The memory of labels, and of weights if samples have any.
-
-    Parameters
-    ----------
-    labels
-        `LABEL` integers, (samples,), a multiple of 8.
-    importances
-        `IMPORTANCE` integers of the same shape; None if the run is not ``weighted``.
-    """
+    """The memory of `LABEL` integers, (samples,), a multiple of 8, and of their `IMPORTANCE` if the run is weighted."""
     if importances is None:
         return np.ascontiguousarray(labels, "<i4").view(np.uint8)
     parts = labels.reshape(-1, BANKS), importances.reshape(-1, BANKS)
@@ -426,12 +344,7 @@ _KEY, _MICRO_BATCH = 8, 40
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Entries in one word each: sorted, they are in the order of a sparse worker's memory.
 
-    Parameters
-    ----------
-    rows, columns
-        int (entries,): sample, less than 2^27, and place among the worker's features, less than 2^29.
-    values
-        uint8 (entries,).
+    ``rows`` are samples, below 2^27, and ``columns`` features of the worker with padding, below 2^29; all (entries,).
     """
     samples = rows.astype(np.uint64)
     words = columns.astype(np.uint64)

@@ -14,13 +14,7 @@ MAX_PORTS = 32
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a job: its MAC address, and the port of the aggregator that it is behind.
-
-    Raises
-    ------
-    ValueError
-        If one is outside its range.
-    """
+    """A worker of a job: its MAC address, and the port of the aggregator that it is behind."""
 
     mac: int
     port: int
@@ -34,32 +28,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Job:
-    """A group of workers that an aggregator adds up.
+    """A group of workers that an aggregator adds up."""
 
-    Attributes
-    ----------
-    number
-        Job number in packets, 0 to 255.
-    members
-        The workers by shard index, 1 to 32 of them.
-    group_mac
-        Destination of answers to all workers; it has the group bit.
-    ports
-        Bitmap of the ports that an answer to all leaves through. A switch behind a port that knows the group copies
-        the frame to its workers.
-    key
-        Key that its packets have, which are of version 2; None for packets of version 1.
-
-    Raises
-    ------
-    ValueError
-        If one is outside its range.
-    """
-
-    number: int
-    members: tuple[Member, ...]
-    group_mac: int
+    number: int  # job number in packets, 0 to 255
+    members: tuple[Member, ...]  # the workers by shard index, 1 to 32 of them
+    group_mac: int  # destination of answers to all workers; it has the group bit
+    # Bitmap of the ports that an answer to all leaves through. A switch behind a port that knows the group copies the
+    # frame to its workers.
     ports: int
+    # Key that its packets have, which are of version 2; None for packets of version 1.
     key: int | None = field(default=None, repr=False)  # not into a log
 
     def __post_init__(self) -> None:

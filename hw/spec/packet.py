@@ -16,15 +16,10 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 
 class _Reason(IntEnum):
-    """A check that a frame may fail.
-
-    Attributes
-    ----------
-    help : str
-        What is wrong with the frame.
-    """
+    """A check that a frame may fail."""
 
     help: str
+    """What is wrong with the frame."""
 
     def __new__(cls, value: int, text: str) -> Self:
         member = int.__new__(cls, value)
@@ -251,23 +246,7 @@ class MalformedPacketError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet by field; ``type`` may be an unknown one.
-
-    Parameters
-    ----------
-    values
-        Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL,
-        and none in others.
-    key
-        Key of the job, in version 2; None in version 1, in PROBE and in ECHO.
-    most
-        In ECHO of version 2, the most micro-batches that the aggregator takes; else 0.
-
-    Raises
-    ------
-    ValueError
-        If there are not as many values as there should be.
-    """
+    """A packet by field; ``type`` may be an unknown one."""
 
     type: PacketType | int
     job: int
@@ -276,12 +255,14 @@ class Packet:
     shard: int
     workers: int
     bitmap: int
+    # Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL, and
+    # none in others.
     values: tuple[int, ...] = (0,) * VALUES
     destination: int = 0
     source: int = 0
     version: int = VERSION
-    key: int | None = None
-    most: int = 0
+    key: int | None = None  # Key of the job, in version 2; None in version 1, in PROBE and in ECHO.
+    most: int = 0  # in ECHO of version 2, the most micro-batches that the aggregator takes; else 0
 
     def __post_init__(self) -> None:
         count = len(self.values)
@@ -300,13 +281,7 @@ class Packet:
         return len(self.values) // VALUES
 
     def to_bytes(self) -> bytes:
-        """The bytes of the frame: 64, or more if it has several micro-batches.
-
-        Raises
-        ------
-        ValueError
-            If a value does not fit its field.
-        """
+        """The bytes of the frame: 64, or more if it has several micro-batches; ValueError if a value does not fit."""
         try:
             if self.version >> 4 or self.type >> 4:
                 self._refuse()
@@ -350,14 +325,7 @@ class Packet:
 
     @classmethod
     def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
-        """Decode a frame.
-
-        Parameters
-        ----------
-        frame
-            Its bytes.
-        most
-            Most micro-batches in a packet of version 2; 0 to take version 1 only.
+        """Decode a frame; ``most`` is the most micro-batches in a packet of version 2, 0 to take version 1 only.
 
         Raises
         ------

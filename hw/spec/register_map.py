@@ -44,13 +44,7 @@ class Field:
         return ((1 << self.bits) - 1) << self.low
 
     def encode(self, value: int) -> int:
-        """The value, shifted to its place in the word.
-
-        Raises
-        ------
-        ValueError
-            If the value does not fit.
-        """
+        """The value, shifted to its place in the word; ValueError if it does not fit."""
         low, high = (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
         if not low <= value <= high:
             raise ValueError(f"{self.name} must be {low} to {high}, not {value}")
@@ -66,13 +60,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """A 32-bit register, or one half of a 64-bit register.
-
-    Raises
-    ------
-    ValueError
-        If fields overlap or leave the word, or the offset is not a multiple of 4 within the map.
-    """
+    """A 32-bit register, or one half of a 64-bit register, at a byte offset that is a multiple of 4."""
 
     name: str
     offset: int
@@ -95,15 +83,7 @@ class Register:
         raise KeyError(f"{self.name} has no field {name}; it has {[field.name for field in self.fields]}")
 
     def encode(self, **values: int) -> int:
-        """A word from values of fields; fields not named take their reset values.
-
-        Raises
-        ------
-        ValueError
-            If a value does not fit.
-        KeyError
-            If there is no such field.
-        """
+        """A word from values of fields; fields not named take their reset values."""
         word = 0
         for field in self.fields:
             word |= field.encode(values.pop(field.name, field.reset))
@@ -210,13 +190,7 @@ def halves(counters: Mapping[str, Counter]) -> list[Register]:
 
 
 class RegisterMap:
-    """All registers of a kernel, in the order of their offsets.
-
-    Raises
-    ------
-    ValueError
-        If names or offsets are not unique.
-    """
+    """All registers of a kernel, with unique names and offsets, in the order of the offsets."""
 
     def __init__(self, registers: Iterable[Register]) -> None:
         listed = sorted(registers, key=lambda register: register.offset)
@@ -244,16 +218,9 @@ class RegisterMap:
 
 
 class RegisterClient:
-    """Access to registers field by field, through two functions that move words.
+    """Access to registers field by field, through functions that move words.
 
-    Parameters
-    ----------
-    read
-        ``read(offset) -> word``.
-    write
-        ``write(offset, word)``.
-    read_many
-        ``read_many(offsets) -> words``, where that is faster than reading one after the other.
+    ``read_many(offsets)`` is for where that is faster than reading one after the other.
     """
 
     def __init__(

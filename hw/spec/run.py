@@ -63,25 +63,13 @@ def choose_unit(features: int) -> int:
 
 
 def check_unit(unit: int) -> None:
-    """Check that a unit may have so many features.
-
-    Raises
-    ------
-    ValueError
-        If it may not.
-    """
+    """Raise ValueError unless a unit may have so many features."""
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(map(str, UNITS))}, not {unit}")
 
 
 def partial_limit(workers: int) -> int:
-    """Largest magnitude of a partial activation: ⌊(2^31 − 1) / workers⌋, so that the sum cannot overflow.
-
-    Raises
-    ------
-    ValueError
-        If ``workers`` is not 1 to `MAX_WORKERS`.
-    """
+    """Largest magnitude of a partial activation: ⌊(2^31 − 1) / workers⌋, so that the sum of 1 to 32 cannot overflow."""
     if not 1 <= workers <= MAX_WORKERS:
         raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     return ACTIVATION.maximum // workers
@@ -99,17 +87,8 @@ def check_capacity(
 ) -> None:
     """Check that an engine has room for the weights and for the lines of a micro-batch.
 
-    A sparse worker has no lines, and keeps old weights beside the new ones without a loss of room.
-
-    Parameters
-    ----------
-    config
-        Configuration of the worker.
-    chunks, precision, stale
-        As in `RunSettings` and `FeatureFormat`.
-    lines
-        The most lines that a micro-batch has on an engine, if the image has directories; else there are
-        ``chunks · precision``.
+    A sparse worker has no lines, and keeps old weights beside the new ones without a loss of room. ``lines`` are the
+    most lines that a micro-batch has on an engine, if the image has directories; else there are ``chunks · precision``.
 
     Raises
     ------
@@ -141,26 +120,12 @@ def check_capacity(
 
 @dataclass(frozen=True)
 class FeatureFormat:
-    """The format of features: how the image stores them, and how many of their planes a run reads.
+    """The format of features: how the image stores them, and how many of their planes a run reads."""
 
-    Parameters
-    ----------
-    stored
-        Planes in the image (S), 1 to 8.
-    precision
-        Planes that the run reads (P), 1 to ``stored``: features are floored to their P most significant bits.
-    signed
-        Two's complement, a = q / 2^(P-1) in [−1, 1); else unsigned, a = q / 2^P in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range.
-    """
-
-    stored: int
+    stored: int  # planes in the image (S), 1 to 8
+    # Planes that the run reads (P), 1 to `stored`: features are floored to their P most significant bits.
     precision: int
-    signed: bool
+    signed: bool  # two's complement, a = q / 2^(P-1) in [−1, 1); else unsigned, a = q / 2^P in [0, 1)
 
     def __post_init__(self) -> None:
         if not 1 <= self.stored <= MAX_PRECISION:
@@ -181,74 +146,35 @@ class FeatureFormat:
 
 @dataclass(frozen=True)
 class LabelMode:
-    """The role of the label y in g = s·ψ(s·z − o) − c: s, o and c are 1, 0 and 0 unless they are taken from y.
+    """The role of the label y in g = s·ψ(s·z − o) − c: s, o and c are 1, 0 and 0 unless they are taken from y."""
 
-    Parameters
-    ----------
-    sign
-        s = −1 where y < 0 (logistic, hinge).
-    offset
-        o = y (Huber, quantile, squared).
-    constant
-        c = y (Poisson).
-    """
-
-    sign: bool = False
-    offset: bool = False
-    constant: bool = False
+    sign: bool = False  # s = −1 where y < 0 (logistic, hinge)
+    offset: bool = False  # o = y (Huber, quantile, squared)
+    constant: bool = False  # c = y (Poisson)
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings of a run that change its arithmetic, except the loss table.
+    """The settings of a run that change its arithmetic, except the loss table."""
 
-    Parameters
-    ----------
-    features
-        Format of the features.
-    chunks
-        Chunks of each engine in the image (C).
-    micro_batches
-        Micro-batches of a mini-batch: B / 8.
-    mini_batches
-        Mini-batches of the run.
-    label_mode
-        Role of the labels.
-    rate_mantissa, rate_exponent
-        η = learning rate / B = mantissa · 2^-exponent.
-    shrink
-        L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w), but for the weight that is exempt, the
-        bias's.
-    threshold
-        L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0; but for the same.
-    workers
-        Workers of the job, on which the limit of a partial activation depends.
-    unit
-        Features of a unit, one of `UNITS`: Round 1 rounds the dot product of each.
-    stale
-        Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
-        so it need not wait for that of mini-batch k − 1.
-    weighted
-        Samples have weights: the labels of each micro-batch are followed by its `IMPORTANCE` integers.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its range; the message names the range.
-    """
-
-    features: FeatureFormat
-    chunks: int
-    micro_batches: int
-    mini_batches: int
-    label_mode: LabelMode
+    features: FeatureFormat  # format of the features
+    chunks: int  # chunks of each engine in the image (C)
+    micro_batches: int  # Micro-batches of a mini-batch: B / 8.
+    mini_batches: int  # mini-batches of the run
+    label_mode: LabelMode  # role of the labels
+    # η = learning rate / B = mantissa · 2^-exponent.
     rate_mantissa: int
     rate_exponent: int
+    # L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w), but for the weight that is exempt, the bias's.
     shrink: int = 0
+    # L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0; but for the same.
     threshold: int = 0
-    workers: int = 1
-    unit: int = MAX_UNIT
+    workers: int = 1  # workers of the job, on which the limit of a partial activation depends
+    unit: int = MAX_UNIT  # Features of a unit, one of `UNITS`: Round 1 rounds the dot product of each.
+    # Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
+    # so it need not wait for that of mini-batch k − 1.
     stale: bool = False
+    # Samples have weights: the labels of each micro-batch are followed by its `IMPORTANCE` integers.
     weighted: bool = False
 
     def __post_init__(self) -> None:
@@ -312,25 +238,11 @@ class LossTable:
     covers ``segments`` equal segments of ``2**shift`` steps around zero; beyond them the lines of the first and the
     last segment continue. The value is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``: exact, with
     `VALUE_FRACTION` fraction bits.
-
-    Parameters
-    ----------
-    shift
-        log2 of a segment's width in `MARGIN` steps, 0 to `MAX_SHIFT`.
-    slope
-        int64 array of `SLOPE` integers, one for each segment.
-    intercept
-        int64 array of `INTERCEPT` integers of the same length.
-
-    Raises
-    ------
-    ValueError
-        If the arrays differ in length or a number does not fit its format.
     """
 
-    shift: int
-    slope: IntArray
-    intercept: IntArray
+    shift: int  # log2 of a segment's width in `MARGIN` steps, 0 to `MAX_SHIFT`
+    slope: IntArray  # int64 array of `SLOPE` integers, one for each segment
+    intercept: IntArray  # int64 array of `INTERCEPT` integers of the same length
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= MAX_SHIFT:

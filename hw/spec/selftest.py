@@ -43,35 +43,22 @@ _CAGES_BASE, _CAGE_STRIDE = 0xC00, 0x20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a self-test kernel: the memory ports are those of a worker.
-
-    Attributes
-    ----------
-    engines, ports
-        Engines of the worker, and memory ports of each.
-    beat_bytes
-        Bytes of a beat of such a port.
-    chunk_beats
-        Beats of a burst in which port 0 of an engine writes: the weights of a chunk.
-    cages
-        Ethernet ports.
-    """
+    """Sizes of a self-test kernel: the memory ports are those of a worker."""
 
     engines: int
+    """Of the worker."""
     ports: int
+    """Memory ports of an engine."""
     beat_bytes: int
+    """Bytes of a beat of such a port."""
     chunk_beats: int
+    """Beats of a burst in which port 0 of an engine writes: the weights of a chunk."""
     cages: int
+    """Ethernet ports."""
 
     @classmethod
     def of(cls, config: WorkerConfig, cages: int) -> "Sizes":
-        """Sizes of the kernel that tests the ports of a worker.
-
-        Raises
-        ------
-        ValueError
-            If there are no registers for so many memory ports.
-        """
+        """Sizes of the kernel that tests the ports of a worker, of which there must be registers for all."""
         most = (_CAGES_BASE - _PORTS_BASE) // _PORT_STRIDE
         if config.memories > most:
             raise ValueError(f"a self-test has {most} memory ports at most, not {config.memories}")
@@ -230,9 +217,7 @@ def number_of_word(word: int, seed: int) -> int:
 def pattern(first: int, beats: int, beat_bytes: int) -> npt.NDArray[np.uint8]:
     """Beats in a row: word j of beat n is ``(first + n · PATTERN_STEP) XOR (j · PATTERN_STEP)``, modulo 2^32.
 
-    Returns
-    -------
-    uint8 (beats, beat_bytes), little endian.
+    The result is uint8 (beats, beat_bytes), little endian.
     """
     step = np.uint32(PATTERN_STEP)
     numbers = np.uint32(first) + np.arange(beats, dtype=np.uint32) * step
@@ -243,16 +228,9 @@ def pattern(first: int, beats: int, beat_bytes: int) -> npt.NDArray[np.uint8]:
 def read_result(
     content: npt.NDArray[np.uint8], first: int, burst_beats: int = 1, stride_beats: int = 1
 ) -> dict[str, int]:
-    """What a port finds that reads all whole groups of some memory: results that do not depend on time.
+    """Results, but those that depend on time, of a port that reads all groups of a memory.
 
-    Parameters
-    ----------
-    content
-        uint8 (beats, beat_bytes): the memory, a multiple of ``stride_beats`` beats.
-    first
-        Number of its first beat.
-    burst_beats, stride_beats
-        As in `SHAPE`.
+    ``content`` is uint8 (beats, beat_bytes), a multiple of ``stride_beats`` beats; ``first`` numbers its first beat.
     """
     beats, beat_bytes = content.shape
     expected = pattern(first, beats, beat_bytes)

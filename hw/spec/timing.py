@@ -71,17 +71,8 @@ def mini_batch_cycles(
 ) -> float:
     """Average cycles from one mini-batch to the next, if memory keeps up and there are enough slots.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    batch, chunks, precision
-        B, C and P.
-    network
-        Cycles from PARTIAL to FULL.
-    stale
-        Staleness: two mini-batches are under way at once, so the average is half of what one takes, but at least the
-        time of its lines.
+    With staleness two mini-batches are under way at once, so the average is half of what one takes, but at least the
+    time of its lines.
     """
     spacing = max(chunks * precision, UPDATE_SPACING)
     lines = chunks * precision + (batch // BANKS - 1) * spacing
