@@ -84,7 +84,7 @@ def admitted(config: AggregatorConfig) -> data.StructLayout:
 
 
 def slot_item(config: AggregatorConfig) -> data.StructLayout:
-    """What the slots are given, one item in every cycle.
+    """Input of the slots, one item in every cycle.
 
     ``address`` is the slot number, with the job's place above it; ``round`` and ``shard`` are the packet's, ``workers``
     the job's.
@@ -115,7 +115,7 @@ OUTCOME = data.StructLayout(
         "duplicate": 1,
     }
 )
-"""What a PARTIAL or ACK does to its slot, and how it is answered.
+"""Effect of a PARTIAL or ACK on its slot, and its answer.
 
 ``begins``: its values become the sums of a new round; ``joins``: they are added; ``acknowledges``: its shard has the
 sums. ``full`` or ``clear`` is the answer, with ``to_all`` to all workers, else to its sender. ``stale`` and

@@ -17,7 +17,7 @@ from p4sgd.hw.spec.register_map import (
     counter_block,
     halves,
     pair,
-    whole,
+    word,
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
 
@@ -78,7 +78,7 @@ GEOMETRY = _kernel.register(
     Field("ports", 8, 8, _RO, "Ethernet ports"),
     Field("udp", 16, 1, _RO, "packets travel in UDP"),
 )
-SLOTS = _kernel.whole("SLOTS", 0x020, _RO, "slots of each job")
+SLOTS = _kernel.word("SLOTS", 0x020, _RO, "slots of each job")
 MAC = _kernel.pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
 
 MEMBER_MAC = _kernel.pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
@@ -124,10 +124,10 @@ SLOT_ROUND = _kernel.register(
     Field("round", 0, ROUND_BITS, _RO, "the round"),
     Field("ready", 31, 1, _RO, "the slot is shown; 0 for some cycles after LOOK is written"),
 )
-SLOT_AGGREGATED = _kernel.whole(
+SLOT_AGGREGATED = _kernel.word(
     "SLOT_AGGREGATED", 0x058, _RO, "bitmap of the shards whose partials the selected slot has; 0 if it is fresh"
 )
-SLOT_ACKNOWLEDGED = _kernel.whole(
+SLOT_ACKNOWLEDGED = _kernel.word(
     "SLOT_ACKNOWLEDGED", 0x05C, _RO, "bitmap of the shards that have acknowledged the selected slot's sums"
 )
 SNAPSHOT = _kernel.register(
@@ -156,7 +156,7 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     return (
         job,
         *pair(f"JOB{place}_GROUP_MAC", base + 4, _RW, "group address of all workers of the job", bits=48),
-        whole(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all workers leave through"),
+        word(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all workers leave through"),
     )
 
 
@@ -168,7 +168,7 @@ LOOK_MEMBER = _kernel.register(
     Field("shard", 8, 5, _STROBE, "the worker's shard"),
 )
 SHOWN_MAC = _kernel.pair("SHOWN_MAC", 0x104, _RO, "MAC address of the selected worker", bits=48)
-SHOWN_PORT = _kernel.whole("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
+SHOWN_PORT = _kernel.word("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
 
 COUNTERS = {
     "FRAMES": "frames received",
@@ -245,7 +245,7 @@ OUTCOME_BITS = 5
 
 
 class Outcome(IntEnum):
-    """What became of a frame that was not dropped, for P4 switches to count.
+    """Outcome of a frame that was not dropped, for P4 switches to count.
 
     Numbers below 16 are those of `DropReason`, for dropped frames.
     """
@@ -289,7 +289,7 @@ def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
 
 
 def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Those of `counters_of`, and of each of ``jobs`` places JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    """Counters as of `counters_of`, and of each of ``jobs`` places JOB<place>_ACCEPTED and JOB<place>_DROPPED.
 
     ``frames`` are numbers of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of
     the frames' job, or 0 for frames of no job.

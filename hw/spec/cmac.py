@@ -126,6 +126,6 @@ class LinkState:
     rs_fec: bool
     """Whether forward error correction is on."""
     counters: Mapping[str, int]
-    """Those of `COUNTERS` since the bitstream was loaded; empty if the MAC has no clock."""
+    """Values of `COUNTERS` since the bitstream was loaded; empty if the MAC has no clock."""
     other_end_fec: bool | None = None
     """Whether the other end sends with forward error correction, if it was found that this does not fit ``rs_fec``."""

@@ -234,4 +234,4 @@ PRESETS = {
 """Configurations of hardware by their names on the command line."""
 
 CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}
-"""Those of emulated workers, too."""
+"""Configurations of hardware and of emulated workers."""

@@ -136,7 +136,7 @@ IMPORTANCE = Fixed(17, 16, signed=False)
 """Weight of a sample, at most 1: its part of the largest weight of the run's samples."""
 
 FACTOR = Fixed(17, 9, signed=False)
-"""What a residual is multiplied by, importance · mantissa: the narrow port of a DSP48E2 multiplier, which is signed."""
+"""Factor of a residual, importance · mantissa: the narrow port of a DSP48E2 multiplier, which is signed."""
 
 DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)
 """δ = g · factor, exact for samples of importance 1; the exponent of η is applied in Round 3."""

@@ -19,7 +19,7 @@ class _Reason(IntEnum):
     """A check that a frame may fail."""
 
     help: str
-    """What is wrong with the frame."""
+    """Fault of the frame."""
 
     def __new__(cls, value: int, text: str) -> Self:
         member = int.__new__(cls, value)

@@ -101,7 +101,7 @@ class Register:
         return self.encode()
 
 
-def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False) -> Register:
+def word(name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False) -> Register:
     """A register that is a single field named ``value``."""
     return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
 
@@ -110,8 +110,8 @@ def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, 
 def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
     """The two halves of a register of 33 to 64 bits, low half first."""
     return (
-        whole(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
-        whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits {bits - 1}..32", bits=bits - 32),
+        word(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
+        word(f"{name}_HIGH", offset + 4, access, f"{text}: bits {bits - 1}..32", bits=bits - 32),
     )
 
 
@@ -139,11 +139,11 @@ class Declarations(list[Register]):
         self.append(Register(name, offset, text, fields))
         return self[-1]
 
-    def whole(
+    def word(
         self, name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False
     ) -> Register:
         """Declare a register that is a single field named ``value``."""
-        self.append(whole(name, offset, access, text, bits=bits, signed=signed))
+        self.append(word(name, offset, access, text, bits=bits, signed=signed))
         return self[-1]
 
     def pair(self, name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
@@ -159,9 +159,9 @@ class Declarations(list[Register]):
         The registers MAGIC and ABI_VERSION, for `find_other_map`.
         """
         self.append(CTRL)
-        word = self.whole("MAGIC", 0x010, Access.RO, f"0x{magic.hex()}, '{magic.decode()}'")
-        version = self.whole("ABI_VERSION", 0x014, Access.RO, "version of this register map")
-        self.whole("BUILD_ID", 0x018, Access.RO, "number given at generation, 0 if none")
+        word = self.word("MAGIC", 0x010, Access.RO, f"0x{magic.hex()}, '{magic.decode()}'")
+        version = self.word("ABI_VERSION", 0x014, Access.RO, "version of this register map")
+        self.word("BUILD_ID", 0x018, Access.RO, "number given at generation, 0 if none")
         return word, version
 
 

@@ -32,7 +32,7 @@ ABI_VERSION = 7
 
 
 SPARSE_PORTS = 128
-"""What a sparse worker adds to GEOMETRY.ports. It has no field of its own, so that the Verilog of others stays."""
+"""Added to GEOMETRY.ports of a sparse worker. It has no field of its own, so that the Verilog of others stays."""
 
 
 class ModelSource(Enum):
@@ -61,10 +61,10 @@ CTRL = _board.register(
     Field("ready", 3, 1, _RC, "a start was accepted; cleared by reading"),
 )
 # 0x004, 0x008 and 0x00C are Vitis' interrupt registers. This kernel is polled; they read as 0.
-MAGIC_WORD = _board.whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
-ABI = _board.whole("ABI_VERSION", 0x014, _RO, "version of this register map")
-CONFIG_HASH = _board.whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
-BUILD_ID = _board.whole("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
+MAGIC_WORD = _board.word("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
+ABI = _board.word("ABI_VERSION", 0x014, _RO, "version of this register map")
+CONFIG_HASH = _board.word("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
+BUILD_ID = _board.word("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
 GEOMETRY = _board.register(
     "GEOMETRY",
     0x020,
@@ -74,10 +74,10 @@ GEOMETRY = _board.register(
     Field("banks", 16, 8, _RO, "samples of a micro-batch"),
     Field("ports", 24, 8, _RO, "memory ports of an engine; 128 more on a sparse worker, which is a program"),
 )
-CHUNKS_MAX = _board.whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
-LINE_FIFO_DEPTH = _board.whole("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
-SLOTS = _board.whole("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
-SEGMENTS = _board.whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
+CHUNKS_MAX = _board.word("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
+LINE_FIFO_DEPTH = _board.word("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
+SLOTS = _board.word("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
+SEGMENTS = _board.word("SEGMENTS", 0x030, _RO, "segments of the loss table")
 
 STATUS = _board.register(
     "STATUS",
@@ -102,15 +102,15 @@ FORMAT = _board.register(
     Field("unit_chunks", 9, UNIT_CHUNKS_BITS, _RW, "log2 of the chunks of a unit, which has at most 64 features"),
     Field("directory", 11, 1, _RW, "the image has directories and no lines of zeros; P is S, see LINES"),
 )
-CHUNKS = _board.whole(
+CHUNKS = _board.word(
     "CHUNKS",
     0x044,
     _RW,
     "chunks of each engine in the image (C), 1 to CHUNKS_MAX, or to half of it with RUN.stale",
     bits=17,
 )
-MICRO_BATCHES = _board.whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
-MINI_BATCHES = _board.whole(
+MICRO_BATCHES = _board.word("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
+MINI_BATCHES = _board.word(
     "MINI_BATCHES",
     0x04C,
     _RW,
@@ -132,11 +132,11 @@ RATE = _board.register(
     Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
     Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
 )
-SHRINK_FACTOR = _board.whole(
+SHRINK_FACTOR = _board.word(
     "SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width
 )
-THRESHOLD = _board.whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
-PARTIAL_LIMIT = _board.whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
+THRESHOLD = _board.word("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
+PARTIAL_LIMIT = _board.word("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
 RUN = _board.register(
     "RUN",
     0x064,
@@ -151,12 +151,12 @@ RUN = _board.register(
     Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
     Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
 )
-TABLE_SHIFT = _board.whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = _board.whole(
+TABLE_SHIFT = _board.word("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
+TABLE_INDEX = _board.word(
     "TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT stores", bits=10
 )
-TABLE_SLOPE = _board.whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
-TABLE_INTERCEPT = _board.whole(
+TABLE_SLOPE = _board.word("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
+TABLE_INTERCEPT = _board.word(
     "TABLE_INTERCEPT",
     0x074,
     _STROBE,
@@ -174,7 +174,7 @@ JOB = _board.register(
     Field("shard", 8, 5, _RW, "shard index"),
     Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
 )
-RESEND_CYCLES = _board.whole(
+RESEND_CYCLES = _board.word(
     "RESEND_CYCLES", 0x084, _RW, "cycles without an answer before a packet is sent again; changed only between runs"
 )
 LOCAL_MAC = _board.pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
@@ -252,16 +252,14 @@ ECHO_JOB = _board.register(
     Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
     Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
 )
-ECHO_AGGREGATED = _board.whole("ECHO_AGGREGATED", 0x0BC, _RO, "bitmap of the shards whose partials the slot has")
-ECHO_ACKNOWLEDGED = _board.whole(
-    "ECHO_ACKNOWLEDGED", 0x0C0, _RO, "bitmap of the shards that have acknowledged its sums"
-)
-ECHO_SLOTS = _board.whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
+ECHO_AGGREGATED = _board.word("ECHO_AGGREGATED", 0x0BC, _RO, "bitmap of the shards whose partials the slot has")
+ECHO_ACKNOWLEDGED = _board.word("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "bitmap of the shards that have acknowledged its sums")
+ECHO_SLOTS = _board.word("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
 ECHO_SOURCE = _board.pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
 ECHO_EXPECTED = _board.pair(
     "ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48
 )
-ECHO_CYCLES = _board.whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
+ECHO_CYCLES = _board.word("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
 EXEMPT = _board.register(
     "EXEMPT",
     0x0DC,
@@ -271,10 +269,10 @@ EXEMPT = _board.register(
     Field("engine", 24, 5, _RW, "its engine"),
     Field("exempt", 31, 1, _RW, "there is one"),
 )
-MERGE_MOST = _program.whole(
+MERGE_MOST = _program.word(
     "MERGE_MOST", 0x0F0, _RO, "most micro-batches in a packet of version 2; 0: only version 1 is spoken, as by boards"
 )
-MERGE = _program.whole(
+MERGE = _program.word(
     "MERGE",
     0x0F4,
     _RW,
@@ -308,7 +306,7 @@ COUNTERS = counter_block(
 KEYED_COUNTERS = counter_block(0x1C8, {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop})
 """Further counters of a worker that speaks version 2 of the packet."""
 
-ECHO_MOST = _program.whole(
+ECHO_MOST = _program.word(
     "ECHO_MOST", 0x1D0, _RO, "most micro-batches in a packet that the aggregator takes, by its answer to the last probe"
 )
 

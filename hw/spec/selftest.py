@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.register_map import CTRL_WORD, Access, Declarations, Field, Register, RegisterMap, pair, whole
+from p4sgd.hw.spec.register_map import CTRL_WORD, Access, Declarations, Field, Register, RegisterMap, pair, word
 
 KERNEL = "p4sgd_selftest"
 """Name of the kernel."""
@@ -92,7 +92,7 @@ GEOMETRY = _kernel.register(
     Field("chunk_beats", 16, 4, _RO, "beats of a burst in which port 0 of an engine writes"),
     Field("cages", 20, 2, _RO, "Ethernet ports"),
 )
-CLOCK = _kernel.whole("CLOCK", 0x020, _RO, "cycles since reset, modulo 2^32")
+CLOCK = _kernel.word("CLOCK", 0x020, _RO, "cycles since reset, modulo 2^32")
 SHAPE = _kernel.register(
     "SHAPE",
     0x024,
@@ -100,8 +100,8 @@ SHAPE = _kernel.register(
     Field("burst_beats", 0, 4, _RW, "beats of a group, 1 to stride_beats", reset=1),
     Field("stride_beats", 4, 4, _RW, "beats from the start of a group to that of the next, 1 to 8", reset=1),
 )
-GROUPS = _kernel.whole("GROUPS", 0x028, _RW, "groups that each port reads, at least 1", bits=GROUP_BITS)
-CHUNKS = _kernel.whole(
+GROUPS = _kernel.word("GROUPS", 0x028, _RW, "groups that each port reads, at least 1", bits=GROUP_BITS)
+CHUNKS = _kernel.word(
     "CHUNKS", 0x02C, _RW, "chunks of chunk_beats beats that each port writes, at least 1", bits=_CHUNK_BITS
 )
 PORTS = _kernel.pair("PORTS", 0x030, _RW, "bitmap of the memory ports that take part in a run")
@@ -115,8 +115,8 @@ RUN = _kernel.register(
 BUSY = _kernel.pair("BUSY", 0x040, _RO, "bitmap of the memory ports whose run is under way")
 
 
-CAGES = _kernel.whole("CAGES", 0x048, _RW, "bitmap of the Ethernet ports that send", bits=2)
-SEND = _kernel.whole(
+CAGES = _kernel.word("CAGES", 0x048, _RW, "bitmap of the Ethernet ports that send", bits=2)
+SEND = _kernel.word(
     "SEND",
     0x04C,
     _STROBE,
@@ -131,7 +131,7 @@ def address_of(port: int) -> tuple[Register, Register]:
 
 def first_of(port: int) -> Register:
     """The register with the number of the first beat of a memory port."""
-    return whole(f"PORT{port}_FIRST", _PORTS_BASE + _PORT_STRIDE * port + 8, _RW, "number of the beat at the address")
+    return word(f"PORT{port}_FIRST", _PORTS_BASE + _PORT_STRIDE * port + 8, _RW, "number of the beat at the address")
 
 
 def port_results(port: int) -> dict[str, Register]:
@@ -148,7 +148,7 @@ def port_results(port: int) -> dict[str, Register]:
     }
     base = _PORTS_BASE + _PORT_STRIDE * port + 0x0C
     return {
-        name: whole(f"PORT{port}_{name.upper()}", base + 4 * index, _RO, meaning)
+        name: word(f"PORT{port}_{name.upper()}", base + 4 * index, _RO, meaning)
         for index, (name, meaning) in enumerate(meanings.items())
     }
 
@@ -165,7 +165,7 @@ def cage_registers(cage: int) -> dict[str, Register]:
     }
     base = _CAGES_BASE + _CAGE_STRIDE * cage
     return {
-        name: whole(f"CAGE{cage}_{name.upper()}", base + 4 * index, _RO, meaning)
+        name: word(f"CAGE{cage}_{name.upper()}", base + 4 * index, _RO, meaning)
         for index, (name, meaning) in enumerate(meanings.items())
     }
 

@@ -89,8 +89,8 @@ class Worker(Component):
     Components have ports that are named as fields of registers (`RegisterFile.connect`). What is wired here is what
     they have to do with one another. The reset must last at least 2 cycles, as that of an `Engine`.
 
-    The host can read ``build_id`` back, to tell builds apart. ``engine`` makes an `Engine`, or a `BlackBox` where engines
-    are written as Verilog of their own.
+    The host can read ``build_id`` back, to tell builds apart. ``engine`` makes an `Engine`, or a `BlackBox` where
+    engines are written as Verilog of their own.
     """
 
     def __init__(

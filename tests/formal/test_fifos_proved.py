@@ -13,19 +13,7 @@ pytestmark = needs_solver
 
 
 class Followed:
-    """Any one item on its way through a FIFO of up to ``most`` items.
-
-    Attributes
-    ----------
-    inside : Signal
-        It is in the FIFO.
-    item : Signal
-        It.
-    ahead : Signal
-        Items before it.
-    level : Signal
-        All items.
-    """
+    """Any one ``item`` on its way through a FIFO of up to ``most``; ``level`` items are in it, ``ahead`` before it."""
 
     def __init__(self, m: Module, fifo, came, most: int) -> None:
         gone = fifo.o.valid & fifo.o.ready
@@ -155,21 +143,14 @@ def test_everything_comes_out_once_and_in_order(tmp_path, proof, k):
     prove(proof(), tmp_path, k=k)
 
 
-def test_an_item_that_is_doubled_is_found(tmp_path):
-    broken = mutant(
-        RegisteredValidFIFO, "self.o.valid.eq(write_at != read_after)", "self.o.valid.eq(write_at != read_at)"
-    )
+@pytest.mark.parametrize(
+    ("proof", "part", "right", "wrong", "cycles"),
+    [
+        pytest.param(PromptOrder, RegisteredValidFIFO, "write_at != read_after", "write_at != read_at", 8, id="twice"),
+        pytest.param(LineOrder, LineFIFO, "with m.If(coming[1]):", "with m.If(coming[2]):", 10, id="lost"),
+        pytest.param(SliceOrder, RegisterSlice, "with m.If(ready):", "with m.If(self.i.valid):", 8, id="overwritten"),
+    ],
+)
+def test_a_broken_fifo_is_found(tmp_path, proof, part, right, wrong, cycles):
     with pytest.raises(CounterexampleError):
-        check(PromptOrder(broken), tmp_path, cycles=8)
-
-
-def test_an_item_that_is_lost_is_found(tmp_path):
-    broken = mutant(LineFIFO, "with m.If(coming[1]):", "with m.If(coming[2]):")
-    with pytest.raises(CounterexampleError):
-        check(LineOrder(broken), tmp_path, cycles=10)
-
-
-def test_a_beat_that_is_overwritten_is_found(tmp_path):
-    broken = mutant(RegisterSlice, "with m.If(ready):", "with m.If(self.i.valid):")
-    with pytest.raises(CounterexampleError):
-        check(SliceOrder(broken), tmp_path, cycles=8)
+        check(proof(mutant(part, right, wrong)), tmp_path, cycles=cycles)

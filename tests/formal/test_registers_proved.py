@@ -7,12 +7,12 @@ from support.proof import CounterexampleError, Proof, check, free, holds, mutant
 from p4sgd.hw.bus.axi import RESPONSE_OKAY
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.primitives import pipeline
-from p4sgd.hw.spec.register_map import Access, RegisterMap, whole
+from p4sgd.hw.spec.register_map import Access, RegisterMap, word
 
 pytestmark = needs_solver
 
 REGISTERS = RegisterMap(
-    whole(access.name, 4 * index, access, access.value, bits=1 if access.name.startswith(("W1", "RC")) else 4)
+    word(access.name, 4 * index, access, access.value, bits=1 if access.name.startswith(("W1", "RC")) else 4)
     for index, access in enumerate(Access)
 )
 

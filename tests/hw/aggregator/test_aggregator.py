@@ -1,5 +1,6 @@
 """The RTL aggregator against the Python one, answer for answer and counter for counter, over long random sequences."""
 
+import copy
 import dataclasses
 import random
 from itertools import pairwise
@@ -10,7 +11,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
 from support import aggregator_model as model
 from support.aggregator import MAC, Host, beat
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_bench, start, times
+from support.mutation import mutated
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
@@ -396,6 +398,97 @@ async def drops_broken_frames(dut):
     assert full.values == (sum(range(workers)),) * 8
 
 
+@cocotb.test()
+async def mutated_frames_change_nothing(dut):
+    """But counters, each as in the model; the sums are what they were."""
+    host, twin, _, tx = await begin(dut)
+    known, config, count = twin.model, twin.config, parameters()["packets"]
+    for place, job in enumerate(twin.jobs):
+        await host.begin(place, job, 1)
+        known.begin(place, job, 1)
+
+    def packet(kind, place, slot, number, shard):
+        job = twin.jobs[place]
+        workers, mac = len(job.members), job.members[shard].mac
+        return Packet(kind, job.number, slot, number, shard, workers, 1 << shard, (shard,) * 8, MAC, mac)
+
+    async def give(kind, place, slot, shard):
+        port = twin.jobs[place].members[shard].port
+        twin.take(payload := beat(packet(kind, place, slot, 1, shard).to_bytes(), port))
+        dut.rx__payload.value, dut.rx__valid.value = payload, 1
+        await RisingEdge(dut.clk)
+        dut.rx__valid.value = 0
+
+    # Slot 0 is fresh, 1 has one partial, 2 two, 3 is complete, 4 is acknowledged by one, 5 by all of three workers.
+    places = range(config.jobs)
+    for place in places:
+        for slot in range(1, 6):
+            for shard in range(min(slot, 3)):
+                await give(PacketType.PARTIAL, place, slot, shard)
+        for slot, shard in ((4, 0), (5, 0), (5, 1), (5, 2)):
+            await give(PacketType.ACK, place, slot, shard)
+    await ClockCycles(dut.clk, 20)
+    answered = len(tx.items)
+
+    frames = [
+        int.from_bytes(packet(kind, place, slot, number, shard).to_bytes(), "little")
+        for kind in PacketType
+        if kind is not PacketType.PROBE  # probes are answered
+        for place in places
+        for slot in range(config.slots)
+        for number in (0, 1, 2, 0x8001)
+        for shard in range(3)
+    ]
+    slots = copy.deepcopy(known.slots)
+    good = copy.deepcopy((known.accepted, known.job_accepted, known.counts))
+    sent = skipped = 0
+    dut.rx__valid.value = 1
+    while sent < count:
+        beats, port = mutated(frames, random), random.randrange(config.ports)
+        data, keep = beats[0]
+        if len(beats) > 1:
+            known.drops[DropReason.LONG] += 1
+        else:
+            frame = data.to_bytes(64, "little")
+            known.receive_frame(frame if keep == KEEP else frame[: keep.bit_length()], port)
+            if known.accepted != good[0]:  # it was a good one, or as good as one
+                known.slots = copy.deepcopy(slots)
+                known.accepted, known.job_accepted, known.counts = copy.deepcopy(good)
+                skipped += 1
+                continue
+        for index, (data, keep) in enumerate(beats):
+            last = int(index == len(beats) - 1)
+            dut.rx__payload.value = beat(data.to_bytes(64, "little"), port, keep=keep, last=last)
+            await RisingEdge(dut.clk)
+        sent += 1
+    dut.rx__valid.value = 0
+    await ClockCycles(dut.clk, 20)
+    assert skipped < count / 3
+    assert len(tx.items) == answered
+    for place in places:
+        for slot in range(config.slots):
+            state = slots[place][slot]
+            assert await host.look(place, slot) == (state.round, state.aggregated, state.acknowledged)
+    assert await host.counters() == twin.counters()
+    assert all(known.drops[drop] > count / 10_000 for drop in DropReason), known.drops
+
+    for place in places:
+        await give(PacketType.PARTIAL, place, 2, 2)
+    await tx.receive(answered + len(places))
+    for frame, _ in answers_on(tx)[answered:]:
+        full = Packet.from_bytes(frame)
+        assert (full.type, full.values) == (PacketType.FULL, (0 + 1 + 2,) * 8)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_many_frames():
+    sizes = {"slots": 8, "jobs": 2, "ports": 2}
+    run_bench(
+        Aggregator(AggregatorConfig(**sizes)), __file__, only="mutated", **sizes, workers=3, packets=times(50_000)
+    )
+
+
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     ("slots", "jobs", "ports", "workers", "packets"),
@@ -410,6 +503,6 @@ async def drops_broken_frames(dut):
 def test_aggregator(slots, jobs, ports, workers, packets):
     config = AggregatorConfig(slots=slots, jobs=jobs, ports=ports)
     # To begin a job of so many slots again and again, or to look at them all, would take too long.
-    only = "answers|packet_a_cycle" if slots > 1000 else None
+    only = "answers|packet_a_cycle" if slots > 1000 else "answers|packet_a_cycle|job|shown|way_out|broken"
     sizes = {"slots": slots, "jobs": jobs, "ports": ports, "workers": workers, "packets": packets}
     run_bench(Aggregator(config), __file__, only=only, **sizes)

@@ -6,7 +6,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
-from support.axi import pulse
+from support.axi import PulseCounter, pulse
 from support.bench import parameters, run_bench, start
 from support.jobs import random_table
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -26,17 +26,9 @@ async def exact_deltas(dut, stall):
     sums = StreamSource(dut, "sums", stall)
     labels = StreamSource(dut, "labels", stall)
     deltas = StreamSink(dut, "deltas", flow=True)
-    saturated = 0
-
-    async def count():
-        nonlocal saturated
-        while True:
-            await RisingEdge(dut.clk)
-            saturated += int(dut.status_residual_saturated.value)
-
     dut.table_index_strobe.value = dut.table_intercept_strobe.value = 0
     await start(dut)
-    cocotb.start_soon(count())
+    saturated = PulseCounter(dut, "status_residual_saturated")
     expected: list[int] = []
     for setting in range(12):
         weighted = setting % 3 == 1
@@ -54,7 +46,7 @@ async def exact_deltas(dut, stall):
             dut.table_intercept.value = int(table.intercept[index % segments])
             await pulse(dut, "table_intercept_strobe")
             await ClockCycles(dut.clk, random.randint(0, 2))
-        before = saturated
+        before = saturated.count
         expect_saturation = False
         for item in range(25):
             reach = (1 << 31) if item < 4 else 1 << random.randint(4, 31)
@@ -74,7 +66,7 @@ async def exact_deltas(dut, stall):
         items = await deltas.receive(len(expected) // 8)
         for _ in range(3):
             await RisingEdge(dut.clk)
-        assert (saturated > before) == expect_saturation
+        assert (saturated.count > before) == expect_saturation
     assert [value for item in items for value in unpack(item, 32, 8)] == expected
 
 

@@ -6,6 +6,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
+from support.axi import PulseCounter
 from support.bench import parameters, run_bench, start
 from support.streams import pack, unpack
 
@@ -46,6 +47,13 @@ async def read(dut, chunk, lanes):
     return values
 
 
+async def begin(dut):
+    """No gradients, weights or reads yet, and no shift, penalty or exempt weight."""
+    dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
+    dut.gradient_shift.value = dut.shrink.value = dut.threshold.value = dut.exempt.value = 0
+    await start(dut)
+
+
 def random_settings():
     return RunSettings(
         FeatureFormat(8, 8, False),
@@ -65,24 +73,8 @@ async def updates_at_the_closest_spacing(dut):
     p = parameters()
     lanes, chunks, spacing = p["lanes"], p["chunks"], p["spacing"]
     rng = np.random.default_rng(random.getrandbits(32))
-    dut.gradients__valid.value = 0
-    dut.load__valid.value = 0
-    dut.read__enable.value = 0
-    dut.write_half.value = 0
-    await start(dut)
-    saturated = updated = 0
-    wrote = [0, 0]
-
-    async def count():
-        nonlocal saturated, updated
-        while True:
-            await RisingEdge(dut.clk)
-            wrote[0] += int(dut.wrote_first.value)
-            wrote[1] += int(dut.wrote_last.value)
-            saturated += int(dut.saturated.value)
-            updated += int(dut.updated.value)
-
-    cocotb.start_soon(count())
+    await begin(dut)
+    pulses = [PulseCounter(dut, name) for name in ("saturated", "updated", "wrote_first", "wrote_last")]
     for case in range(30):
         settings = random_settings()
         dut.gradient_shift.value = settings.gradient_shift
@@ -98,8 +90,7 @@ async def updates_at_the_closest_spacing(dut):
         flags = golden.Flags()
         final_writes, finals = w.copy(), 0
         w_next = w.copy()
-        before = saturated, updated
-        wrote[:] = 0, 0
+        before = [each.count for each in pulses]
         # Rounds over 1 to `chunks` chunks: the same chunk comes again after exactly `spacing` cycles or more.
         order = []
         used = random.randint(1, chunks)
@@ -129,9 +120,9 @@ async def updates_at_the_closest_spacing(dut):
             await RisingEdge(dut.clk)
         got = [value for chunk in range(chunks) for value in await read(dut, chunk, lanes)]
         assert got == final_writes.tolist()
-        assert (saturated > before[0]) == flags.weight_saturated
-        assert updated - before[1] == finals
-        assert wrote == [5, 5], "once a round"
+        saturated, *others = (each.count - count for each, count in zip(pulses, before, strict=True))
+        assert bool(saturated) == flags.weight_saturated
+        assert others == [finals, 5, 5], "first and last chunk once a round"
         # w_next shows in a last update that changes nothing but what it regularises.
         for chunk in range(chunks):
             dut.gradients__valid.value, dut.gradients__chunk.value = 1, chunk
@@ -147,10 +138,7 @@ async def updates_at_the_closest_spacing(dut):
 @cocotb.test()
 async def a_read_after_updated_sees_the_update(dut):
     lanes = parameters()["lanes"]
-    dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
-    await start(dut)
-    dut.gradient_shift.value = 0
-    dut.shrink.value = dut.threshold.value = dut.exempt.value = 0
+    await begin(dut)
     await load(dut, np.zeros(lanes, np.int64), lanes)
     dut.gradients__valid.value, dut.gradients__chunk.value, dut.gradients__final.value = 1, 0, 1
     dut.gradients__values.value = pack([-7] * lanes, GRADIENT_BITS)
@@ -168,10 +156,7 @@ async def a_read_after_updated_sees_the_update(dut):
 @cocotb.test()
 async def the_upper_half_keeps_another_version(dut):
     lanes, chunks = parameters()["lanes"], parameters()["chunks"]
-    dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
-    await start(dut)
-    dut.gradient_shift.value = 0
-    dut.shrink.value = dut.threshold.value = dut.exempt.value = 0
+    await begin(dut)
     await load(dut, np.arange(chunks // 2 * lanes), lanes)
     for half in (1, 0, 1):
         dut.write_half.value = half

@@ -1,11 +1,13 @@
 """PartialSum against golden.partial."""
 
 import random
+from dataclasses import asdict
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
+from support.axi import PulseCounter
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -21,16 +23,8 @@ async def adds_and_clamps(dut, stall):
     config = WorkerConfig(**parameters()["config"])
     sources = [StreamSource(dut, f"dots__{engine}", stall, flow=True) for engine in range(config.engines)]
     sink = StreamSink(dut, "partials", stall)
-    clamps = 0
-
-    async def count_clamps():
-        nonlocal clamps
-        while True:
-            await RisingEdge(dut.clk)
-            clamps += int(dut.status_partial_clamped.value)
-
     await start(dut)
-    cocotb.start_soon(count_clamps())
+    clamps = PulseCounter(dut, "status_partial_clamped")
     expected: list[int] = []
     expected_clamps = 0
     for _ in range(12):
@@ -61,7 +55,7 @@ async def adds_and_clamps(dut, stall):
         for _ in range(5):
             await RisingEdge(dut.clk)
     assert [value for item in items for value in unpack(item, 32, 8)] == expected
-    assert 0 < expected_clamps == clamps
+    assert 0 < expected_clamps == clamps.count
 
 
 @cocotb.test()
@@ -102,6 +96,5 @@ async def latency(dut):
 @pytest.mark.parametrize("engines", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_partial_sum(engines):
     config = WorkerConfig(engines=engines, lanes=8, chunks=65536, line_fifo_depth=128, slots=64, table_segments=64)
-    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
     component = PartialSum(config)
-    run_bench(component, __file__, config=fields, latency=component.latency(config))
+    run_bench(component, __file__, config=asdict(config), latency=component.latency(config))

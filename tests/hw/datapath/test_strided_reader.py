@@ -16,6 +16,15 @@ def word_at(address: int, bits: int) -> int:
     return random.Random(address).getrandbits(bits)
 
 
+async def ask(dut, base: int, bursts: int, burst: int, stride: int) -> list[int]:
+    """Start a run; returns the addresses of its beats."""
+    dut.base.value, dut.bursts.value = base, bursts
+    dut.burst_beats.value, dut.stride_beats.value = burst, stride
+    await pulse(dut, "start")
+    step = parameters()["bits"] // 8
+    return [base + (group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def reads_in_order(dut, stall):
@@ -33,13 +42,10 @@ async def reads_in_order(dut, stall):
         stride = burst if case % 2 else random.randint(burst, 8)
         bursts = random.choice([1, random.randint(1, 120)])
         base = 4096 * random.choice([0, 1, random.getrandbits(30)]) + (random.getrandbits(16) << 48)
-        dut.base.value, dut.bursts.value = base, bursts
-        dut.burst_beats.value, dut.stride_beats.value = burst, stride
-        await pulse(dut, "start")
+        wanted = await ask(dut, base, bursts, burst, stride)
         dut.base.value = 4096 * random.getrandbits(30)  # taken with the start, free afterwards
         await RisingEdge(dut.clk)
         assert dut.busy.value
-        wanted = [base + (group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
         got = await data.receive(len(wanted))
         assert list(got) == [word_at(address, bits) for address in wanted]
         for _ in range(6):
@@ -63,9 +69,7 @@ async def delivers_a_beat_every_cycle(dut):
         for stride in sorted({burst, burst + 1, 8} & set(range(burst, 9))):
             data.items.clear()
             bursts = 240 // burst
-            dut.base.value, dut.bursts.value = 4096, bursts
-            dut.burst_beats.value, dut.stride_beats.value = burst, stride
-            await pulse(dut, "start")
+            await ask(dut, 4096, bursts, burst, stride)
             cycles = 0
             while len(data.items) < burst * bursts:
                 await RisingEdge(dut.clk)
@@ -87,9 +91,7 @@ async def never_holds_up_the_memory(dut):
         data.items.clear()
         memory.requests.clear()
         bursts = (6 * fifo_beats + 100) // burst
-        dut.base.value, dut.bursts.value = 0, bursts
-        dut.burst_beats.value, dut.stride_beats.value = burst, stride
-        await pulse(dut, "start")
+        wanted = await ask(dut, 0, bursts, burst, stride)
         for stall in (0.5, 1.0, 0.5, 1.0):
             data.stall = stall
             for _ in range(2 * fifo_beats + 40):
@@ -100,8 +102,6 @@ async def never_holds_up_the_memory(dut):
             assert stall < 1 or under_way > fifo_beats - burst_limit, "room is not used"
         data.stall = 0.0
         got = await data.receive(burst * bursts)
-        step = bits // 8
-        wanted = [(group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
         assert list(got) == [word_at(address, bits) for address in wanted]
         for _ in range(6):
             await RisingEdge(dut.clk)
@@ -119,9 +119,7 @@ async def asks_for_as_much_as_may_be_under_way(dut):
         memory.requests.clear()
         memory.answers.stall = 1.0
         bursts = 2 * fifo_beats
-        dut.base.value, dut.bursts.value = 0, bursts
-        dut.burst_beats.value, dut.stride_beats.value = burst, stride
-        await pulse(dut, "start")
+        await ask(dut, 0, bursts, burst, stride)
         await ClockCycles(dut.clk, 3 * fifo_beats + 40)
         first = len(memory.requests)
         assert first <= outstanding
@@ -137,7 +135,6 @@ async def asks_for_as_much_as_may_be_under_way(dut):
 async def stops_at_any_time(dut, stall):
     """What was requested comes, nothing else; then it is idle, and its next run is right."""
     bits = parameters()["bits"]
-    step = bits // 8
     memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), stall)
     data = StreamSink(dut, "data", stall)
     await start(dut)
@@ -148,10 +145,7 @@ async def stops_at_any_time(dut, stall):
         for bursts, stops in ((300, True), (random.randint(1, 20), False)):
             data.items.clear()
             memory.requests.clear()
-            base = 4096 * random.getrandbits(20)
-            dut.base.value, dut.bursts.value = base, bursts
-            dut.burst_beats.value, dut.stride_beats.value = burst, stride
-            await pulse(dut, "start")
+            wanted = await ask(dut, 4096 * random.getrandbits(20), bursts, burst, stride)
             if stops:
                 await ClockCycles(dut.clk, random.choice([random.randint(0, 15), random.randint(15, 300)]))
                 await pulse(dut, "stop")
@@ -161,7 +155,6 @@ async def stops_at_any_time(dut, stall):
                     break
             assert not dut.busy.value
             under_way = sum(request.beats for request in memory.requests)
-            wanted = [base + (group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
             assert len(data.items) == under_way
             assert data.items == [word_at(address, bits) for address in wanted[:under_way]]
             assert stops or under_way == len(wanted)
@@ -178,8 +171,7 @@ async def tells_errors(dut):
     errors = PulseCounter(dut, "error")
     await start(dut)
     memory.bad_beats = {4096 + 3 * bits // 8}
-    dut.base.value, dut.bursts.value, dut.burst_beats.value, dut.stride_beats.value = 4096, 5, 2, 2
-    await pulse(dut, "start")
+    await ask(dut, 4096, 5, 2, 2)
     assert len(await data.receive(10)) == 10
     await RisingEdge(dut.clk)
     assert errors.count == 1

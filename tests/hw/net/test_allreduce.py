@@ -30,19 +30,7 @@ SLOTS = 64
 
 
 class Ring(wiring.Component):
-    """Endpoint i is behind port i of the aggregator; their frames come to it in turn, one a cycle.
-
-    Members
-    -------
-    partials : In(stream).array(workers), sums : Out(stream).array(workers)
-        Of the endpoints.
-    control : In(AXI4-Lite)
-        Of the aggregator.
-    join : In(1)
-        Pulse: all endpoints join the job.
-    sent, asked, answered : Out(1)
-        The last endpoint's frame leaves; it comes to the aggregator; an answer leaves that.
-    """
+    """Endpoint i is behind port i of the aggregator; their frames come to it in turn, one a cycle."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -50,8 +38,9 @@ class Ring(wiring.Component):
             {
                 "partials": In(stream.Signature(VALUES_LAYOUT)).array(workers),
                 "sums": Out(stream.Signature(VALUES_LAYOUT)).array(workers),
-                "control": In(Axi4LiteSignature()),
-                "join": In(1),
+                "control": In(Axi4LiteSignature()),  # of the aggregator
+                "join": In(1),  # pulse: all endpoints join the job
+                # The last endpoint's frame leaves; it comes to the aggregator; an answer leaves that.
                 "sent": Out(1),
                 "asked": Out(1),
                 "answered": Out(1),

@@ -10,7 +10,8 @@ import pytest
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from support.aggregator_model import Aggregator
 from support.axi import PulseCounter, pulse
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_bench, start, times
+from support.mutation import mutated
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.net.endpoint import Endpoint
@@ -56,6 +57,16 @@ def packet_to_it(kind: PacketType, slot: int, round: int, values=(0,) * 8) -> Pa
     """What the aggregator sends to the endpoint alone."""
     shard, workers = parameters()["shard"], parameters()["workers"]
     return Packet(kind, JOB, slot, round, shard, workers, (1 << workers) - 1, values, destination=LOCAL, source=MAC)
+
+
+def beats_to_it(kind: PacketType, slots, round: int = 1) -> list[int]:
+    """Such packets of these slots; values are the number of the slot."""
+    return [beat_of(packet_to_it(kind, slot, round, (slot,) * 8).to_bytes()) for slot in slots]
+
+
+def packets_on(tx: StreamSink, begin: int = 0) -> list[Packet]:
+    """What has been sent, from that number on."""
+    return [Packet.from_bytes(frame_of(item)) for item in tx.items[begin:]]
 
 
 class Lab:
@@ -225,6 +236,80 @@ def is_due(frame: bytes, good: bytes) -> bool:
 
 
 @cocotb.test()
+async def mutated_frames_change_nothing(dut):
+    """But counters, each as in the model; slots are in every state, and go on where they were."""
+    workers, shard, slots, count = (parameters()[name] for name in ("workers", "shard", "slots", "count"))
+    tx, _, sums, partials = await begin_joined(dut, (1 << 31) - 1)
+    twin = EndpointModel(slots, job=JOB, shard=shard, workers=workers, local_mac=LOCAL, peer_mac=MAC)
+
+    async def give(kind, slot):
+        (payload,) = beats_to_it(kind, [slot])
+        twin.receive_frame(frame_of(payload), 0)
+        dut.rx__payload.value, dut.rx__valid.value = payload, 1
+        await RisingEdge(dut.clk)
+        dut.rx__valid.value = 0
+
+    # Slots 0 and 1 are through, 2 and 3 wait for CLEAR, 4 and 5 for FULL, the others have carried nothing.
+    partials.send(pack([slot] * 8, 32) for slot in range(6))
+    for slot in range(6):
+        twin.submit([slot] * 8, 0)
+    await tx.receive(6)
+    for slot in range(4):
+        await give(PacketType.FULL, slot)
+    for slot in range(2):
+        await give(PacketType.CLEAR, slot)
+    await tx.receive(10)
+    await sums.receive(4)
+    await ClockCycles(dut.clk, 10)
+
+    right = [packet_to_it(kind, slot, round_) for kind in PacketType for slot in range(slots) for round_ in range(3)]
+    right += [dataclasses.replace(packet, shard=0, destination=GROUP) for packet in right]
+    right.append(dataclasses.replace(packet_to_it(PacketType.ECHO, 0, 1), destination=BROADCAST))
+    frames = [int.from_bytes(packet.to_bytes(), "little") for packet in right]
+    states = [dataclasses.replace(slot) for slot in twin._slots]
+    dropped, echoes = DropCounter(dut), PulseCounter(dut, "echo__valid")
+    sent = heard = skipped = 0
+    before = twin.drops.copy()
+    dut.rx__valid.value = 1
+    while sent < count:
+        beats = mutated(frames, random)
+        data, keep = beats[0]
+        if len(beats) > 1:
+            twin.drops[DropReason.LONG] += 1
+        else:
+            frame = data.to_bytes(64, "little")
+            twin.echo = None
+            twin.receive_frame(frame if keep == KEEP else frame[: keep.bit_length()], 0)
+            heard += twin.echo is not None
+            if twin._slots != states:  # it was a good one, or as good as one
+                twin._slots = [dataclasses.replace(slot) for slot in states]
+                twin.sums.clear()
+                twin._delivered = 4
+                skipped += 1
+                continue
+        for index, (data, keep) in enumerate(beats):
+            dut.rx__payload.value = data | keep << 512 | int(index == len(beats) - 1) << 576
+            await RisingEdge(dut.clk)
+        sent += 1
+    dut.rx__valid.value = 0
+    await ClockCycles(dut.clk, 10)
+    assert skipped < count / 20
+    assert dropped.drops == twin.drops - before
+    assert dropped.drops.keys() == set(DropReason)
+    assert echoes.count == heard > 0
+    assert dropped.drops.total() + heard == count
+    assert (len(tx.items), len(sums.items)) == (10, 4)
+    assert dut.busy.value
+
+    for kind, rest in ((PacketType.CLEAR, (2, 3)), (PacketType.FULL, (5, 4)), (PacketType.CLEAR, (4, 5))):
+        for slot in rest:
+            await give(kind, slot)
+        await ClockCycles(dut.clk, 10)
+    assert [unpack(item, 32, 8) for item in sums.items[4:]] == [[4] * 8, [5] * 8]
+    assert not dut.busy.value
+
+
+@cocotb.test()
 async def acts_on_repeated_packets_once(dut):
     """Also where one comes in the cycle after the other."""
     tx, rx, sums, partials = await begin_joined(dut, 1_000_000)
@@ -232,12 +317,12 @@ async def acts_on_repeated_packets_once(dut):
     partials.send([0, 0])
     await tx.receive(2)
     for kind in (PacketType.FULL, PacketType.CLEAR):
-        rx.send(beat_of(packet_to_it(kind, slot, 1, (slot,) * 8).to_bytes()) for slot in (0, 0, 0, 1, 1, 0))
+        rx.send(beats_to_it(kind, (0, 0, 0, 1, 1, 0)))
         await rx.drained()
         await ClockCycles(dut.clk, 20)
     assert [unpack(item, 32, 8) for item in sums.items] == [[slot] * 8 for slot in range(2)]
     assert (received.count, dropped.count) == (12, 8)
-    acks = [Packet.from_bytes(frame_of(item)) for item in tx.items[2:]]
+    acks = packets_on(tx, 2)
     assert [(packet.type, packet.slot) for packet in acks] == [(PacketType.ACK, slot) for slot in range(2)]
     assert not dut.busy.value
 
@@ -250,7 +335,7 @@ async def urgent_packets_first(dut):
     partials.send([0, 0, 0])
     await tx.receive(3)
     tx.stall = 1.0
-    rx.send(beat_of(packet_to_it(PacketType.FULL, slot, 1, (slot,) * 8).to_bytes()) for slot in (2, 0, 1))
+    rx.send(beats_to_it(PacketType.FULL, (2, 0, 1)))
     assert [unpack(item, 32, 8) for item in await sums.receive(3)] == [[slot] * 8 for slot in range(3)]
     await ClockCycles(dut.clk, 200)  # all are due again
     partials.send([0])
@@ -268,7 +353,7 @@ async def urgent_packets_first(dut):
     await ClockCycles(dut.clk, 3)
     assert sent.count - len(tx.items) in (0, 1)  # one may be on offer
     assert sent.count - resent.count == 4 + 3
-    resends = [Packet.from_bytes(frame_of(item)) for item in tx.items[7:]]
+    resends = packets_on(tx, 7)
     assert {packet.slot for packet in resends} == {0, 1, 2, 3}
     assert all((packet.type is PacketType.PARTIAL) == (packet.slot == 3) for packet in resends)
 
@@ -296,11 +381,11 @@ async def resends_when_due(dut, doublings):
         for number, gap in enumerate(gaps):
             wait = resend << min(number, doublings)
             assert wait <= gap <= wait + parameters()["slots"] + 6, gaps
-        packets = {Packet.from_bytes(frame_of(item)) for item in tx.items[count:]}
+        packets = set(packets_on(tx, count))
         assert {packet.type for packet in packets} == {kind}
         assert len(packets) == 1
         count = len(times)
-        rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+        rx.send(beats_to_it(PacketType.FULL, [0]))
 
 
 @cocotb.test()
@@ -314,11 +399,11 @@ async def gives_up(dut):
         partials.send([pack([slot] * 8, 32) for slot in range(3)])
         await tx.receive(sent_before + 3)
         answers = [0, 1, 2] if phase is PacketType.ACK else [0, 2]
-        rx.send(beat_of(packet_to_it(PacketType.FULL, slot, first_round).to_bytes()) for slot in answers)
+        rx.send(beats_to_it(PacketType.FULL, answers, first_round))
         cleared = [0, 2]
         await rx.drained()
         await ClockCycles(dut.clk, 20)
-        rx.send(beat_of(packet_to_it(PacketType.CLEAR, slot, first_round).to_bytes()) for slot in cleared)
+        rx.send(beats_to_it(PacketType.CLEAR, cleared, first_round))
         for _ in range((limit + 2) * (resend + 40)):
             await RisingEdge(dut.clk)
             if dut.given_up.value:
@@ -328,12 +413,12 @@ async def gives_up(dut):
         assert int(dut.given_up_round.value) == first_round
         assert bool(dut.given_up_partial.value) == (phase is PacketType.PARTIAL)
         await ClockCycles(dut.clk, 5)
-        packets = [Packet.from_bytes(frame_of(item)) for item in tx.items[sent_before:]]
+        packets = packets_on(tx, sent_before)
         assert sum((packet.type, packet.slot) == (phase, 1) for packet in packets) == 1 + limit
         assert not dut.busy.value
         count = len(tx.items)
         partials.send([0])
-        rx.send([beat_of(packet_to_it(PacketType.FULL, 1, first_round).to_bytes())])
+        rx.send(beats_to_it(PacketType.FULL, [1], first_round))
         await ClockCycles(dut.clk, 5 * resend)
         assert len(tx.items) == count, "it has given up"
         assert dut.given_up.value
@@ -385,12 +470,12 @@ async def gives_up_a_partial_that_never_leaves(dut, anew):
     tx, rx, _, partials = await begin_joined(dut, resend, limit=limit, doublings=doublings)
     partials.send([0])
     await tx.receive(1)
-    rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+    rx.send(beats_to_it(PacketType.FULL, [0]))
     await tx.receive(2)
     tx.stall = 1.0
     await ClockCycles(dut.clk, resend + 20)  # its ACK is offered again
     assert dut.tx__valid.value
-    rx.send([beat_of(packet_to_it(PacketType.CLEAR, 0, 1).to_bytes())])
+    rx.send(beats_to_it(PacketType.CLEAR, [0]))
     await ClockCycles(dut.clk, 10)
     assert not dut.busy.value
     if anew:
@@ -408,7 +493,7 @@ async def gives_up_a_partial_that_never_leaves(dut, anew):
     tx.stall = 1.0
     await ClockCycles(dut.clk, 3)
     for kind in (PacketType.FULL, PacketType.CLEAR):
-        rx.send([beat_of(packet_to_it(kind, slot, round_).to_bytes())])
+        rx.send(beats_to_it(kind, [slot], round_))
         await ClockCycles(dut.clk, 10)
     assert not dut.busy.value
     partials.send([0])
@@ -433,12 +518,12 @@ async def leaves(dut):
     received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
     partials.send([0] * 2)
     await tx.receive(2)
-    rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+    rx.send(beats_to_it(PacketType.FULL, [0]))
     await tx.receive(3)
     for leaves in (1, 0):
         # One comes in the cycle before, and as many as the reset of a run takes while it leaves.
-        rx.send(beat_of(packet_to_it(PacketType.FULL, slot, 1).to_bytes()) for slot in range(2))
-        rx.send([beat_of(packet_to_it(PacketType.CLEAR, 0, 1).to_bytes())])
+        rx.send(beats_to_it(PacketType.FULL, range(2)))
+        rx.send(beats_to_it(PacketType.CLEAR, [0]))
         await ClockCycles(dut.clk, 2)
         dut.leave.value = leaves
         await rx.drained()
@@ -550,14 +635,14 @@ async def join_forgets(dut):
         assert not dut.sums__valid.value
         partials.send([0] * 3)
         await partials.drained()
-        rx.send(beat_of(packet_to_it(PacketType.FULL, slot, first_round).to_bytes()) for slot in (0, 2))
+        rx.send(beats_to_it(PacketType.FULL, (0, 2), first_round))
         await rx.drained()
         await ClockCycles(dut.clk, 20)
         assert dut.busy.value
         assert dut.sums__valid.value
         expected += [(PacketType.PARTIAL, slot, first_round) for slot in range(3)]
         expected += [(PacketType.ACK, slot, first_round) for slot in (0, 2)]
-        packets = [Packet.from_bytes(frame_of(item)) for item in tx.items]
+        packets = packets_on(tx)
         assert [(packet.type, packet.slot, packet.round) for packet in packets] == expected
 
 
@@ -602,3 +687,10 @@ def test_endpoint(slots, workers, shard):
     few = "sums|ignores|acts|resends|probes|latency"
     only = few if slots < 4 else f"{few}|urgent|gives|join|leaves" if slots < 32 else "sums|cycle"
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_many_frames():
+    config = dataclasses.replace(WorkerConfig.tiny(), slots=8)
+    run_bench(Endpoint(config), __file__, only="mutated", slots=8, workers=4, shard=2, count=times(50_000))

@@ -1,6 +1,7 @@
 """Counters: every cycle of a run has exactly one cause."""
 
 import random
+from dataclasses import asdict
 
 import cocotb
 import pytest
@@ -114,5 +115,4 @@ async def one_cause_a_cycle(dut):
 @pytest.mark.rtl
 def test_counters():
     config = WorkerConfig(engines=2, lanes=8, chunks=16, line_fifo_depth=128, slots=8, table_segments=64)
-    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    run_bench(Counters(config), __file__, config=fields)
+    run_bench(Counters(config), __file__, config=asdict(config))
