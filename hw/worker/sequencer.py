@@ -70,21 +70,36 @@ class RunSizes(wiring.Component):
                 with m.If(self.start):
                     m.d.sync += self.total_micro_batches.eq(0)
                     m.next = "MICRO_BATCHES"
-            multiplications = (
-                ("MICRO_BATCHES", self.total_micro_batches, "CHUNKS", self.chunks, self.total_micro_batches),
-                ("CHUNKS", self.total_chunks, "LINES", self.format_precision, self.chunks),
-                ("LINES", lines, "CHECK", None, None),
-            )  # state, product, the next state, and its factors
-            for index, (state, product, then, *factors) in enumerate(multiplications):
-                with m.State(state):
-                    m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
-                    with m.If(factor[0]):
-                        m.d.sync += product.eq(product + addend)
-                    with m.If(exhausted):
-                        if state != "LINES":
-                            following = multiplications[index + 1][1]
-                            m.d.sync += [factor.eq(factors[0]), addend.eq(factors[1]), following.eq(0), exhausted.eq(0)]
-                        m.next = then
+            with m.State("MICRO_BATCHES"):
+                m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
+                with m.If(factor[0]):
+                    m.d.sync += self.total_micro_batches.eq(self.total_micro_batches + addend)
+                with m.If(exhausted):
+                    m.d.sync += [
+                        factor.eq(self.chunks),
+                        addend.eq(self.total_micro_batches),
+                        self.total_chunks.eq(0),
+                        exhausted.eq(0),
+                    ]
+                    m.next = "CHUNKS"
+            with m.State("CHUNKS"):
+                m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
+                with m.If(factor[0]):
+                    m.d.sync += self.total_chunks.eq(self.total_chunks + addend)
+                with m.If(exhausted):
+                    m.d.sync += [
+                        factor.eq(self.format_precision),
+                        addend.eq(self.chunks),
+                        lines.eq(0),
+                        exhausted.eq(0),
+                    ]
+                    m.next = "LINES"
+            with m.State("LINES"):
+                m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
+                with m.If(factor[0]):
+                    m.d.sync += lines.eq(lines + addend)
+                with m.If(exhausted):
+                    m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += checks.eq(
                     Cat(
