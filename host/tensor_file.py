@@ -1,41 +1,68 @@
-"""Safetensors files with arrays and texts, the common part of model files and checkpoints."""
+"""The container of p4sgd's files: arrays by name and a header, sealed by checksums.
+
+A file is what safetensors defines: the length of a JSON text (8 bytes, little-endian), the text, and the arrays. In its
+``__metadata__``, ``kind`` and ``version`` say what the file is, ``header`` is a JSON text of all that is no array,
+``checksums`` has the CRC-32 of each array, and ``crc32`` is that of everything before the arrays, with zeros in its own
+place. Arrays named ``padding…`` fill the gaps before aligned arrays, because the format has no gaps. A file without
+arrays may be the JSON text alone (`FileKind.save_text`).
+
+safetensors' own reader copies arrays and its writer needs all of them at once; images are mapped, and written piece by
+piece.
+"""
 
 import json
-from collections.abc import Mapping
+import mmap
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["TensorFileKind"]
+__all__ = ["Arrays", "FileKind", "TensorWriter"]
 
-_MAX_HEADER = 100_000_000
-"""Largest size of the header of a safetensors file, bytes."""
+Arrays = dict[str, npt.NDArray[Any]]
+
+_MOST_HEADER = 100_000_000
+"""Largest size of the text before the arrays, bytes, as safetensors has it."""
+
+_SPARE = 256
+"""Bytes of the text that are left for gaps behind arrays that end shorter than was planned."""
+
+_SEAL = re.compile(rb'"crc32": ?"([0-9a-f]{8})"')
+_NO_SEAL = "0" * 8
+
+_DAMAGE = (UserError, AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""Exceptions of decoding a content that is not as it must be."""
 
 
 @dataclass(frozen=True)
-class TensorFileKind:
-    """A kind of safetensors file.
+class FileKind:
+    """A kind of file, and all messages about files that are none, or damaged.
 
     Parameters
     ----------
     kind
-        The name in the metadata of such a file.
+        The name in such a file.
     version
         Version of the content. A file of another version is refused.
     noun
         The name in messages.
     hint
-        The remedy in messages about a file of another kind.
+        The remedy if there is no such file.
     renewal
-        The remedy in messages about a file of another version.
+        The remedy if it is damaged or of another version.
+    alignment
+        Arrays begin at multiples of this many bytes; if it is 1, those of the largest types should come first.
+    old_start
+        First bytes of files of versions before the container; the version follows, 4 bytes.
     """
 
     kind: str
@@ -43,66 +70,223 @@ class TensorFileKind:
     noun: str
     hint: str
     renewal: str = "train again, or use the p4sgd that wrote it"
+    alignment: int = 1
+    old_start: bytes | None = None
 
-    def save(self, path: Path, tensors: Mapping[str, npt.NDArray[Any]], texts: Mapping[str, str]) -> None:
-        """Write a file of arrays and texts by name, whole or not at all.
+    def save(self, path: Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> None:
+        """Write a file, whole or not at all; `UserError` if it cannot be written."""
+        ordered = sorted(arrays, key=lambda name: -arrays[name].itemsize)
+        writer = TensorWriter(self, header, {name: (arrays[name].dtype, arrays[name].shape) for name in ordered})
+        with new_file(path, writer.size) as file:
+            for name, array in arrays.items():
+                writer.append(file, name, array)
+            writer.finish(file)
 
-        Raises
-        ------
-        UserError
-            If it cannot be written.
-        """
-        metadata = {"kind": self.kind, "version": str(self.version), **texts}
-        data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
-        with new_file(path, len(data)) as file:
-            file.write(data)
+    def load(self, path: Path) -> tuple[Arrays, dict[str, Any]]:
+        """Arrays and header of a file; `UserError` if it cannot be read, is of another kind or version, or damaged."""
+        return self._decode(path, bytearray(self._read(path)))
 
-    def load(self, path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-        """Read the arrays and texts of a file, by name.
-
-        Raises
-        ------
-        UserError
-            If it cannot be read, is of another kind or version, or is damaged.
-        """
+    def map(self, path: Path, check: Callable[[str], bool]) -> tuple[Arrays, dict[str, Any], mmap.mmap]:
+        """`load` with arrays that are read-only maps of the file, and this map; checksums are compared of arrays whose
+        name ``check`` accepts."""
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot read the {self.noun}: {error.strerror}") from error
-        try:
-            tensors, texts = load(data), _metadata(data)
-        except (SafetensorError, ValueError, KeyError) as error:
-            raise UserError(f"{path}: not a {self.noun} of p4sgd, or damaged: {self.hint}") from error
-        if texts.get("kind") != self.kind:
-            raise UserError(f"{path}: not a {self.noun} of p4sgd: {self.hint}")
-        if texts.get("version") != str(self.version):
-            raise UserError(
-                f"{path}: a {self.noun} of version {texts.get('version')}, this p4sgd reads version {self.version}: "
-                f"{self.renewal}"
-            )
-        return tensors, texts
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: it is empty
+            raise self._unreadable(path, error) from error
+        return *self._decode(path, mapped, check), mapped
 
     def is_of(self, path: Path) -> bool:
-        """Whether a file is of this kind, of any version; only its beginning is read.
-
-        Raises
-        ------
-        UserError
-            If it cannot be read.
-        """
+        """Whether a file is of this kind, of any version; only its beginning is read. `UserError` if it cannot be."""
         try:
             with open(path, "rb") as file:
                 start = file.read(8)
-                length = min(int.from_bytes(start, "little"), _MAX_HEADER)
-                return _metadata(start + file.read(length)).get("kind") == self.kind
+                length = min(int.from_bytes(start, "little"), _MOST_HEADER)
+                return start == self.old_start or bool(
+                    json.loads(file.read(length))["__metadata__"]["kind"] == self.kind
+                )
         except OSError as error:
             raise UserError(f"{path}: cannot read: {error.strerror}") from error
-        except (ValueError, AttributeError):  # not JSON, or not that of a header
+        except _DAMAGE:
             return False
 
+    def save_text(self, path: Path, header: Mapping[str, Any]) -> None:
+        """Write a header without arrays, as JSON; `UserError` if it cannot be written."""
+        fields = {"crc32": _NO_SEAL, "schema": self.kind, "version": self.version, **header}
+        text = _sealed((json.dumps(fields, indent=1) + "\n").encode())
+        with new_file(path, len(text)) as file:
+            file.write(text)
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file, from its JSON header; the first 8 bytes are the length of the header."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
-    return header.get("__metadata__", {})
+    def load_text(self, path: Path) -> tuple[dict[str, Any], bytes]:
+        """The header that `save_text` wrote, and the whole text; `UserError` as `load`."""
+        text = self._read(path)
+        try:
+            fields = json.loads(text)
+            kind, version = fields.pop("schema"), fields.pop("version")
+        except _DAMAGE as error:
+            raise self._stranger(path, ", or damaged") from error
+        self._check_version(path, kind, version)
+        with self.decoding(path):
+            _check_seal(text)
+            del fields["crc32"]
+        return fields, text
+
+    @contextmanager
+    def decoding(self, path: Path) -> Iterator[None]:
+        """Raise a `UserError` that names the file for whatever goes wrong in decoding its content."""
+        try:
+            yield
+        except _DAMAGE as error:
+            raise UserError(f"{path}: a damaged {self.noun}: {error}: {self.renewal}") from error
+
+    def _decode(
+        self, path: Path, content: bytearray | mmap.mmap, check: Callable[[str], bool] = lambda name: True
+    ) -> tuple[Arrays, dict[str, Any]]:
+        if self.old_start is not None and content[:8] == self.old_start:
+            self._check_version(path, self.kind, int.from_bytes(content[8:12], "little"))
+        data = 8 + int.from_bytes(content[:8], "little")
+        try:
+            if data - 8 > min(len(content) - 8, _MOST_HEADER):
+                raise ValueError("the text before the arrays is cut off")
+            start = bytes(content[:data])
+            fields = json.loads(start[8:])
+            metadata = fields.pop("__metadata__")
+            kind, version = metadata["kind"], metadata["version"]
+        except _DAMAGE as error:
+            raise self._stranger(path, ", or damaged") from error
+        self._check_version(path, kind, version)
+        with self.decoding(path):
+            _check_seal(start)
+            header, checksums = json.loads(metadata["header"]), json.loads(metadata["checksums"])
+            end = data + max((own["data_offsets"][1] for own in fields.values()), default=0)
+            if len(content) != end:
+                raise ValueError(f"it has {len(content):,} of {end:,} bytes")
+            arrays = {}
+            for name, checksum in checksums.items():
+                own = fields[name]
+                begin, stop = own["data_offsets"]
+                part = np.frombuffer(content, np.uint8, stop - begin, data + begin)
+                if check(name) and f"{zlib.crc32(part.data):08x}" != checksum:
+                    raise ValueError(f"{name} has another checksum")
+                arrays[name] = part.view(_dtype(own["dtype"])).reshape(own["shape"])
+            return arrays, dict(header)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+
+    def _check_version(self, path: Path, kind: Any, version: Any) -> None:
+        if kind != self.kind:
+            raise self._stranger(path)
+        if str(version) != str(self.version):
+            raise UserError(
+                f"{path}: a {self.noun} of version {version}, this p4sgd reads version {self.version}: {self.renewal}"
+            )
+
+    def _stranger(self, path: Path, more: str = "") -> UserError:
+        return UserError(f"{path}: not a {self.noun} of p4sgd{more}: {self.hint}")
+
+    def _unreadable(self, path: Path, error: Exception) -> UserError:
+        return UserError(f"{path}: cannot read the {self.noun}: {getattr(error, 'strerror', error)}: {self.hint}")
+
+
+class TensorWriter:
+    """Layout of a new file, whose arrays are written piece by piece.
+
+    Parameters
+    ----------
+    kind
+        The kind of the file.
+    header
+        All that is no array, as JSON data.
+    arrays
+        Type and shape of each array. They are little-endian in the file.
+    """
+
+    def __init__(
+        self, kind: FileKind, header: Mapping[str, Any], arrays: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]]
+    ) -> None:
+        self._metadata = {"kind": kind.kind, "version": str(kind.version), "header": json.dumps(header)}
+        self._types = {name: np.dtype(kind).newbyteorder("<") for name, (kind, _) in arrays.items()}
+        self._shapes = {name: list(shape) for name, (_, shape) in arrays.items()}
+        self._begins, self._end = {}, 0
+        for name in arrays:
+            self._begins[name] = self._end
+            self._end = _aligned(self._end + self._bytes(name), kind.alignment)
+        self._written = dict.fromkeys(arrays, 0)
+        self._checksums = dict.fromkeys(arrays, 0)
+        self._data = _aligned(8 + len(self._text()) + _SPARE, max(8, kind.alignment))
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        return self._data + self._end
+
+    def append(self, file: BinaryIO, name: str, values: npt.NDArray[Any]) -> None:
+        """Write the next values of an array."""
+        data = np.ascontiguousarray(values, self._types[name]).reshape(-1).view(np.uint8).data
+        file.seek(self._data + self._begins[name] + self._written[name])
+        file.write(data)
+        self._written[name] += data.nbytes
+        self._checksums[name] = zlib.crc32(data, self._checksums[name])
+
+    def finish(self, file: BinaryIO, shorter: Collection[str] = ()) -> None:
+        """Write what is before the arrays, which completes the file; those that are ``shorter`` than was planned have
+        one axis."""
+        for name in shorter:
+            self._shapes[name] = [self._written[name] // self._types[name].itemsize]
+        for name, written in self._written.items():
+            assert written == self._bytes(name), f"{name} is not complete"
+        text = self._text().ljust(self._data - 8)
+        assert len(text) == self._data - 8
+        file.truncate(self.size)
+        file.seek(0)
+        file.write(_sealed(len(text).to_bytes(8, "little") + text))
+
+    def _bytes(self, name: str) -> int:
+        return int(np.prod(self._shapes[name], dtype=np.int64)) * self._types[name].itemsize
+
+    def _text(self) -> bytes:
+        checksums = json.dumps({name: f"{checksum:08x}" for name, checksum in self._checksums.items()})
+        fields: dict[str, Any] = {"__metadata__": {"crc32": _NO_SEAL, **self._metadata, "checksums": checksums}}
+        place = 0
+        for number, (name, begin) in enumerate([*self._begins.items(), ("", self._end)]):
+            if begin > place:
+                fields[f"padding{number}"] = _field("U8", [begin - place], place, begin)
+            if name:
+                own, place = self._types[name], begin + self._bytes(name)
+                fields[name] = _field(f"{own.kind.upper()}{8 * own.itemsize}", self._shapes[name], begin, place)
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _field(kind: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    """The type that safetensors calls F64, I32 or U8."""
+    return np.dtype(f"<{name[0].lower()}{int(name[1:]) // 8}")
+
+
+def _seal(content: bytes) -> tuple[bytes, bytes, bytes]:
+    """What is before the checksum of a content, the right checksum, and what is behind."""
+    found = _SEAL.search(content)
+    if found is None:
+        raise ValueError("it has no checksum")
+    before, behind = content[: found.start(1)], content[found.end(1) :]
+    return before, b"%08x" % zlib.crc32(before + _NO_SEAL.encode() + behind), behind
+
+
+def _sealed(content: bytes) -> bytes:
+    return b"".join(_seal(content))
+
+
+def _check_seal(content: bytes) -> None:
+    if _sealed(content) != content:
+        raise ValueError("its header has another checksum")
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

@@ -548,8 +548,8 @@ def make_data() -> None:
 
 
 def contents(path: Path) -> dict[str, str]:
-    """Hashes of the arrays of a file (or of all files of a folder) by name, whatever the container: P4SGDIMG, .npy or
-    safetensors. An image's lines, of which there is an array for each memory port, count as one."""
+    """Hashes of the arrays of a file, or of all files of a folder, by name. Lines of an image, an array for each memory
+    port, count as one."""
     import numpy as np
 
     if path.is_dir():
@@ -557,16 +557,12 @@ def contents(path: Path) -> dict[str, str]:
         return {f"{file.name} {name}": value for file in files for name, value in contents(file).items()}
     data = path.read_bytes()
     arrays: dict[str, Any] = {}
-    if data[:8] == b"P4SGDIMG":
-        for name, section in json.loads(data[20 : 20 + int.from_bytes(data[12:16], "little")])["sections"].items():
-            part = data[section["offset"] : section["offset"] + section["bytes"]]
-            arrays[name] = np.frombuffer(part, section["dtype"]).reshape(section["shape"])
-    elif path.suffix == ".npy":
+    if path.suffix == ".npy":
         arrays["array"] = np.load(path)
     else:
         from safetensors.numpy import load
 
-        arrays = dict(load(data))
+        arrays = {name: array for name, array in load(data).items() if not name.startswith("padding")}
     lines = [name for name in arrays if re.fullmatch(r"lines\d+", name)]
     found = {
         name: sha(f"{array.dtype.str} {array.shape} ".encode() + array.tobytes())

@@ -30,7 +30,6 @@ _PACKAGES = (
     "numba",
     "scikit-learn",
     "pyarrow",
-    "safetensors",
     "finsy",
     "mpi4py",
     "matplotlib",

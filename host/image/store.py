@@ -146,12 +146,10 @@ class _LineStore:
 
 
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
-    paths = [image_file(directory, image.shard.worker) for image in own]
+    paths, writers = [image_file(directory, image.shard.worker) for image in own], list(map(ImageWriter, own))
     with contextlib.ExitStack() as files:
-        writers = [
-            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
-            for path, image in zip(paths, own, strict=True)
-        ]
+        for path, writer in zip(paths, writers, strict=True):
+            writer.begin(files.enter_context(new_file(path, writer.size)))
         append_blocks(writers, own, blocks)
         for writer in writers:
             writer.finish()

@@ -288,7 +288,7 @@ class _Preparation:
                 counts=stored,
                 importances=weights,
             )
-            needed += sum(map(ImageWriter.file_bytes, images))
+            needed += sum(ImageWriter(image).size for image in images)
         free = shutil.disk_usage(self.work).free
         if needed > free:
             raise UserError(

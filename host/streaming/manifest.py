@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.files import new_file
 from p4sgd.host.streaming import OPTIONS, OnProgress, Step
+from p4sgd.host.tensor_file import FileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -45,10 +44,10 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Increased whenever a reader of the old version would misread the new one."""
 
-_SCHEMA = "p4sgd-prepared"
+_KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", "prepare the data again")
 
 
 @dataclass(frozen=True)
@@ -125,14 +124,12 @@ class Manifest:
         nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config")}
         nested["space"] = space_to_json(self.space)
         files = {name: dataclasses.asdict(facts) for name, facts in self.files.items()}
-        head = {"schema": _SCHEMA, "version": FORMAT_VERSION, "p4sgd": importlib.metadata.version("p4sgd")}
+        head = {"schema": _KIND.kind, "version": _KIND.version, "p4sgd": importlib.metadata.version("p4sgd")}
         return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
 
     def save(self, folder: Path) -> None:
         """Write the manifest."""
-        text = (json.dumps(self.to_json(), indent=1) + "\n").encode()
-        with new_file(folder / MANIFEST, len(text)) as file:
-            file.write(text)
+        _KIND.save_text(folder / MANIFEST, self.to_json())
 
     def array(self, folder: Path, name: str) -> npt.NDArray[Any]:
         """An array of the folder, memory-mapped."""
@@ -145,19 +142,9 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
 
     Raises `UserError`, with the remedy, if it cannot be read, is damaged, or is of another version.
     """
-    path = folder / MANIFEST
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
-    try:
-        content = json.loads(text)
-        if content["schema"] != _SCHEMA:
-            raise ValueError(f"the schema is {content['schema']}")
-        if content["version"] != FORMAT_VERSION:
-            raise UserError(
-                f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: {remedy}"
-            )
+    path, kind = folder / MANIFEST, dataclasses.replace(_KIND, hint=remedy, renewal=remedy)
+    content, text = kind.load_text(path)
+    with kind.decoding(path):
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
         fields["config"] = WorkerConfig(**content["config"])
@@ -168,8 +155,6 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
         if sorted(content["options"]) != sorted(OPTIONS):
             raise ValueError("options are missing")
         return Manifest(**fields), hashlib.sha256(text).hexdigest()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: is damaged or no manifest of prepared data ({error}): {remedy}") from error
 
 
 LABELS = "labels"

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
-from p4sgd.host.tensor_file import TensorFileKind
+from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
@@ -41,13 +40,13 @@ __all__ = [
     "load_checkpoint",
 ]
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 RESUME_MAY_CHANGE = ("epochs", "workers", "parallel", "shares", "split", "skip_zeros", "on_loss", "merge")
 """Options that may change when a run is resumed: they do not change what an epoch computes."""
 
-_KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
+_KIND = FileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
 
 _ANEW = "or train anew without the checkpoint"
 
@@ -176,13 +175,7 @@ class Checkpoint:
     states: list[State]
 
     def check(self, run: Run) -> None:
-        """Refuse to resume a run with other inputs.
-
-        Raises
-        ------
-        UserError
-            If anything but `RESUME_MAY_CHANGE` differs.
-        """
+        """Raise a `UserError` if a run has other inputs: if anything but `RESUME_MAY_CHANGE` differs."""
         self.check_data(run.data)
         self._check_same("test data", self.run.test, run.test)
         free = {name: getattr(run.options, name) for name in RESUME_MAY_CHANGE}
@@ -190,13 +183,9 @@ class Checkpoint:
             raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
 
     def check_data(self, data: DataIdentity, changed: Sequence[str] = ()) -> None:
-        """Refuse other training data; the part of `check` that can be done early.
+        """Raise a `UserError` if training data are others; the part of `check` that can be done early.
 
-        Raises
-        ------
-        UserError
-            If they differ; if it is the same file, the ``changed`` options with which it is read in another way are to
-            blame.
+        If it is the same file, the ``changed`` options with which it is read in another way are to blame.
         """
         if changed and data != self.run.data and data.name == self.run.data.name:
             raise UserError(
@@ -264,22 +253,10 @@ class CheckpointFile:
         self._epochs: list[list[bytes]] = []
 
     def check_replaces(self, run: Run, states: Sequence[State] = ()) -> None:
-        """Refuse to replace a checkpoint that may have hours of work.
+        """Raise a `UserError` if the file has something else than this run, which may be hours of work.
 
-        A checkpoint of the same run may be replaced if that is not ahead, and with ``overwrite`` if it has ended where
-        this one will: in the end it is the same again.
-
-        Parameters
-        ----------
-        run
-            The run.
-        states
-            The states that it goes on from; empty if it is new.
-
-        Raises
-        ------
-        UserError
-            If the file has something else or cannot be read.
+        A checkpoint of the same run may be replaced if that is not ahead of the ``states`` that this one goes on from,
+        and with ``overwrite`` if it has ended where this one will: in the end it is the same again.
         """
         if not self.path.exists() or not self.path.stat().st_size:
             return
@@ -307,103 +284,76 @@ class CheckpointFile:
             )
 
     def keep(self, run: Run, states: Sequence[State], ranks: Communicator = SINGLE_PROCESS) -> None:
-        """Write the file in rank 0, and note in all ranks that it is there.
-
-        Raises
-        ------
-        UserError
-            If it cannot be written, in all ranks.
-        """
+        """Write the file in rank 0, and note in all ranks that it is there; raises a `UserError` in all of them."""
         raise_on_all(ranks, partial(self.save, run, states) if ranks.rank == 0 else None)
         self.last = _last_epoch(states)
 
     def save(self, run: Run, states: Sequence[State]) -> None:
         """Write the file; raises a `UserError` if it cannot be written."""
         self._epochs = self._epochs or [[] for _ in states]
-        tensors: dict[str, npt.NDArray[Any]] = {}
-        metadata = {
-            "p4sgd": self._version,
-            "run": json.dumps(dataclasses.asdict(run)),
-            "origin": json.dumps(self._origin),
-        }
+        arrays: Arrays = {}
+        rows: list[dict[str, Any]] = []
         for row, (state, epochs) in enumerate(zip(states, self._epochs, strict=True)):
-            suffix = _suffix(row)
-            metadata |= {f"state{suffix}": "null", f"remarks{suffix}": json.dumps(state.remarks)}
+            rows.append({"remarks": state.remarks})
             if state.weights is None:
                 continue
-            # Each epoch is converted to text only once: a history may become long.
+            # Each epoch is converted to text only once: a history may become long. It is an array, because the size of
+            # the header is limited.
             epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
-            tensors[f"weights{suffix}"] = state.weights.values
-            # A tensor, because the size of the metadata is limited.
-            tensors[f"history{suffix}"] = np.frombuffer(b"\n".join(epochs), np.uint8)
-            scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
+            arrays[_name("weights", row)] = state.weights.values
+            arrays[_name("history", row)] = np.frombuffer(b"\n".join(epochs), np.uint8)
+            rows[-1] |= {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
             if state.best is not None:
-                tensors[f"best_weights{suffix}"] = state.best.weights.values
-                scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
-            # A float comes back from JSON exactly as it was.
-            metadata[f"state{suffix}"] = json.dumps(scalars)
-        _KIND.save(self.path, tensors, metadata)
+                arrays[_name("best_weights", row)] = state.best.weights.values
+                rows[-1] |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
+        header = {"p4sgd": self._version, "run": dataclasses.asdict(run), "origin": self._origin, "rows": rows}
+        _KIND.save(self.path, arrays, header)
 
 
-def _suffix(row: int) -> str:
-    """What the names of a row's entries in the file end with."""
-    return f".{row}" if row else ""
+def _name(array: str, row: int) -> str:
+    """Name of a row's array in the file."""
+    return f"{array}.{row}" if row else array
 
 
 def is_checkpoint_file(path: Path) -> bool:
-    """Whether a file is a checkpoint of p4sgd of any version; only its beginning is read.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """Whether a file is a checkpoint of any version; only its beginning is read. `UserError` if it cannot be."""
     return _KIND.is_of(path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, is not a checkpoint, is damaged, or is of another version.
-    """
-    tensors, metadata = _KIND.load(path)
-    try:
-        run = _run(json.loads(metadata["run"]))
-        rows = sum(name.partition(".")[0] == "state" for name in metadata)
-        states = [_state(tensors, metadata, _suffix(row)) for row in range(rows)]
+    """Read a checkpoint; `UserError` if it cannot be read, is no checkpoint, is damaged, or is of another version."""
+    arrays, header = _KIND.load(path)
+    with _KIND.decoding(path):
+        inputs = header["run"]
+        run = Run(
+            options=TrainingOptions(**inputs["options"]),
+            config=WorkerConfig(**inputs["config"]),
+            data=DataIdentity(**inputs["data"]),
+            test=None if inputs["test"] is None else DataIdentity(**inputs["test"]),
+        )
+        states = [_state(arrays, fields, row) for row, fields in enumerate(header["rows"])]
         _check(run, states)
-        return Checkpoint(path, run, dict(json.loads(metadata["origin"])), states)
-    except (UserError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: a damaged checkpoint: {error}: train anew") from error
+        return Checkpoint(path, run, dict(header["origin"]), states)
 
 
-def _run(fields: Mapping[str, Any]) -> Run:
-    return Run(
-        options=TrainingOptions(**fields["options"]),
-        config=WorkerConfig(**fields["config"]),
-        data=DataIdentity(**fields["data"]),
-        test=None if fields["test"] is None else DataIdentity(**fields["test"]),
-    )
+def _state(arrays: Arrays, fields: Mapping[str, Any], row: int) -> State:
+    remarks = [str(remark) for remark in fields["remarks"]]
+    if "first_rate" not in fields:
+        return State(remarks=remarks)
 
+    def weights(name: str) -> Weights:
+        return Weights(arrays[_name(name, row)].astype(np.int32, copy=False))
 
-def _state(tensors: Mapping[str, Any], metadata: Mapping[str, str], suffix: str) -> State:
-    scalars, remarks = json.loads(metadata[f"state{suffix}"]), json.loads(metadata[f"remarks{suffix}"])
-    if scalars is None:
-        return State(remarks=[str(remark) for remark in remarks])
     best = None
-    if f"best_weights{suffix}" in tensors:
-        weights = Weights(tensors[f"best_weights{suffix}"].astype(np.int32, copy=False))
-        best = Best(int(scalars["best_epoch"]), float(scalars["best_score"]), weights)
+    if "best_epoch" in fields:
+        best = Best(int(fields["best_epoch"]), float(fields["best_score"]), weights("best_weights"))
     return State(
-        weights=Weights(tensors[f"weights{suffix}"].astype(np.int32, copy=False)),
-        history=[_record(json.loads(line)) for line in tensors[f"history{suffix}"].tobytes().splitlines()],
-        remarks=[str(remark) for remark in remarks],
-        first_rate=float(scalars["first_rate"]),
-        divisor=float(scalars["divisor"]),
-        idle=int(scalars["idle"]),
+        weights=weights("weights"),
+        history=[_record(json.loads(line)) for line in arrays[_name("history", row)].tobytes().splitlines()],
+        remarks=remarks,
+        first_rate=float(fields["first_rate"]),
+        divisor=float(fields["divisor"]),
+        idle=int(fields["idle"]),
         best=best,
     )
 

@@ -24,9 +24,7 @@ full-precision samples (see `p4sgd.host.training.metrics`). It cannot correct on
 signed feature is −1 or 0, so the weights are fitted without positive features.
 """
 
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,27 +34,29 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
-from p4sgd.host.data.encoding import TableEncoding
+from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
+from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening
-from p4sgd.host.tensor_file import TensorFileKind
-from p4sgd.host.training.kept_scaling import scaling_facts, scaling_of, scaling_tensors
+from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["FORMAT_VERSION", "Model", "ModelSet", "is_model_file", "load_model", "save_model"]
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """To be changed whenever a reader of the old version would misread a file of the new one."""
 
-_KIND = TensorFileKind(
+_KIND = FileKind(
     "p4sgd-model",
     FORMAT_VERSION,
     "model file",
     "p4sgd train --out writes one, which p4sgd predict takes before the data",
 )
+
+_WHITENING = ("matrix", "exponent", "centre")
 
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which fits the cache (10 MB take five times as long)."""
@@ -286,17 +286,12 @@ def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.
 
 
 def save_model(model: Model | ModelSet, path: Path) -> None:
-    """Write a model file (safetensors), whole or not at all.
+    """Write a model file (`p4sgd.host.tensor_file`), whole or not at all; `UserError` if it cannot be written.
 
     That of a `ModelSet` has coefficients, intercept and weights of all rows, and ``training`` has ``rows``.
-
-    Raises
-    ------
-    UserError
-        If it cannot be written.
     """
     first = model.rows[0]
-    tensors = {
+    arrays: Arrays = {
         "coefficients": model.coefficients,
         "intercept": np.atleast_1d(model.intercept),
         "weights": model.weights,
@@ -304,100 +299,70 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         "offset": first.offset,
     }
     if first.mixing is not None:
-        tensors["mixing"] = first.mixing
-    form, space, training = model.features, model.space, model.training
+        arrays["mixing"] = first.mixing
+    training, scaling = model.training, None
     parameters: Any = first.loss_parameters
     if isinstance(model, ModelSet):
         own = [{key: row.training[key] for key in row.training if key != "labels"} for row in model.rows]
         rows = [{key: each[key] for key in each if key not in training or training[key] != each[key]} for each in own]
         training = training | {"rows": rows}
-        parameters = [row.loss_parameters for row in model.rows] if parameters else {}
-    metadata = {
-        "loss": json.dumps(model.loss),
-        "labels": json.dumps(model.labels.to_json()),
-        "features": json.dumps({"stored": form.stored, "precision": form.precision, "signed": form.signed}),
-        "feature_names": json.dumps(space.names),
-        "zero_based": json.dumps(space.zero_based),
-        "training": json.dumps(training),
-    }
-    if parameters:
-        metadata["loss_parameters"] = json.dumps(parameters)
-    if space.hash_bits is not None:
-        metadata["hash_bits"] = json.dumps(space.hash_bits)
+        parameters = [row.loss_parameters for row in model.rows]
     if model.scaling is not None:
-        tensors |= scaling_tensors(model.scaling)
-        metadata["scaling"] = json.dumps(scaling_facts(model.scaling))
-    if space.encoding is not None:
-        metadata["table"] = json.dumps(space.encoding.to_json())
-    _KIND.save(path, tensors, metadata)
+        scaling = _add_scaling(model.scaling, arrays)
+    header = {
+        "loss": model.loss,
+        "loss_parameters": parameters,
+        "labels": model.labels.to_json(),
+        "features": vars(model.features),
+        "space": space_to_json(model.space),
+        "scaling": scaling,
+        "training": training,
+    }
+    _KIND.save(path, arrays, header)
 
 
 def is_model_file(path: Path) -> bool:
-    """Whether a file is a model file of p4sgd of any version; only its beginning is read.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """Whether a file is a model file of any version; only its beginning is read. `UserError` if it cannot be."""
     return _KIND.is_of(path)
 
 
 def load_model(path: Path) -> Model | ModelSet:
-    """Read a model file.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, is not a model file, is damaged, or is of another version.
-    """
-    tensors, metadata = _KIND.load(path)
-    try:
-        labels = coding_from_json(json.loads(metadata["labels"]))
-        training = json.loads(metadata["training"])
-        rows = _load_rows(tensors, metadata, labels, training)
+    """Read a model file; `UserError` if it cannot be read, is no model file, is damaged, or is of another version."""
+    arrays, header = _KIND.load(path)
+    with _KIND.decoding(path):
+        labels, training = coding_from_json(header["labels"]), header["training"]
+        rows = _rows(arrays, header, labels)
         for row in rows:
             _check(row)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: a damaged model file: {error}") from error
     return ModelSet(rows, labels, training) if len(rows) > 1 else rows[0]
 
 
-def _load_rows(
-    tensors: Mapping[str, npt.NDArray[Any]],
-    metadata: Mapping[str, str],
-    labels: LabelCoding | TargetCoding,
-    training: Any,
-) -> tuple[Model, ...]:
+def _rows(arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCoding) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
-    encoding = json.loads(metadata.get("table", "null"))
-    coefficients, weights = tensors["coefficients"], tensors["weights"]
-    if tensors["slope"].shape != tensors["offset"].shape:
+    coefficients, weights = arrays["coefficients"], arrays["weights"]
+    if arrays["slope"].shape != arrays["offset"].shape:
         raise ValueError("slope and offset must have the shape of the weights")
+    space, scaling = space_from_json(header["space"]), header.get("scaling")
     shared: dict[str, Any] = {
-        "slope": tensors["slope"][: coefficients.shape[-1]].astype(np.float64, copy=False),
-        "offset": tensors["offset"].astype(np.float64, copy=False),
-        "mixing": tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
-        "loss": json.loads(metadata["loss"]),
-        "features": FeatureFormat(**json.loads(metadata["features"])),
-        "feature_names": tuple(json.loads(metadata["feature_names"])),
-        "zero_based": json.loads(metadata["zero_based"]),
-        "hash_bits": json.loads(metadata.get("hash_bits", "null")),
-        "encoding": None if encoding is None else TableEncoding.from_json(encoding),
-        "scaling": _scaling(tensors, metadata),
+        "slope": arrays["slope"][: coefficients.shape[-1]].astype(np.float64, copy=False),
+        "offset": arrays["offset"].astype(np.float64, copy=False),
+        "mixing": arrays["mixing"].astype(np.float64, copy=False) if "mixing" in arrays else None,
+        "loss": header["loss"],
+        "features": FeatureFormat(**header["features"]),
+        "feature_names": space.names,
+        "zero_based": space.zero_based,
+        "hash_bits": space.hash_bits,
+        "encoding": space.encoding,
+        "scaling": None if scaling is None else _scaling(arrays, scaling, coefficients.shape[-1]),
     }
-    parameters, facts, codings = json.loads(metadata.get("loss_parameters", "{}")), [training], labels.rows
+    training, parameters, codings = header["training"], header["loss_parameters"], labels.rows
     if len(codings) == 1:
         coefficients, weights = coefficients[np.newaxis], weights[np.newaxis]
+        facts, parameters = [training], [parameters]
     else:
-        facts = [
-            training | own | {"labels": row.to_json()} for own, row in zip(training.pop("rows"), codings, strict=True)
-        ]
-    if not isinstance(parameters, list):
-        parameters = [parameters] * len(codings)
-    rows = zip(coefficients, tensors["intercept"].tolist(), weights, codings, parameters, facts, strict=True)
+        own_facts = zip(training.pop("rows"), codings, strict=True)
+        facts = [training | own | {"labels": row.to_json()} for own, row in own_facts]
+    rows = zip(coefficients, arrays["intercept"].tolist(), weights, codings, parameters, facts, strict=True)
     return tuple(
         Model(
             coefficients=each.astype(np.float64, copy=False),
@@ -412,30 +377,52 @@ def _load_rows(
     )
 
 
-def _scaling(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> Scaling | Whitening | None:
-    if "scaling" not in metadata:
-        return None
-    return scaling_of(tensors, json.loads(metadata["scaling"]), tensors["coefficients"].shape[-1])
+def _add_scaling(fitted: Scaling | Whitening, arrays: Arrays) -> dict[str, Any]:
+    """Add the arrays of a scaling, which is kept to the bit; returns all else about it, as JSON data.
+
+    Columns that are all the same become one number.
+    """
+    grid = fitted.scaling if isinstance(fitted, Whitening) else fitted
+    for name, values in (("offset", grid.offset), ("scale", grid.scale)):
+        arrays[f"scaling_{name}"] = values[:1] if (values == values[0]).all() else values
+    if isinstance(fitted, Whitening):
+        arrays.update({f"whitening_{name}": getattr(fitted, name) for name in _WHITENING})
+    return {"kind": grid.kind, "signed": fitted.signed, "keeps_zeros": grid.heat is not None}
+
+
+def _scaling(arrays: Arrays, facts: Any, features: int) -> Scaling | Whitening:
+    """Undo `_add_scaling`. The heat is not known."""
+    kind, signed, keeps_zeros = facts["kind"], facts["signed"], facts["keeps_zeros"]
+    if kind not in KINDS or not isinstance(signed, bool) or not isinstance(keeps_zeros, bool):
+        raise ValueError(f"there is no such scaling: {facts}")
+    offset, scale = (
+        np.broadcast_to(arrays[f"scaling_{name}"].astype(np.float64), features) for name in ("offset", "scale")
+    )
+    if not (np.isfinite(offset).all() and np.isfinite(scale).all()):
+        raise ValueError("the scaling must be finite")
+    heat = np.broadcast_to(np.int32(0), features) if keeps_zeros else None
+    if "whitening_matrix" not in arrays:
+        return Scaling(kind, offset, scale, signed, heat=heat)
+    matrix, exponent, centre = (arrays[f"whitening_{name}"] for name in _WHITENING)
+    if matrix.shape != (features, BLOCK) or exponent.shape != (features,) or centre.shape != (features,):
+        raise ValueError(f"a whitening of shape {matrix.shape} for {features} features")
+    grid = Scaling(kind, offset, scale, signed=True)
+    return Whitening(grid, centre.astype(np.int64), matrix.astype(np.int32), exponent.astype(np.int64), signed)
 
 
 def _check(model: Model) -> None:
     """Raise a `ValueError` if the parts of a model contradict each other."""
-    features = model.coefficients.size
-    shape = model.weights.shape
+    features, shape = model.coefficients.size, model.weights.shape
     if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):
         raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
     if model.slope.shape != (features,) or model.offset.shape != shape:
         raise ValueError("slope and offset must have the shape of the weights")
-    known = [("coefficients", model.coefficients), ("slope", model.slope), ("offset", model.offset)]
-    if model.mixing is not None:
-        known.append(("mixing", model.mixing))
-        if model.mixing.shape != (features, BLOCK + 1):
-            raise ValueError(f"mixing of shape {model.mixing.shape} for {features} features")
-    for name, numbers in known:
-        if not np.isfinite(numbers).all():
+    if model.mixing is not None and model.mixing.shape != (features, BLOCK + 1):
+        raise ValueError(f"mixing of shape {model.mixing.shape} for {features} features")
+    for name in ("coefficients", "slope", "offset", "mixing", "intercept"):
+        numbers = getattr(model, name)
+        if numbers is not None and not np.isfinite(numbers).all():
             raise ValueError(f"{name} must be finite")
-    if not np.isfinite(model.intercept):
-        raise ValueError("the intercept must be finite")
     if get_loss(model.loss, model.loss_parameters).task is not model.labels.task:
         raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
     if model.feature_names and len(model.feature_names) != features:

@@ -5,7 +5,6 @@ tests/host/training/test_options.py; failures of other kinds, in test_failures.p
 """
 
 import gzip
-import json
 import os
 import re
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from support.tensor_file import rewrite
 
 from p4sgd.host.cli.app import main
 
@@ -368,12 +367,11 @@ def test_model_files_that_are_none(files, tmp_path, monkeypatch, command, damage
     monkeypatch.chdir(tmp_path)
     path, whole = Path("model"), (files / "model").read_bytes()
     content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": whole[:-8]}
-    metadata = {"version": "99", "loss": json.dumps("cubic"), "labels": "{}", "training": "[]"}
+    parts = {"version": "99", "loss": "cubic", "labels": {}, "training": []}
     if damage in content:
         path.write_bytes(content[damage])
-    elif damage in metadata:
-        with safe_open(files / "model", "np") as file:
-            save_file(load_file(files / "model"), path, file.metadata() | {damage: metadata[damage]})
+    elif damage in parts:
+        rewrite(files / "model", to=path, **{damage: parts[damage]})
     elif damage == "folder":
         path.mkdir()
     elif damage == "other":

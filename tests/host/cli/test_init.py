@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from click.testing import CliRunner
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from support.ranks import run_ranks
+from support.tensor_file import rewrite
 
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
@@ -118,10 +117,7 @@ def test_models_of_earlier_versions(tmp_path):
     """They lack the scaling, and are good for all else."""
     path = tmp_path / "model"
     train("iris:1", path, "--epochs", 1)
-    with safe_open(path, "np") as file:
-        metadata = {name: text for name, text in file.metadata().items() if name != "scaling"}
-    tensors = {name: values for name, values in load_file(path).items() if not name.startswith("scaling")}
-    save_file(tensors, path, metadata)
+    rewrite(path, drop=("scaling_offset", "scaling_scale"), scaling=None)
     p4sgd("evaluate", path, "iris:1")
     (line,) = p4sgd("train", "iris:1", "--init", path, status=2).stderr.splitlines()
     assert line.endswith(

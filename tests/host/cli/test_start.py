@@ -28,7 +28,6 @@ HEAVY = {
     "prometheus_client",
     "pyarrow",
     "rich",
-    "safetensors",
     "scipy.linalg",
     "scipy.sparse",
     "scipy.special",
@@ -80,7 +79,7 @@ def test_links_and_controllers_import_nothing_heavy():
     ],
 )
 def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch):
-    """Numba needs scipy.linalg and scipy.special where it compiles, and model files need safetensors."""
+    """Numba needs scipy.linalg and scipy.special where it compiles."""
     monkeypatch.chdir(tmp_path)
     samples = np.arange(64.0).reshape(16, 4) % 7
     samples[:, -1] = np.arange(16) % 2
@@ -92,7 +91,7 @@ def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch
         done = CliRunner().invoke(main, ["data", "prepare", "data.npy", "--out", data], catch_exceptions=False)
         assert done.exit_code == 0, done.stderr
     program = "import sys; from p4sgd.host.cli.app import main; main(sys.argv[1:], standalone_mode=False)"
-    always = {"llvmlite", "numba", "rich", "safetensors", "scipy.linalg", "scipy.special"}
+    always = {"llvmlite", "numba", "rich", "scipy.linalg", "scipy.special"}
     assert imported(program, *words.split()) & HEAVY - always == needed
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from safetensors import safe_open
 from support.command_line import commands
+from support.tensor_file import read
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image
@@ -106,15 +106,13 @@ def test_the_model_is_that_of_any_workers(tmp_path):
     def model(workers, config):
         words = ("--workers", workers, "--config", config, "--out", tmp_path / "model", "--overwrite")
         run("digits:3", "--epochs", 2, *words)
-        with safe_open(tmp_path / "model", "numpy") as file:
-            tensors = {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata()
-        training = json.loads(metadata.pop("training"))
+        arrays, header, _ = read(tmp_path / "model")
+        training = header.pop("training")
         assert training.pop("configuration") == dataclasses.asdict(PRESETS[config]())
         assert training["options"].pop("workers") == len(training.pop("units")) == workers
         for name in ("seconds", "samples_per_second"):
             del training["metrics"][name]
-        return tensors, metadata, training
+        return {name: array.tolist() for name, array in arrays.items()}, header, training
 
     expected = model(1, "u280")
     for workers, config in itertools.product((1, 2, 4, 8), ("tiny", "small", "u280")):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import safe_open
+from support.tensor_file import read
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.run import tuning
@@ -61,8 +61,7 @@ def test_every_run_is_that_of_train(words, tmp_path):
     assert run["best_epoch"] == len(run["epochs"]) == chosen["epoch"]
     models = []
     for name in ("ours", "theirs"):
-        with safe_open(tmp_path / name, "np") as file:
-            models.append({each: file.get_tensor(each).tolist() for each in file.keys()})  # noqa: SIM118
+        models.append({each: array.tolist() for each, array in read(tmp_path / name)[0].items()})
     assert models[0] == models[1]
 
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import json
-import struct
 
 import numpy as np
 import pytest
@@ -117,32 +115,6 @@ def test_files_hold_the_same(tmp_path, monkeypatch, block, values):
             assert image.shard.directory
             assert image.exempt == before.exempt
             assert not any(lines.flags.writeable for lines in image.port_lines)
-
-
-def header(path):
-    raw = path.read_bytes()
-    magic, version, length, _ = struct.unpack_from("<8sIII", raw)
-    return magic, version, json.loads(raw[20 : 20 + length])
-
-
-def test_only_files_with_directories_have_another_version(tmp_path):
-    """A reader of the old version would take their lines for others; it reads those of other images as before."""
-    versions = {}
-    for form in FORMS:
-        (image,) = prepare(make(), deal(1, form=form), directory=tmp_path / form)
-        _, versions[form], fields = header(image.path)
-        assert ("directory" in fields) == (form == "directories")
-    assert versions == {"lines": 5, "directories": 6, "entries": 5}
-
-
-def test_damage_is_seen(tmp_path):
-    (image,) = prepare(make(), deal(1), directory=tmp_path)
-    section = header(image.path)[2]["sections"]["starts"]
-    raw = bytearray(image.path.read_bytes())
-    raw[section["offset"] + 8] ^= 1
-    image.path.write_bytes(raw)
-    with pytest.raises(UserError, match="starts is damaged: prepare the data again"):
-        open_image(image.path)
 
 
 @pytest.mark.parametrize("before", FORMS)

@@ -310,9 +310,12 @@ def test_a_finished_folder_of_another_version_is_refused(job, tiny):
     build(path, folder, options)
     manifest = folder / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 1}))
-    with pytest.raises(UserError, match=r"manifest\.json: has version 1, .*: choose another name or delete it$"):
+    with pytest.raises(
+        UserError,
+        match=r"manifest\.json: .* of version 1, .*: choose another name or delete it$",
+    ):
         build(path, folder, options)
-    with pytest.raises(UserError, match=r"manifest\.json: has version 1, .*: prepare the data again$"):
+    with pytest.raises(UserError, match=r"manifest\.json: .* of version 1, .*: prepare the data again$"):
         open_prepared(folder)
 
 
@@ -366,7 +369,7 @@ def test_damage_is_found(job, tiny):
             with pytest.raises(UserError, match=f"{name}.*again"):
                 open_prepared(folder).verify(shards)
         (folder / name).unlink()
-        with pytest.raises(UserError, match=f"{name}: cannot read: .*prepare the data again"):
+        with pytest.raises(UserError, match=f"{name}: cannot read.*prepare the data again"):
             open_prepared(folder).verify(shards)
         (folder / name).write_bytes(whole)
     open_prepared(folder).verify(shards)
