@@ -19,9 +19,6 @@ from typing import NamedTuple
 from p4sgd.build.estimate.synthesis import Cell, Netlist, Pins
 
 __all__ = [
-    "CLOCK_TO_OUT",
-    "DELAY",
-    "FLIP_FLOPS",
     "MAX_CARRY_BITS",
     "MAX_LOADS",
     "MAX_LUTS",
@@ -36,47 +33,38 @@ __all__ = [
     "TimingGraph",
 ]
 
-CLOCK_TO_OUT = 0.08
-"""Clock to the output of a flip-flop."""
-
 SETUP = 0.07
 """Input of a register to the clock."""
 
 ROUTE = 0.35
 """From one cell to another. There is none within a slice, from a LUT to its carry chain, multiplexer or flip-flop."""
 
-_LUT_RAM = 0.5
-"""Clock to the output of a LUT used as memory or shift register."""
-
-_MEMORIES = {"RAMB18E2": 1.0, "RAMB36E2": 1.0, "URAM288": 1.5}
-"""Clock to the output of a memory without its output register."""
-
 
 class Kind(Enum):
-    """Kind of a cell that a signal passes."""
+    """Kind of a cell that a signal passes or comes from, with its delay, without the routing to it."""
 
-    LUT = "LUT"
-    MUX = "multiplexer"
-    """Multiplexer of the LUTs of a slice."""
-    ENTRY = "entry"
-    """First bit of a carry chain."""
-    CARRY = "carry"
-    """Further bit of a carry chain."""
-    DSP = "DSP"
-    WIRE = "wire"
-
-
-DELAY = {
-    Kind.LUT: 0.05,
-    Kind.MUX: 0.05,
-    Kind.ENTRY: 0.015,
-    Kind.CARRY: 0.015,
+    LUT = "LUT", 0.05
+    MUX = "multiplexer of the LUTs of a slice", 0.05
+    ENTRY = "first bit of a carry chain", 0.015
+    CARRY = "further bit of a carry chain", 0.015
     # A multiplier without registers: yosys does not use those in the DSP slices of this family. DS923 has 544 MHz from
     # a slice's input register to its output register, without the one between: 1.84 ns with clock-to-out and setup.
-    Kind.DSP: 1.5,
-    Kind.WIRE: 0.0,
-}
-"""Delay of each kind, without the routing to it."""
+    DSP = "multiplier", 1.5
+    WIRE = "wire", 0.0
+    FLIP_FLOP = "clock to the output of a flip-flop", 0.08
+    LUT_RAM = "clock to the output of a LUT used as memory or shift register", 0.5
+    BLOCK_RAM = "clock to the output of a block RAM without its output register", 1.0
+    ULTRA_RAM = "clock to the output of an UltraRAM without its output register", 1.5
+
+    @property
+    def delay(self) -> float:
+        """In nanoseconds."""
+        return self.value[1]
+
+
+_IN_SLICE = (Kind.LUT, Kind.MUX, Kind.ENTRY, Kind.CARRY)
+
+_MEMORIES = {"RAMB18E2": Kind.BLOCK_RAM, "RAMB36E2": Kind.BLOCK_RAM, "URAM288": Kind.ULTRA_RAM}
 
 MAX_LUTS = 3
 """Number of LUTs that a path of the design may have in a row."""
@@ -152,47 +140,43 @@ class Loads:
     resettable: int
 
 
+_REGISTER = -1
+"""In place of a net: an arc begins or ends at a register."""
+
+
 class _Arc(NamedTuple):
-    """A timing arc through a cell, between nets of its module."""
+    """A timing arc through a cell, from a net or a register to a net or a register."""
 
     source: int
     target: int
     kind: Kind
+    # A LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing.
     near: bool = False
-    """Whether a LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing."""
-
-
-class _Start(NamedTuple):
-    """A net driven by a register."""
-
-    net: int
-    delay: float
+    pin: str = ""  # where the arc ends, at a register
 
 
 class _End(NamedTuple):
-    """A net that ends at a register, with its pin or port; ``register`` is the cell's number, -1 for a port."""
+    """A net that ends at a register or port; ``cell`` is the number of the register's."""
 
     net: int
-    pin: str
+    name: str
     near: bool = False
-    name: str = ""
-    register: int = -1
+    cell: int | None = None
 
 
 class _State(NamedTuple):
-    """The longest path to a net."""
+    """The longest path to a net; ``kind`` is that of the last cell."""
 
     delay: float
+    kind: Kind
     before: int | None = None
-    kind: Kind = Kind.WIRE
-    """Kind of the last cell."""
     luts: int = 0
     multipliers: int = 0
     chains: tuple[int, ...] = ()
 
     def wire(self, near: bool) -> float:
-        """Delay of the routing to a pin, which can be ``near``: see `_Arc`."""
-        return 0.0 if near and self.kind not in (Kind.DSP, Kind.WIRE) else ROUTE
+        """Delay of the routing to a pin."""
+        return 0.0 if near and self.kind in _IN_SLICE else ROUTE
 
     def through(self, arc: _Arc) -> "_State":
         """The path, longer by an arc."""
@@ -204,9 +188,9 @@ class _State(NamedTuple):
         elif arc.kind is Kind.CARRY:
             chains = (*chains[:-1], chains[-1] + 1)
         return _State(
-            self.delay + self.wire(arc.near) + DELAY[arc.kind],
-            arc.source,
+            self.delay + self.wire(arc.near) + arc.kind.delay,
             arc.kind,
+            arc.source,
             self.luts + (arc.kind is Kind.LUT),
             self.multipliers + (arc.kind is Kind.DSP),
             chains,
@@ -214,30 +198,28 @@ class _State(NamedTuple):
 
 
 class TimingGraph:
-    """Timing arcs between the nets of a design, and nets that start or end at registers; ValueError if it has a
-    hierarchy.
+    """Timing arcs between the nets of a design, and nets that start or end at registers.
+
+    ValueError if the design has a hierarchy.
     """
 
     def __init__(self, netlist: Netlist) -> None:
         self._top = top = netlist.flat
         self._arcs: dict[int, list[_Arc]] = defaultdict(list)  # by target
-        self._starts: dict[int, tuple[float, str]] = {}
-        self._ends: list[_End] = []
-        for name, net in _nets(top.inputs):
-            self._starts[net] = CLOCK_TO_OUT, f"port {name}"
-        self._ends += [_End(net, "", name=f"port {name}") for name, net in dict.fromkeys(_nets(top.outputs))]
+        self._starts = {net: (Kind.FLIP_FLOP, f"port {name}") for name, net in _nets(top.inputs)}
+        self._ends = [_End(net, f"port {name}") for name, net in dict.fromkeys(_nets(top.outputs))]
         for number, cell in enumerate(top.cells):
-            known: str | None = None
-            for way in _ways(cell):
-                if isinstance(way, _Arc):
-                    self._arcs[way.target].append(way)
-                elif isinstance(way, _Start):
-                    driven = top.names.get(way.net)
-                    self._starts[way.net] = way.delay, driven or cell.name
-                    known = driven if cell.type in FLIP_FLOPS else None
+            register = None  # its name, that of the net that it drives
+            for source, target, kind, near, pin in _arcs(cell):
+                if target == _REGISTER:
+                    shown = "" if register and pin == "D" else f" {pin}"
+                    self._ends.append(_End(source, f"{register or cell.name}{shown}", near, number))
+                elif source == _REGISTER:
+                    driven = top.names.get(target)
+                    register = driven if cell.type in FLIP_FLOPS else None
+                    self._starts[target] = kind, driven or cell.name
                 else:
-                    pin = "" if known and way.pin == "D" else f" {way.pin}"
-                    self._ends.append(way._replace(name=f"{known or cell.name}{pin}", register=number))
+                    self._arcs[target].append(_Arc(source, target, kind, near))
 
     def timing(self, count: int = 10) -> Timing:
         """The longest paths; ValueError if there is a combinational loop.
@@ -266,14 +248,13 @@ class TimingGraph:
 
     def _propagate(self) -> dict[int, _State]:
         """Longest path to each net that any path leads to."""
-        latest = {net: _State(delay) for net, (delay, _) in self._starts.items()}
+        latest = {net: _State(kind.delay, kind) for net, (kind, _) in self._starts.items()}
         sources = {target: [arc.source for arc in arcs] for target, arcs in self._arcs.items()}
         try:
             for net in TopologicalSorter(sources).static_order():
-                states = [latest[arc.source].through(arc) for arc in self._arcs.get(net, ()) if arc.source in latest]
-                if states:
-                    states += [latest[net]] if net in latest else []
-                    latest[net] = max(states, key=lambda state: state.delay)
+                known = [(arc, latest[arc.source]) for arc in self._arcs.get(net, ()) if arc.source in latest]
+                if states := [state.through(arc) for arc, state in known]:
+                    latest[net] = max([*states, *([latest[net]] if net in latest else [])], key=lambda each: each.delay)
         except CycleError:
             raise ValueError("the netlist has a loop without a register") from None
         return latest
@@ -298,7 +279,7 @@ class TimingGraph:
             waiting += found
         return Loads(
             [Net(self._top.names.get(net, f"net {net}"), number) for net, number in loads.most_common(count)],
-            len({end.register for end in self._ends if end.net in reached} - {-1}),
+            len({end.cell for end in self._ends if end.net in reached} - {None}),
         )
 
 
@@ -311,7 +292,7 @@ def _data(cell: Cell) -> Pins:
     return {pin: bits for pin, bits in cell.inputs.items() if not _CLOCK.fullmatch(pin)}
 
 
-def _ways(cell: Cell) -> Iterator[_Arc | _Start | _End]:
+def _arcs(cell: Cell) -> Iterator[_Arc]:
     """All timing arcs of a cell. A cell of unknown type has a register at every input and output."""
     inputs, outputs = dict(_data(cell)), cell.outputs
     if re.fullmatch(r"LUT\d", cell.type):
@@ -336,16 +317,16 @@ def _ways(cell: Cell) -> Iterator[_Arc | _Start | _End]:
     ):
         yield from _through(inputs, outputs, Kind.DSP)
     elif re.fullmatch(r"SRL16E|SRLC32E|RAM\d+[XM].*", cell.type):
-        yield from (_Start(net, _LUT_RAM) for _, net in _nets(outputs))
+        yield from (_Arc(_REGISTER, net, Kind.LUT_RAM) for _, net in _nets(outputs))
         for pin, nets in inputs.items():
             if read := {out: bits for out, bits in outputs.items() if _reads(pin, out)}:
                 yield from _through({pin: nets}, read, Kind.LUT)
             else:
-                yield from (_End(net, pin) for _, net in _nets({pin: nets}))
+                yield from (_Arc(net, _REGISTER, Kind.WIRE, pin=pin) for _, net in _nets({pin: nets}))
     else:
-        yield from (_Start(net, _MEMORIES.get(cell.type, CLOCK_TO_OUT)) for _, net in _nets(outputs))
+        yield from (_Arc(_REGISTER, net, _MEMORIES.get(cell.type, Kind.FLIP_FLOP)) for _, net in _nets(outputs))
         near = "D" if cell.type in FLIP_FLOPS else ""
-        yield from (_End(net, pin, pin == near) for pin, net in _nets(inputs))
+        yield from (_Arc(net, _REGISTER, Kind.WIRE, pin == near, pin) for pin, net in _nets(inputs))
 
 
 def _through(inputs: Pins, outputs: Pins, kind: Kind, *, near: bool = False) -> Iterator[_Arc]:

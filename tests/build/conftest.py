@@ -28,15 +28,13 @@ def _make_once(patch):
 
 @pytest.fixture(scope="session")
 def _vendor_folders(tmp_path_factory):
-    """Folders of the smallest worker for Vitis, with debug cores too, and for Vivado, and of its self-test."""
+    """Folders of the smallest worker for Vitis and for Vivado, which have most kernels in common."""
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
             _make_once(patch)
             vitis.build("tiny", folder / "vitis", board="u280")
             vivado.build("tiny", folder / "vivado", board="u280")
-            vitis.build("tiny", folder / "debug", board="u280", debug=True)
-            vitis.build("tiny", folder / "selftest", board="u280", cable="copper", self_test=True)
 
     return make_once(tmp_path_factory, "vendor_folders", make)
 
@@ -52,10 +50,12 @@ def vivado_folder(_vendor_folders):
 
 
 @pytest.fixture(scope="session")
-def debug_folder(_vendor_folders):
-    return _vendor_folders / "debug"
+def debug_folder(tmp_path_factory):
+    return make_once(tmp_path_factory, "debug", lambda folder: vitis.build("tiny", folder, board="u280", debug=True))
 
 
 @pytest.fixture(scope="session")
-def selftest_folder(_vendor_folders):
-    return _vendor_folders / "selftest"
+def selftest_folder(tmp_path_factory):
+    """With the equaliser for copper."""
+    options = {"board": "u280", "cable": "copper", "self_test": True}
+    return make_once(tmp_path_factory, "selftest", lambda folder: vitis.build("tiny", folder, **options))

@@ -4,8 +4,6 @@ import pytest
 
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
 from p4sgd.build.estimate.timing import (
-    CLOCK_TO_OUT,
-    DELAY,
     MAX_LOADS,
     MAX_RESETTABLE,
     ROUTE,
@@ -20,7 +18,8 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, engine_verilog
 
-LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
+KINDS = (Kind.LUT, Kind.CARRY, Kind.DSP, Kind.FLIP_FLOP)
+LUT, CARRY, DSP, CLOCK_TO_OUT = (kind.delay for kind in KINDS)
 
 PATHS = """
     module top(input clk, input [15:0] a, b, output reg [15:0] sum, input [10:0] c, output reg parity,

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.vendor_checks import plant, problems
 
 from p4sgd.build.fpga import packaging
 
@@ -131,18 +130,3 @@ def test_cells_that_are_not_found_fail(tmp_path):
         f"FAILED cdc.rpt: no cell is called {pattern}, so its clock crossings are not known"
         for pattern in ("*/worker_1/inst", "*/cmac_1/inst/component/adapter")
     ]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ("component/adapter", "component/mac_adapter", "judges p4sgd_cmac_1/inst/component/mac_adapter, which is not"),
-        ("*/p4sgd_worker_1/inst ", "", "judges nothing of p4sgd_worker"),
-        ("p4sgd_worker_1/inst ", "p4sgd_workers_1/inst ", "judges p4sgd_workers_1/inst, which is not there"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["vitis", "vivado"])
-def test_every_kernel_of_the_board_is_judged(request, tmp_path, kind, before, after, message):
-    script = {"vitis": "judge.tcl", "vivado": "project.tcl"}[kind]
-    folder = plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, script, before, after)
-    assert message in problems("scripts", folder)

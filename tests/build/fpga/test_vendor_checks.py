@@ -9,6 +9,26 @@ from support.vendor_checks.folder import open_vendor_folder, run_script
 from p4sgd.build.fpga.check import NoTclError, check
 
 FAULTS = {
+    ("debug", "links", "link_hw.cfg"): [
+        ("chipscope=p4sgd_worker_1:axis_tx", "chipscope=p4sgd_worker_1:axis_out", "no port .*axis_out"),
+        ("protocol=p4sgd_worker_1:m_axi_gmem1", "protocol=p4sgd_worker_1:axis_tx", "no port .*axis_tx"),
+    ],
+    ("debug", "scripts", "p4sgd_worker_debug.tcl"): [
+        ("C_DATA_DEPTH", "C_DATA_DEEP", "ila has no parameter C_DATA_DEEP"),
+    ],
+    ("debug", "scripts", "package_p4sgd_cmac.tcl"): [
+        ("p4sgd::ip p4sgd_cmac_debug.tcl\n", "", "nothing makes p4sgd_cmac_usplus_vio"),
+    ],
+    ("vitis", "scripts", "judge.tcl"): [
+        ("component/adapter", "component/mac_adapter", "judges p4sgd_cmac_1/inst/component/mac_adapter, which is not"),
+        ("*/p4sgd_worker_1/inst ", "", "judges nothing of p4sgd_worker"),
+        ("p4sgd_worker_1/inst ", "p4sgd_workers_1/inst ", "judges p4sgd_workers_1/inst, which is not there"),
+    ],
+    ("vivado", "scripts", "project.tcl"): [
+        ("component/adapter", "component/mac_adapter", "judges p4sgd_cmac_1/inst/component/mac_adapter, which is not"),
+        ("*/p4sgd_worker_1/inst ", "", "judges nothing of p4sgd_worker"),
+        ("p4sgd_worker_1/inst ", "p4sgd_workers_1/inst ", "judges p4sgd_workers_1/inst, which is not there"),
+    ],
     ("vitis", "kernels", "p4sgd_cmac.xml"): [
         ('interrupt="false"', 'interrupt="true"', "interrupt is true; by the registers it is false"),
     ],
