@@ -145,14 +145,14 @@ class Target:
 
     program: str  # its P4 program
     # Commands that compile the program, to be run in its folder one after another; ``{folder}`` is its path.
-    compile: tuple[tuple[str, ...], ...]
+    compile: tuple[str, ...]
     # Text files that the compiler writes. Empty if only the vendor's tools can finish the compilation.
     outputs: tuple[str, ...] = ()
     most_slots: int | None = None  # maximum of the slots of all jobs together; None if there is no limit
 
     def commands(self, folder: Path) -> list[list[str]]:
         """Commands that compile the program in a folder, to be run in it."""
-        return [[word.format(folder=folder.resolve()) for word in command] for command in self.compile]
+        return [[word.format(folder=folder.resolve()) for word in command.split()] for command in self.compile]
 
 
 _TOFINO_SLOTS = 1 << 16
@@ -164,25 +164,19 @@ stage has 48, one of them spare: room for 96,256 slots. p4c compiles 65,536 into
 table_placement.cpp (can_split)."""
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 TARGETS = {
     "bmv2": Target(
         "p4sgd_v1model.p4",
-        (_words("p4c-bm2-ss --std p4-16 --p4runtime-files p4sgd.p4info.txtpb -o p4sgd.json p4sgd_v1model.p4"),),
+        ("p4c-bm2-ss --std p4-16 --p4runtime-files p4sgd.p4info.txtpb -o p4sgd.json p4sgd_v1model.p4",),
         ("p4sgd.json", "p4sgd.p4info.txtpb"),
     ),
     "tofino": Target(
         "p4sgd_tna.p4",
         (
-            _words(
-                "p4c --target tofino --arch tna --std p4-16"
-                " --bf-rt-schema {folder}/tofino/bf-rt.json -o {folder}/tofino p4sgd_tna.p4"
-            ),
+            "p4c --target tofino --arch tna --std p4-16 --bf-rt-schema {folder}/tofino/bf-rt.json -o {folder}/tofino "
+            "p4sgd_tna.p4",
             # The path must be absolute: bf_switchd takes relative ones in its configuration from the SDE's folder.
-            _words("p4c-gen-bfrt-conf --name p4sgd_tna --device tofino --testdir {folder}/tofino --pipe pipe"),
+            "p4c-gen-bfrt-conf --name p4sgd_tna --device tofino --testdir {folder}/tofino --pipe pipe",
         ),
         most_slots=_TOFINO_SLOTS,
     ),
