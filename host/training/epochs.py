@@ -258,7 +258,8 @@ class RowTraining:
         self._state.history.append(record)
         self._state.weights = following = self._score(record, weights)
         self.remarks.add(self._convergence.divergence_remark(), own=True)
-        self._keep_state()
+        if self._keep is not None:
+            self._keep()
         self._events.epoch(record)
         if following is weights:
             return ModelSource.KEEP
@@ -333,10 +334,6 @@ class RowTraining:
 
         raise_on_all(self._ranks, None if image is None else search)
         return broadcast(self._ranks, found)
-
-    def _keep_state(self) -> None:
-        if self._keep is not None:
-            self._keep()
 
     def _tell_settings(self, prepared: Prepared) -> None:
         """Remark on options that do not suit each other, the data, or the ranks."""

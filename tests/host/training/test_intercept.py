@@ -9,21 +9,19 @@ from p4sgd.host.training.metrics import fit_intercept
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.7, -40.0, 300.0])
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_no_constant_is_better(name, shift):
-    rng = np.random.default_rng(7)
-    y = np.where(rng.random(400) < 0.3, 1.0, -1.0)
-    if LOSSES[name].task is Task.NON_NEGATIVE:
-        y = rng.poisson(2.0, 400).astype(float)
+def test_no_constant_is_better(name, weighted, shift):
+    rng, loss = np.random.default_rng(7), LOSSES[name]
+    y = rng.poisson(2.0, 400).astype(float) if loss.task is Task.NON_NEGATIVE else rng.choice([-1.0, 1.0], 400)
     z = y + rng.normal(size=400) * 2 - shift
-    loss = LOSSES[name]
-    found = fit_intercept(loss, z, y)
+    weights = rng.exponential(size=400) * (1 + 20 * (y > 0)) if weighted else None
 
     def mean(c):
-        return loss.value(z + c, y).mean()
+        return np.average(loss.value(z + c, y), weights=weights)
 
     best = minimize_scalar(mean, bounds=(shift - 20, shift + 20), method="bounded", options={"xatol": 1e-9})
-    assert mean(found) <= best.fun + 1e-6
+    assert mean(fit_intercept(loss, z, y, weights)) <= best.fun + 1e-6
 
 
 def test_middle_of_equally_good():

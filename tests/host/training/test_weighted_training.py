@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy.optimize import minimize_scalar
 from sklearn import metrics
 from sklearn.utils.class_weight import compute_sample_weight
 from support.ranks import run_ranks
@@ -25,7 +24,7 @@ from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint
 from p4sgd.host.training.class_weights import check_class_weight, class_weights_of, rounding_remark, weigh
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
-from p4sgd.host.training.metrics import fit_intercept, measure
+from p4sgd.host.training.metrics import measure
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
@@ -223,21 +222,6 @@ def test_metrics_are_weighted(name):
         assert coding.scale**2 == pytest.approx(np.cov(labels, aweights=weights, ddof=0))
     else:
         assert found["d2"] == pytest.approx(metrics.d2_tweedie_score(labels, predicted, sample_weight=weights, power=1))
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_no_constant_is_better(name):
-    rng, loss = np.random.default_rng(7), LOSSES[name]
-    y = rng.poisson(2.0, 300).astype(float) if loss.task is Task.NON_NEGATIVE else rng.choice([-1.0, 1.0], 300)
-    z, weights = y + rng.normal(size=300) * 2, rng.exponential(size=300) * (1 + 20 * (y > 0))
-    found = fit_intercept(loss, z, y, weights)
-    best = minimize_scalar(
-        lambda c: np.average(loss.value(z + c, y), weights=weights),
-        bounds=(-20, 20),
-        method="bounded",
-        options={"xatol": 1e-9},
-    )
-    assert np.average(loss.value(z + found, y), weights=weights) <= best.fun + 1e-6
 
 
 def test_training_measures_by_all_weights_and_other_samples_by_their_own():
