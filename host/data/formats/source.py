@@ -18,7 +18,7 @@ from p4sgd.host.data.columns import ReadOptions, is_number
 from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join_shares
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
-from p4sgd.host.data.matrix import Features, find_not_finite, stored_values
+from p4sgd.host.data.matrix import Features, find_not_finite
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.data.table import Table
@@ -33,6 +33,7 @@ __all__ = [
     "Scan",
     "Share",
     "Source",
+    "SparseRows",
     "check_finite",
     "csr",
     "read",
@@ -55,6 +56,14 @@ class Share(NamedTuple):
     def of(self, total: int) -> range:
         """The share's part of so many rows."""
         return range(self.rank * total // self.size, (self.rank + 1) * total // self.size)
+
+
+class SparseRows(NamedTuple):
+    """Arrays of a `csr_array`, which is made when all blocks are there; ``indices`` may still be those of the file."""
+
+    data: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int32]
+    indptr: npt.NDArray[Any]
 
 
 class Rows(NamedTuple):
@@ -148,7 +157,7 @@ class Source(ABC):
     def settle(self, gather: Gather) -> FeatureSpace:
         """The features of the samples, from all blocks of all shares; may add remarks."""
 
-    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+    def finish(self, features: Any, gather: Gather) -> tuple[Features, dict[str, Any]]:
         """The features of all blocks as those of `settle`, and further arguments of `Dataset`; may add remarks."""
         return features, {}
 
@@ -212,7 +221,7 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
     with source.explained():
         joined = _Joined(source, ranks, keep=True)
         space = source.settle(ranks.all_gather)
-        features, about = source.finish(joined.features(space), ranks.all_gather)
+        features, about = source.finish(joined.features(), ranks.all_gather)
         targets = about.pop("targets", None)
         samples = joined.labelled(ranks, features.shape[0])
         values, names = samples.labels, samples.label_names
@@ -241,14 +250,12 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
     with source.explained():
         joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
         source.space = source.settle(lambda value: [value])
-        first = joined.first
-        assert first is not None, "`settle` refuses a file without samples"
         samples = joined.labelled(SINGLE_PROCESS, joined.samples)
-        table, sparse = source.table, not isinstance(first, np.ndarray)
+        table = source.table
         if table is not None and table.plain and source.options.missing == "error":
             table = None
-        dtype = first.dtype.newbyteorder("<")
-        return Scan(samples, source.space, joined.stored, sparse, dtype, table, source.remarks)
+        dtype = joined.dtype.newbyteorder("<")
+        return Scan(samples, source.space, joined.stored, joined.sparse, dtype, table, source.remarks)
 
 
 class _Joined:
@@ -273,49 +280,49 @@ class _Joined:
             source.table = source.survey(ranks)
 
     def _begin(self) -> None:
-        self.first: Features | None = None
         self.samples = self.stored = 0
+        self.sparse, self.dtype = False, np.dtype(np.float64)
+        self._first: Any = None
         self._arrays: list[GrowingArray] = []
         self._labels: list[RawLabels] = []
         self._weights: list[tuple[int, npt.NDArray[np.float64] | None]] = []
 
     def _add(self, rows: Rows, *, keep: bool) -> None:
         features = rows.features
-        if keep and self.first is not None:
-            if not self._arrays:
-                self._append(self.first)
-                self.first = self.first[:0]
+        self.sparse = not isinstance(features, np.ndarray)
+        values = features.data if self.sparse else features
+        samples = features.indptr.size - 1 if self.sparse else features.shape[0]
+        if keep and self._first is None and not self._arrays:
+            self._first = features  # which is all, if the file is read as one block
+        elif keep:
+            if self._first is not None:
+                self._append(self._first)
+                self._first = None
             self._append(features)
-        self.samples += features.shape[0]
-        self.stored += stored_values(features)
-        if self.first is None:
-            self.first = features if keep else features[:1]
+        self.dtype = values.dtype
+        self.samples += samples
+        self.stored += values.size
         if rows.labels is not None:
             self._labels.append(rows.labels)
-        self._weights.append((features.shape[0], rows.weights))
+        self._weights.append((samples, rows.weights))
 
-    def _append(self, features: Features) -> None:
+    def _append(self, features: Any) -> None:
         if isinstance(features, np.ndarray):
             parts: list[npt.NDArray[Any]] = [features]
         else:
-            before = sum(each.size for each in self._arrays[:1])
-            ends = features.indptr.astype(np.int64) + before
+            ends = features.indptr.astype(np.int64) + sum(each.size for each in self._arrays[:1])
             parts = [features.data, features.indices, ends[1:] if self._arrays else ends]
         if not self._arrays:
             self._arrays = [GrowingArray(part.dtype) for part in parts]
         for array, part in zip(self._arrays, parts, strict=True):
             array.append(part)
 
-    def features(self, space: FeatureSpace) -> Features:
+    def features(self) -> Any:
         """The features of all blocks; to be called once."""
-        first = self.first
-        if first is None:
-            return np.empty((0, space.column_count))
-        if self._arrays:
-            parts = [array.finish() for array in self._arrays]
-            width = first.shape[1]
-            first = parts[0].reshape(-1, width) if len(parts) == 1 else csr(parts[0], parts[1], parts[2], width)
-        return first
+        if not self._arrays:
+            return self._first
+        parts = [array.finish() for array in self._arrays]
+        return SparseRows(*parts) if self.sparse else parts[0].reshape(self.samples, -1)
 
     def labelled(self, ranks: Communicator, samples: int) -> LabelledSamples:
         """Labels and weights of all samples of all ranks, of which this one has so many."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Gather, Rows, Source, csr, label_number
+from p4sgd.host.data.formats.source import Gather, Rows, Source, SparseRows, csr, label_number
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.raw_labels import RawLabels, check_exact
@@ -102,23 +102,23 @@ class SparseTextSource(Source):
                 compiled |= len(text) >= _COMPILED_BYTES
                 rows, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
                 lines += count
-                columns, samples = rows.features.indices, rows.features.shape[0]
+                data, columns, pointers = rows.features
+                samples = pointers.size - 1
                 if not samples:
                     continue
                 self._samples += samples
                 if columns.size:
-                    least, most = int(columns.min()), rows.features.shape[1] - 1
+                    least, most = int(columns.min()), int(columns.max())
                     self._least, self._most = min(self._least, least), max(self._most, most)
                 if known is not None:
                     from_one = not known.zero_based
                     if columns.size and (least < from_one or most - from_one >= known.count):
                         raise UserError(f"{self.name}: has changed while it was read")
                     columns -= int(from_one)
-                    features = csr(rows.features.data, columns, rows.features.indptr, known.count)
-                    rows = rows._replace(features=features)
+                    rows = rows._replace(features=csr(data, columns, pointers, known.count))
                 yield rows
         if not self._samples:
-            yield Rows(csr(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64), 1))
+            yield Rows(SparseRows(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)))
 
     def settle(self, gather: Gather) -> FeatureSpace:
         """See `Source.settle`."""
@@ -137,9 +137,8 @@ class SparseTextSource(Source):
             width, zero_based=self._zero_based, hash_bits=self._hash_bits, label_column=label_number(self.options)
         )
 
-    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
+    def finish(self, features: SparseRows, gather: Gather) -> tuple[Features, dict[str, Any]]:
         """See `Source.finish`: columns from 0, without those that known features lack."""
-        assert not isinstance(features, np.ndarray)
         columns, like = features.indices, self.options.like
         from_one = not self._zero_based
         if from_one:
@@ -188,13 +187,20 @@ class SparseTextSource(Source):
                 ends[row], labels[row], weights[row] = stored, parsed.label, parsed.weight
                 row += 1
             at = end
-        width = 1 << self._hash_bits if self._hash_bits else 1 + int(indices[:stored].max(initial=0))
-        matrix = csr(values[:stored], indices[:stored], np.append(0, ends[:row]), width)
-        if self._hash_bits and not matrix.has_canonical_format:  # add values of features that share a column
-            matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
-            matrix.sum_duplicates()
+        sparse = SparseRows(values[:stored], indices[:stored], np.append(0, ends[:row]))
+        if self._hash_bits:
+            sparse = _add_collisions(sparse, 1 << self._hash_bits)
         own_weights = None if (weights[:row] == 1).all() else weights[:row]
-        return Rows(matrix, RawLabels(labels[:row]) if self.options.labels_needed else None, own_weights), count
+        return Rows(sparse, RawLabels(labels[:row]) if self.options.labels_needed else None, own_weights), count
+
+
+def _add_collisions(rows: SparseRows, width: int) -> SparseRows:
+    """The samples with ascending columns, each of them once: values of features that share a column are added."""
+    matrix = csr(*rows, width)
+    if not matrix.has_canonical_format:
+        matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
+        matrix.sum_duplicates()
+    return SparseRows(matrix.data, matrix.indices, matrix.indptr)
 
 
 def parse_number(word: bytes) -> float | None:
