@@ -18,14 +18,12 @@ __all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "has_network", "open_dev
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device and the class that implements it.
+    """A kind of device and the class that implements it, called with ``(config, workers, **options)``.
 
     Parameters
     ----------
     summary
         One-line description for lists of devices.
-    module, class_name
-        The class, called with ``(config, workers, **options)``.
     has_network
         Whether its workers send packets.
     distributed

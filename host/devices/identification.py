@@ -12,11 +12,8 @@ __all__ = ["describe_shape", "find_identity_problem", "read_configuration"]
 def find_identity_problem(device: Device, index: int) -> str | None:
     """Compare the identity and configuration in a worker's registers with what the device expects.
 
-    Returns
-    -------
-    ``None`` if they agree. Otherwise the problem, worded to follow the worker's name: it is no P4SGD worker, has
-    another version of the register map, or another configuration.
-    """
+    Returns ``None`` if they agree, otherwise the problem, worded to follow the worker's name: it is no P4SGD worker,
+    has another version of the register map, or another configuration."""
     worker = device.workers[index]
     client, config = client_of(worker), worker.config
     if problem := _find_other_map(client):
@@ -31,13 +28,8 @@ def find_identity_problem(device: Device, index: int) -> str | None:
 
 
 def read_configuration(client: RegisterClient) -> WorkerConfig:
-    """Read a worker's configuration.
-
-    Raises
-    ------
-    P4sgdError
-        If it is no P4SGD worker or comes from another version of p4sgd. The message is worded to follow its name.
-    """
+    """Read a worker's configuration. A `P4sgdError`, worded to follow its name, if it is no P4SGD worker or comes from
+    another version of p4sgd."""
     if problem := _find_other_map(client):
         raise P4sgdError(problem)
     size = client.read(registers.GEOMETRY)

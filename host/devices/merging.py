@@ -33,15 +33,8 @@ _GAIN = 0.1
 
 @dataclass(frozen=True)
 class MergeLimit:
-    """What all members of a job understand.
-
-    Parameters
-    ----------
-    most
-        Most micro-batches in a packet of version 2; 0 if some speak version 1 only.
-    why
-        Who allows no more, and of what kind it is.
-    """
+    """What all members of a job understand: most micro-batches in a packet of version 2, 0 if some speak version 1
+    only; and who allows no more, and of what kind it is."""
 
     most: int
     why: str

@@ -54,14 +54,7 @@ ELSEWHERE = {
 
 
 def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
-    """The loss with a name.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    parameters
-        Some of its `Loss.parameters`; the others have their defaults.
+    """The loss with a name; of its `Loss.parameters` those that are not given have their defaults.
 
     Raises
     ------

@@ -12,18 +12,8 @@ __all__ = ["EpsilonInsensitive"]
 class EpsilonInsensitive(Loss):
     """ℓ = max(0, |z − y| − ε): ψ(x) = −1 for x < −ε, 1 for x ≥ ε, else 0, with o = y.
 
-    The table is exact, because ε is rounded to a boundary of its segments.
-
-    Parameters
-    ----------
-    epsilon
-        ε, at least 0, in the unit of y; rounded by `boundary`.
-
-    Raises
-    ------
-    ValueError
-        If ε is negative or out of the range of the table.
-    """
+    ε, at least 0, is in the unit of y, and rounded by `boundary`: so the table is exact. A `ValueError` if it is
+    negative or out of the range of the table."""
 
     name = "epsilon_insensitive"
     summary = "support vector regression; absolute error beyond a threshold"

@@ -36,16 +36,8 @@ _REACH = RESIDUAL.to_real(RESIDUAL.maximum)
 
 @dataclass(frozen=True)
 class Shape:
-    """Jumps and tails of ψ.
-
-    Parameters
-    ----------
-    jumps
-        Arguments at which ψ or its slope jumps: `MARGIN` numbers, which become boundaries of segments. At a jump, ψ
-        and the table have the value of the right side.
-    left_slope, right_slope
-        Slopes of ψ towards −∞ and +∞.
-    """
+    """Jumps and tails of ψ: the arguments, `MARGIN` numbers, at which ψ or its slope jumps, which become boundaries of
+    segments (at a jump, ψ and the table have the value of the right side); and the slopes of ψ towards −∞ and +∞."""
 
     jumps: tuple[float, ...] = ()
     left_slope: float = 0.0
@@ -53,15 +45,10 @@ class Shape:
 
 
 def boundary(value: float, segments: int = TABLE_SEGMENTS) -> float:
-    """The number nearest to one of at least 0 so that a table with jumps at ± this number is possible.
+    """The number nearest to one of at least 0 so that a table with jumps at ± this number is possible; a `ValueError`
+    beyond the range of a table.
 
-    It has 7 bits for 256 segments, and is a multiple of 2^-16: ``value`` changes by at most 0.8 % or 2^-17.
-
-    Raises
-    ------
-    ValueError
-        If the range of a table is less than ``value``.
-    """
+    It has 7 bits for 256 segments, and is a multiple of 2^-16: ``value`` changes by at most 0.8 % or 2^-17."""
     inside = segments // 2 - 1
     for shift in range(MARGIN.width - (segments - 1).bit_length() + 1):
         steps = round(np.ldexp(value, MARGIN.fraction - shift))
@@ -72,22 +59,8 @@ def boundary(value: float, segments: int = TABLE_SEGMENTS) -> float:
 
 @functools.cache  # a run needs its table for the trials of rates, and for the device
 def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
-    """The table of ``segments`` segments with the smallest maximum error over the range of `MARGIN`.
-
-    Parameters
-    ----------
-    psi
-        ψ: float64 to float64 of the same shape.
-    segments
-        Number of segments, a power of two.
-    shape
-        Jumps and tails of ψ.
-
-    Raises
-    ------
-    ValueError
-        If with no width of segments all jumps are on boundaries.
-    """
+    """The table of ``segments`` segments, a power of two, with the smallest maximum error over the range of `MARGIN`; a
+    `ValueError` if with no width of segments all jumps are on boundaries."""
     best: LossTable | None = None
     smallest = np.inf
     for shift in range(MARGIN.width - (segments - 1).bit_length() + 1):

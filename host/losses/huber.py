@@ -12,18 +12,8 @@ __all__ = ["Huber"]
 class Huber(Loss):
     """ℓ = ½·(z − y)² where |z − y| ≤ ε, else ε·|z − y| − ½·ε²: ψ(x) = x, clamped to [−ε, ε], with o = y.
 
-    The table is exact, because ε is rounded to a boundary of its segments.
-
-    Parameters
-    ----------
-    epsilon
-        ε, above 0, in the unit of y; rounded by `boundary`.
-
-    Raises
-    ------
-    ValueError
-        If ε rounds to 0 or is out of the range of the table.
-    """
+    ε, above 0, is in the unit of y, and rounded by `boundary`: so the table is exact. A `ValueError` if it rounds to 0
+    or is out of the range of the table."""
 
     name = "huber"
     summary = "linear regression that tolerates outliers"

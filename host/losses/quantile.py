@@ -13,18 +13,7 @@ __all__ = ["Quantile"]
 class Quantile(Loss):
     """ℓ = q·(y − z) where z < y, else (1 − q)·(z − y): ψ(x) = −q for x < 0, else 1 − q, with o = y.
 
-    The table has q rounded to a multiple of 2^-16.
-
-    Parameters
-    ----------
-    quantile
-        q, above 0 and below 1.
-
-    Raises
-    ------
-    ValueError
-        If q is not.
-    """
+    q is above 0 and below 1, else there is a `ValueError`. The table has it rounded to a multiple of 2^-16."""
 
     name = "quantile"
     summary = "a quantile of the target, by default the median"
