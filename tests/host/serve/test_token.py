@@ -84,11 +84,12 @@ def test_who_has_the_token_may(address, told):
     ],
 )
 def test_who_has_not_may_not(address, told, token, says):
-    with pytest.raises(UserError, match=f"^worker 3 at {address} {says}"):
-        write(address, AFTER, token)
+    for _ in range(10):
+        with pytest.raises(UserError, match=f"^worker 3 at {address} {says}"):
+            write(address, AFTER, token)
     assert read(address) == BEFORE
     refused = "a client was refused: this worker has another token: give both sides the same file"
-    assert told == ([] if token is None else [refused])
+    assert told == ([] if token is None else [refused]), "one remark in a while"
 
 
 WRITE = {"do": "write_register", "offset": PAIR[0].offset, "word": 7}
@@ -164,6 +165,7 @@ def test_what_was_recorded_changes_nothing_when_it_is_sent_again(address):
     assert TOKEN not in from_client + from_server
     assert b"prove" in from_client
     assert b"write_register" in from_client
+    assert read(address) == AFTER
     write(address, BEFORE)
     for _ in range(3):
         with ControlAddress.parse(address).connect(10) as again:
@@ -174,14 +176,6 @@ def test_what_was_recorded_changes_nothing_when_it_is_sent_again(address):
                     answers += data
         assert b'"ok"' not in answers
     assert read(address) == BEFORE
-
-
-def test_every_greeting_has_a_nonce_of_its_own(address):
-    nonces = set()
-    for _ in range(5):
-        with contextlib.closing(Channel(ControlAddress.parse(address).connect(10))) as channel:
-            nonces.add(channel.receive_greeting("worker")["nonce"])
-    assert len(nonces) == 5
 
 
 def test_a_proof_is_for_one_side_one_kind_of_server_and_two_nonces():
@@ -367,13 +361,6 @@ def write_now(worker, value):
     worker.read_register(PAIR[0].offset)
 
 
-def test_remarks_on_refused_clients_are_few(address, told):
-    for _ in range(20):
-        with pytest.raises(UserError):
-            write(address, AFTER, OTHER)
-    assert len(told) == 1
-
-
 def test_one_that_is_not_there_is_started_with_it():
     with pytest.raises(
         UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG --token FILE$"
@@ -420,15 +407,11 @@ def test_other_machines_may_not_connect_without_one(host):
     ControlListener(address, token=TOKEN).close()
 
 
-def test_loopback_addresses_need_none():
+def test_where_it_is_not_needed(tmp_path):
     for host in ("127.0.0.1", "127.1.2.3", "localhost", "[::1]"):
         port = free_address().rpartition(":")[2]
         ControlListener(ControlAddress.parse(f"tcp:{host}:{port}")).close()
-
-
-def test_unix_sockets_have_none(tmp_path):
-    address = ControlAddress(path=tmp_path / "control")
-    with contextlib.closing(ControlListener(address, token=TOKEN)) as listener:
+    with contextlib.closing(ControlListener(ControlAddress(path=tmp_path / "control"), token=TOKEN)) as listener:
         assert listener.token is None
 
 
