@@ -1,7 +1,7 @@
 """Entries of sparse images: nonzero features with column and sample (:mod:`p4sgd.hw.spec.image`)."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,11 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import Directories, sort_words
 
 __all__ = [
-    "EntryStore",
     "Values",
     "directories_of",
     "entries_of",
     "entry_block",
+    "entry_memories",
     "entry_places",
     "first_samples",
     "own_samples",
@@ -31,17 +31,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Values:
-    """Values of some samples of a job, in any order.
-
-    Parameters
-    ----------
-    rows
-        int64 (values,): sample of each, from 0.
-    columns
-        int (values,): its feature in the job.
-    values
-        uint8 (values,): the integer, 8-bit two's complement if signed.
-    """
+    """Values of some samples of a job, in any order: sample of each, from 0, int64; feature in the job, int; integer,
+    8-bit two's complement if signed."""
 
     rows: IntArray
     columns: IntArray
@@ -74,17 +65,7 @@ def places_of(image: Image, keys: npt.NDArray[np.uint32]) -> IntArray:
 
 
 def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
-    """A worker's `entry_words` of some samples, sorted.
-
-    Parameters
-    ----------
-    values
-        The values of the samples.
-    places
-        The worker's features, from `entry_places`.
-    stored
-        Planes (S).
-    """
+    """A worker's `entry_words` of some samples, sorted; ``places`` from `entry_places`."""
     columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
     own = (columns >= 0) & (integers != 0)
     return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
@@ -119,75 +100,42 @@ def directories_of(image: Image, which: slice | None = None) -> Directories:
 
 
 def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:
-    """A sparse image with the entries of a rank's samples only.
-
-    Parameters
-    ----------
-    image
-        The image, with all entries.
-    micro_batches
-        Micro-batches of a mini-batch.
-    ranks
-        The ranks that divide the samples among themselves.
-    """
+    """A sparse image with the entries of a rank's samples only; mini-batches have so many micro-batches."""
     starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
-    holders = ranks.holders(np.arange(starts.size - 1), micro_batches)
-    store = EntryStore(dataclasses.replace(image, room=int(np.diff(starts)[holders == ranks.rank].sum())))
-    edges = np.append(0, np.flatnonzero(np.diff(holders)) + 1).tolist()
-    for first, stop in zip(edges, [*edges[1:], holders.size], strict=True):
-        counts, own = np.zeros(stop - first, np.int64), slice(0)
-        if holders[first] == ranks.rank:
-            counts, own = np.diff(starts[first : stop + 1]), slice(int(starts[first]), int(starts[stop]))
-        store.append(EntryBlock(counts, keys[own], values[own]))
-    return dataclasses.replace(image, port_lines=store.arrays, path=None)
+    own = ranks.holders(np.arange(starts.size - 1), micro_batches) == ranks.rank
+    edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).reshape(-1, 2)
+    slices = [slice(first, stop) for first, stop in starts[edges].tolist()] or [slice(0)]
+    block = EntryBlock(
+        np.where(own, np.diff(starts), 0),
+        np.concatenate([keys[each] for each in slices]),
+        np.concatenate([values[each] for each in slices]),
+    )
+    return _of_entries(image, block)
 
 
 def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | None:
     """A sparse image whose first samples have the entries of all ranks, in rank 0; None in the others."""
-    micro_batches = -(-samples // BANKS)
     parts = []
-    for part in entries_of(image, slice(0, micro_batches)):
+    for part in entries_of(image, slice(0, -(-samples // BANKS))):
         blocks = [np.ascontiguousarray(part).view(np.uint8), *[np.empty(0, np.uint8)] * (ranks.size - 1)]
         parts.append(np.concatenate(ranks.exchange(blocks, None)))
     if ranks.rank:
         return None
     rows, keys, values = parts[0].view(np.int64), parts[1].view("<u4"), parts[2]
     order = np.argsort(rows, kind="stable")  # each micro-batch is of a single rank, and in order there
-    store = EntryStore(dataclasses.replace(image, room=rows.size))
     counts = np.bincount(rows, minlength=image.layout.micro_batches)
-    store.append(EntryBlock(counts, keys[order], values[order]))
-    return dataclasses.replace(image, port_lines=store.arrays, path=None)
+    return _of_entries(image, EntryBlock(counts, keys[order], values[order]))
 
 
-class EntryStore:
-    """Gathers the entries of an image in memory.
+def _of_entries(image: Image, block: EntryBlock) -> Image:
+    """A sparse image with other entries."""
+    starts = np.append(0, np.cumsum(block.counts)).astype("<i8")
+    return dataclasses.replace(image, port_lines=entry_memories(image, starts, block.keys, block.values), path=None)
 
-    Parameters
-    ----------
-    image
-        The image, complete except for its entries.
-    """
 
-    def __init__(self, image: Image) -> None:
-        self._starts = np.zeros(image.layout.micro_batches + 1, "<i8")
-        self._keys = np.empty(image.room, "<u4")
-        self._values = np.empty(image.room, np.uint8)
-        self._memories = image.layout.config.labels_memory
-        self._done = self._count = 0
-
-    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
-        """Append the entries of some micro-batches."""
-        assert isinstance(part, EntryBlock)
-        ends = self._count + np.cumsum(part.counts)
-        self._starts[self._done + 1 : self._done + 1 + ends.size] = ends
-        self._keys[self._count : self._count + part.keys.size] = part.keys
-        self._values[self._count : self._count + part.keys.size] = part.values
-        self._done += ends.size
-        self._count += part.keys.size
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
-        """What each memory holds."""
-        keys, values = self._keys[: self._count], self._values[: self._count]
-        lists = self._starts.view(np.uint8), keys.view(np.uint8), values
-        return (*lists, *[np.empty(0, np.uint8)] * (self._memories - len(lists)))
+def entry_memories(
+    image: Image, starts: IntArray, keys: npt.NDArray[np.uint32], values: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.uint8], ...]:
+    """What is in each memory of a sparse worker."""
+    lists = starts.view(np.uint8), keys.view(np.uint8), values
+    return (*lists, *[np.empty(0, np.uint8)] * (image.layout.config.labels_memory - len(lists)))

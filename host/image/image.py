@@ -197,17 +197,8 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class EntryBlock:
-    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`).
-
-    Parameters
-    ----------
-    counts
-        int64 (micro-batches,): entries of each.
-    keys
-        uint32 (entries,).
-    values
-        uint8 (entries,).
-    """
+    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`): how many each has, their keys,
+    their values."""
 
     counts: IntArray
     keys: npt.NDArray[np.uint32]

@@ -14,6 +14,7 @@ from p4sgd.host.data.dataset import Dataset, Features, TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, on_command_line, option
 from p4sgd.host.image.entries import Values, entry_block, entry_places, own_words
 from p4sgd.host.image.image import EntryBlock, Image, Shard
@@ -54,7 +55,7 @@ def prepare_images(
     importances: IntArray | None = None,
     parts: Callable[[], Iterable[Dataset]] | None = None,
 ) -> list[Image]:
-    """Scale, quantise and pack a data set.
+    """Scale, quantise and pack a data set into images of the workers of this process.
 
     Beyond the images this takes the memory of one block of samples, whatever the size of the data; of sparse samples
     only stored values are scaled and quantised. If several ranks share the data set, each quantises its own samples,
@@ -62,10 +63,8 @@ def prepare_images(
 
     Parameters
     ----------
-    data
-        The samples.
-    labels
-        `LABEL` integers, (samples,).
+    data, labels, importances
+        The samples; their `LABEL` and `IMPORTANCE` integers, (samples,), the latter ``None`` if all weigh the same.
     scaling
         Scaling of the features; its heat, if any, is that of these samples.
     shards
@@ -80,14 +79,8 @@ def prepare_images(
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have a worker
         each.
-    importances
-        `IMPORTANCE` integers, (samples,); ``None`` if all samples weigh the same.
     parts
         Reads the samples, as ``data.parts`` by default does.
-
-    Returns
-    -------
-    The images of the workers of this process.
 
     Raises
     ------
@@ -106,7 +99,7 @@ def prepare_images(
     if sample_ranks is not None:
         assert isinstance(data, Dataset)
         own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
-    blocks = _PackedParts(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
+    blocks = PackedBlocks(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
     names = f"{option('precision')} or {option('planes')}"
     fewer = "" if stored == 1 else f", or store fewer than {stored} planes with {names}"
     remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
@@ -126,18 +119,9 @@ def plan_images(
 ) -> list[Image]:
     """The images of all workers as `prepare_images` makes them, but without lines or entries.
 
-    Parameters
-    ----------
-    labels, scaling, shards, stored, batch, importances
-        See `prepare_images`.
-    counts
-        int (features,): how many values of each column are not 0; needed for workers whose images list them.
-
-    Raises
-    ------
-    UserError
-        If the batch is no multiple of 8, if there are more planes than the hardware has, or if zeros that an image
-        leaves out would become other numbers.
+    ``counts``, int (features,), is how many values of each column are not 0, needed for workers whose images list them.
+    Raises `UserError` if the batch is no multiple of 8, if there are more planes than the hardware has, or if zeros
+    that an image leaves out would become other numbers.
     """
     if batch < BANKS or batch % BANKS:
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
@@ -231,88 +215,73 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
 
 
 @dataclass(frozen=True, eq=False)
-class _PackedParts:
-    """`PackedBlocks` of the parts of a data set, which have whole micro-batches, one after another."""
-
-    parts: Callable[[], Iterable[Dataset]]
-    samples: int
-    images: Sequence[Image]
-    scaling: Scaling | Whitening
-    micro_batches: int
-    sample_ranks: SampleRanks | None
-
-    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
-        first, padded = 0, self.images[0].layout.samples
-        for part in self.parts():
-            last = first + part.samples == self.samples
-            samples = padded - first if last else part.samples
-            yield from PackedBlocks(part, self.images, self.scaling, samples, self.micro_batches, self.sample_ranks)
-            first += samples
-            del part  # before the next one is read
-
-
-@dataclass(frozen=True, eq=False)
 class PackedBlocks:
-    """Scaled, quantised and packed samples of a part of a data set, block by block.
-
-    Iterating gives `p4sgd.host.image.store.LineBlocks` for the workers of this process. The micro-batches of all blocks
-    have ``padded_samples`` samples.
+    """Scaled, quantised and packed samples, block by block: `p4sgd.host.image.store.LineBlocks` for the workers of this
+    process.
 
     Parameters
     ----------
-    data
-        The samples.
+    parts
+        Reads the samples; parts have whole micro-batches, one after another.
+    samples
+        Number of samples.
     images
         Images of all workers, from `plan_images`.
     scaling
         Scaling of the features.
-    padded_samples
-        Number of samples including the zero samples at the end; a multiple of 8.
     micro_batches
         Micro-batches of a mini-batch.
     sample_ranks
         See `prepare_images`.
     """
 
-    data: Dataset
+    parts: Callable[[], Iterable[Dataset]]
+    samples: int
     images: Sequence[Image]
     scaling: Scaling | Whitening
-    padded_samples: int
     micro_batches: int = 1
     sample_ranks: SampleRanks | None = None
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
-        ranks, listed = self.data.communicator, [image.shard.lists_values for image in self.images]
-        own = self._own
-        values, width = _BLOCK_VALUES, self.data.feature_count + 1
+        first = 0
+        for part in self.parts():
+            last = first + part.samples == self.samples
+            yield from self._blocks(part, self.images[0].layout.samples - first if last else part.samples)
+            first += part.samples
+            del part  # before the next one is read
+
+    def _blocks(self, data: Dataset, padded: int) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
+        """Those of a part, with the zero samples that fill it."""
+        ranks, listed = data.communicator, [image.shard.lists_values for image in self.images]
+        values, width = _BLOCK_VALUES, data.feature_count + 1
         if all(listed):  # temporaries take some 80 bytes an entry
             values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
         step = max(1, values // (BANKS * width)) * BANKS * ranks.size
         places = [entry_places(image) for image in self.images] if any(listed) else []
-        for first in range(0, self.padded_samples, step):
-            which, samples = slice(first, first + step), min(step, self.padded_samples - first)
-            held = self.data.local_features(which)
-            lines = iter(() if all(listed) else self._dense(held, which))
-            entries = iter(self._listed(held, which, places) if any(listed) else ())
+        for first in range(0, padded, step):
+            which, samples = slice(first, first + step), min(step, padded - first)
+            held = data.local_features(which)
+            lines = iter(() if all(listed) else self._dense(data, held, which))
+            entries = iter(self._listed(data, held, which, places) if any(listed) else ())
             yield [
                 entry_block(next(entries), samples // BANKS)
                 if image.shard.lists_values
                 else _pack(next(lines), samples, image.layout)
-                for image in own
+                for image in self._own(ranks)
             ]
 
-    def _dense(self, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
+    def _dense(self, data: Dataset, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
         block = np.tile(self._blank, (features.shape[0], 1))
-        self._fill(block, features)
+        self._fill(block, data, features)
         parts = [block[:, slice(0) if image.shard.lists_values else image.shard.columns] for image in self.images]
-        return [part for part in self.data.redistribute(parts, which) if part.shape[1]]
+        return [part for part in data.redistribute(parts, which) if part.shape[1]]
 
     def _listed(
-        self, features: Features, which: slice, places: Sequence[npt.NDArray[np.int32]]
+        self, data: Dataset, features: Features, which: slice, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
         """Entries of a block for the other workers of this process: `own_words` of each."""
-        ranks, places_of_samples = self.data.communicator, self.data.places(which)
+        ranks, places_of_samples = data.communicator, data.places(which)
         assert isinstance(self.scaling, Scaling)  # see `_check_zeros`
         values = quantized_values(features, self.scaling, self._stored, bias=self.images[0].bias)
         values = dataclasses.replace(values, rows=places_of_samples[values.rows])
@@ -327,7 +296,7 @@ class PackedBlocks:
         if ranks.size > 1:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
-        return [part for part, image in zip(words, self._own, strict=True) if image.shard.lists_values]
+        return [part for part, image in zip(words, self._own(ranks), strict=True) if image.shard.lists_values]
 
     @functools.cached_property
     def _blank(self) -> npt.NDArray[np.uint8]:
@@ -335,23 +304,21 @@ class PackedBlocks:
         bias = [bias_integer(self._stored, self.scaling.signed) & 0xFF] * self.images[0].bias
         return np.append(self._quantize(self.scaling.zero), np.array(bias, np.uint8))
 
-    @property
-    def _own(self) -> Sequence[Image]:
+    def _own(self, ranks: Communicator) -> Sequence[Image]:
         """Images of this process."""
-        ranks = self.data.communicator
         return self.images if self.sample_ranks is not None else self.images[ranks.rank :: ranks.size]
 
     @property
     def _stored(self) -> int:
         return self.images[0].layout.stored
 
-    def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
+    def _fill(self, block: npt.NDArray[np.uint8], data: Dataset, features: Features) -> None:
         """Quantise the features of some samples in the first columns of a block, which has zeros' integers."""
         scaling, count = self.scaling, features.shape[1]
         if (
             isinstance(features, np.ndarray)
             and isinstance(scaling, Scaling)
-            and self.data.samples * count >= COMPILED_VALUES
+            and data.samples * count >= COMPILED_VALUES
         ):
             from p4sgd.host.data.kernels import quantize_scaled
 
@@ -368,19 +335,8 @@ class PackedBlocks:
 
 
 def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias: bool) -> Values:
-    """Some samples, quantised, without most of their zeros, for a scaling that keeps these; rows are from 0.
-
-    Parameters
-    ----------
-    features
-        The samples.
-    scaling
-        Their scaling.
-    stored
-        Planes (S).
-    bias
-        Whether each has a bias, as the last feature of the job.
-    """
+    """Some samples, quantised to so many planes, without most of their zeros, for a scaling that keeps these; rows are
+    from 0. With ``bias`` each has one, as the last feature of the job."""
     count, width = features.shape
     if isinstance(features, np.ndarray):
         dense = quantize(scaling.apply(features), stored, scaling.signed).astype(np.uint8)

@@ -38,29 +38,9 @@ def repartition_images(
 ) -> list[Image]:
     """Deal units to other workers, from their images: what `prepare_images` makes of the data for these workers.
 
-    Memory beyond the new images is a block of samples.
-
-    Parameters
-    ----------
-    images
-        The images of all workers that have them, in order.
-    shards
-        The workers that get them, as `partition` gives them.
-    name
-        Name of the data, for messages.
-    communicator
-        The processes that train together. Each packs the images of its own workers.
-    directory
-        See `prepare_images`.
-
-    Returns
-    -------
-    One image for every worker of this process; ``images`` themselves if they are for these workers.
-
-    Raises
-    ------
-    UserError
-        As `prepare_images`.
+    ``images`` are those of all workers that have them, ``shards`` the workers that get them, ``name`` is that of the
+    data, for messages; for ``directory`` and raised exceptions see `prepare_images`. Each process gets the images of
+    its own workers: ``images`` themselves if they are for these. Memory beyond the new images is a block of samples.
     """
     own = slice(communicator.rank, None, communicator.size)
     if len(images) == len(shards) and all(map(same_lines, (image.shard for image in images), shards)):
@@ -165,10 +145,7 @@ class _Repartitioned:
 def first_values(images: Sequence[Image], samples: int) -> Values:
     """What is not 0 in the first samples, whole micro-batches, of a job whose workers have these images.
 
-    Raises
-    ------
-    ValueError, IndexError
-        If an image is damaged.
+    Raises `ValueError` or `IndexError` if an image is damaged.
     """
     parts = [
         dataclasses.replace(values, rows=values.rows + BANKS * which.start)

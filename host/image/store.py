@@ -14,7 +14,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, ra
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image.directories import DirectoryPacker
-from p4sgd.host.image.entries import EntryStore
+from p4sgd.host.image.entries import entry_memories
 from p4sgd.host.image.file import ImageWriter, image_file, open_image
 from p4sgd.host.image.image import EntryBlock, Image
 
@@ -36,25 +36,9 @@ def store_images(
 ) -> list[Image]:
     """Give images their lines or entries.
 
-    Parameters
-    ----------
-    images
-        Images without them, of the workers of this process.
-    blocks
-        The lines or entries.
-    directory
-        See `p4sgd.host.image.packing.prepare_images`.
-    name
-        Name of the data, for messages.
-    remedy
-        What helps if the images do not fit into memory, for messages.
-    communicator
-        The processes that do this together.
-
-    Raises
-    ------
-    UserError
-        See `p4sgd.host.image.packing.prepare_images`.
+    ``images`` are of the workers of this process; ``directory`` and raised exceptions are those of
+    `p4sgd.host.image.packing.prepare_images`; ``name`` is of the data, and ``remedy`` what helps if images do not fit
+    into memory, for messages.
     """
     if directory is not None:
         try:
@@ -87,15 +71,10 @@ def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
 
 
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
-    """Check that images fit into memory.
+    """Raise a `UserError` if images do not fit into memory.
 
     Those of dense workers store all features of all samples, including zeros, so that a small sparse file may have
     large ones.
-
-    Raises
-    ------
-    UserError
-        If they are larger than the available memory.
     """
     needed = sum(image.lines_bytes for image in own)
     available = available_memory()
@@ -126,7 +105,7 @@ def available_memory() -> int | None:
 
 
 def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
+    stores = [_EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
     append_blocks(stores, own, blocks)
     return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
 
@@ -145,6 +124,28 @@ class _LineStore:
             self.arrays[number][first : self._done[number]] = lines
 
 
+class _EntryStore:
+    """The entries of an image, in memory."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._starts = np.zeros(image.layout.micro_batches + 1, "<i8")
+        self._keys = np.empty(image.room, "<u4")
+        self._values = np.empty(image.room, np.uint8)
+        self._done = self._count = 0
+
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
+        assert isinstance(part, EntryBlock)
+        ends, own = self._count + np.cumsum(part.counts), slice(self._count, self._count + part.keys.size)
+        self._starts[self._done + 1 : self._done + 1 + ends.size] = ends
+        self._keys[own], self._values[own] = part.keys, part.values
+        self._done, self._count = self._done + ends.size, own.stop
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
+        return entry_memories(self._image, self._starts, self._keys[: self._count], self._values[: self._count])
+
+
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
     paths, writers = [image_file(directory, image.shard.worker) for image in own], list(map(ImageWriter, own))
     with contextlib.ExitStack() as files:
@@ -157,7 +158,7 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
 
 
 def append_blocks(
-    stores: Sequence[EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
+    stores: Sequence[_EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
 ) -> None:
     """Append all lines or entries to what holds those of each image."""
     for block in blocks:

@@ -255,7 +255,7 @@ def test_files_do_not_depend_on_blocks(tmp_path):
         with (tmp_path / "again").open("w+b") as file, pytest.MonkeyPatch.context() as patch:
             patch.setattr(packing, "_BLOCK_VALUES", 64)
             writer = ImageWriter(planned).begin(file)
-            for (part,) in PackedBlocks(data, [planned], scaling, planned.layout.samples):
+            for (part,) in PackedBlocks(data.parts, data.samples, [planned], scaling):
                 writer.append(part)
             writer.finish()
         assert (tmp_path / "again").read_bytes() == expected.path.read_bytes()
