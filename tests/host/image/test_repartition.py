@@ -1,30 +1,32 @@
 """Units dealt to other workers: the images are those that the data make for them."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.images import FORMS, check_same, deal, make, prepare
 from support.ranks import run_ranks
 
-from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.image import prepare_images, repartition
+from p4sgd.host.data import Dataset
+from p4sgd.host.image import directories, packing, repartition, store
+from p4sgd.host.image.entries import Values
 from p4sgd.host.image.image import Shard
 from p4sgd.host.image.lines import unpack_lines
 from p4sgd.host.image.repartition import repartition_images
-from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
 
-lanes = st.sampled_from([8, 16, 64])
-dense = st.builds(WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=lanes)
-sparse = st.builds(WorkerConfig, engines=st.integers(3, 4), ports=st.integers(1, 2), lanes=lanes, sparse=st.just(True))
-clusters = st.tuples(st.integers(1, 4), dense | sparse)
+configs = st.builds(
+    WorkerConfig, engines=st.integers(1, 4), ports=st.integers(1, 2), lanes=st.sampled_from([8, 16, 64])
+)
+clusters = st.tuples(st.integers(1, 4), st.sampled_from(FORMS), configs)
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(
     before=clusters,
     after=clusters,
@@ -40,41 +42,20 @@ clusters = st.tuples(st.integers(1, 4), dense | sparse)
 def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind, density, values, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, features)) * (rng.random((20, features)) < density)
-    if kind == "minmax" and (before[1].sparse or after[1].sparse):
+    if kind == "minmax" and {before[1], after[1]} != {"lines"}:
         x[0], x = 0, np.abs(x)  # so that zeros stay zeros
     data = Dataset(x, rng.choice([-1.0, 1.0], 20), "made")
-    scaling, most = Scaling.fit(data.features, kind), -(-(features + bias) // unit)
 
-    def prepare(cluster):
-        return prepare_images(
-            data,
-            LABEL.from_real(data.labels),
-            scaling,
-            deal(cluster),
-            stored=stored,
-        )
+    def shards(cluster):
+        workers, form, config = cluster
+        workers = min(workers, -(-(features + bias) // unit))
+        return deal(workers, features, form=form, config=config, bias=bias, unit=unit)
 
-    def deal(cluster):
-        workers, config = cluster
-        return partition(features, [config] * min(workers, most), bias=bias, unit=unit)
-
-    images, expected = prepare(before), prepare(after)
+    given = prepare(data, shards(before), kind, stored=stored)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repartition, "_BLOCK_VALUES", values)
-        got = repartition_images(images, deal(after), name="made")
-    check_same(got, expected)
-
-
-def check_same(images, expected):
-    assert len(images) == len(expected)
-    for ours, theirs in zip(images, expected, strict=True):
-        assert (ours.layout, ours.workers, ours.samples) == (theirs.layout, theirs.workers, theirs.samples)
-        assert (ours.signed, ours.bias, ours.shard.worker) == (theirs.signed, theirs.bias, theirs.shard.worker)
-        assert ours.shard.units.tolist() == theirs.shard.units.tolist()
-        for name in ("labels", "offset", "scale"):
-            assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
-        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
-            assert np.array_equal(here, there)
+        got = repartition_images(given, shards(after), name="made")
+    check_same(got, prepare(data, shards(after), kind, stored=stored))
 
 
 @pytest.mark.parametrize("largest", [1, 2])
@@ -82,46 +63,23 @@ def test_images_of_one_scale_each(tmp_path, largest):
     """In a file it is a view of one number for all features of a worker: another worker may have another."""
     x = np.eye(64)
     x[:, 32:] *= largest
-    data = Dataset(x, np.ones(64), "made")
-    scaling = Scaling.fit(data.features, "maxabs")
-
-    def prepare(workers, folder=None):
-        shards = partition(64, [CONFIG] * workers, bias=False, unit=8)
-        return prepare_images(data, LABEL.from_real(data.labels), scaling, shards, directory=folder), shards
-
-    images, _ = prepare(2, tmp_path)
+    data, shards = Dataset(x, np.ones(64), "made"), deal(1, 64, bias=False)
+    images = prepare(data, deal(2, 64, bias=False), directory=tmp_path)
     assert [image.scale.strides for image in images] == [(0,), (0,)]
-    expected, shards = prepare(1)
-    check_same(repartition_images(images, shards, name="made"), expected)
+    check_same(repartition_images(images, shards, name="made"), prepare(data, shards))
 
 
-CONFIG = WorkerConfig(engines=2, ports=1, lanes=8)
-SPARSE = WorkerConfig(engines=3, ports=1, lanes=16, sparse=True)
-
-
-def prepare_for(workers, features=75, config=CONFIG, directory=None):
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(40, features)) * (rng.random((40, features)) < 0.3)
-    data = Dataset(x, rng.choice([-1.0, 1.0], 40), "made")
-    scaling, labels = Scaling.fit(data.features, "maxabs"), LABEL.from_real(data.labels)
-    return prepare_images(data, labels, scaling, deal_to(workers, features, config), directory=directory)
-
-
-def deal_to(workers, features=75, config=CONFIG):
-    return partition(features, [config] * workers, bias=True, unit=8)
-
-
-@pytest.mark.parametrize("after", [CONFIG, SPARSE], ids=["dense", "sparse"])
-@pytest.mark.parametrize(
-    "before", [(CONFIG, CONFIG), (SPARSE, CONFIG), (SPARSE, SPARSE)], ids=["dense", "both", "sparse"]
-)
+@pytest.mark.parametrize("after", FORMS)
+@pytest.mark.parametrize("before", list(itertools.product(("lines", "entries"), repeat=2)))
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_units_need_not_be_consecutive(workers, before, after):
-    (whole,) = prepare_for(1)
+    data = make(40, 75)
+    (whole,) = prepare(data, deal(1, 75))
     values = whole.layout.unpad(unpack_lines(np.stack(whole.port_lines), whole.layout))
 
     def image(worker, units):
-        shard = Shard(worker, before[worker], np.array(units), whole.shard.unit, whole.shard.total)
+        config = deal(1, 75, form=before[worker])[0].config
+        shard = Shard(worker, config, np.array(units), whole.shard.unit, whole.shard.total)
         layout = shard.layout(whole.layout.samples, whole.layout.stored)
         lines = layout.memories(values[:, shard.columns])
         offset, scale = shard.take(whole.offset), shard.take(whole.scale)
@@ -129,29 +87,78 @@ def test_units_need_not_be_consecutive(workers, before, after):
             whole, layout=layout, shard=shard, workers=2, offset=offset, scale=scale, port_lines=tuple(lines)
         )
 
-    images = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])]
-    check_same(
-        repartition_images(images, deal_to(workers, config=after), name="made"), prepare_for(workers, config=after)
-    )
+    images, shards = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])], deal(workers, 75, form=after)
+    check_same(repartition_images(images, shards, name="made"), prepare(data, shards))
 
 
-@pytest.mark.parametrize("after", [CONFIG, SPARSE], ids=["dense", "sparse"])
-@pytest.mark.parametrize("before", [CONFIG, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("after", FORMS)
+@pytest.mark.parametrize("before", FORMS)
 def test_a_rank_reads_only_images_that_have_its_units(before, after):
     """The eight units of four workers are dealt to two; the other rank's images are without lines here."""
-    images, expected = prepare_for(4, 63, before), prepare_for(2, 63, after)
+    data, shards = make(40, 63), deal(2, 63, form=after)
+    images = prepare(data, deal(4, 63, form=before))
     empty = [dataclasses.replace(image, port_lines=()) for image in images]
-    given, shards = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]], deal_to(2, 63, after)
+    given = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]]
     got = run_ranks(2, lambda ranks: repartition_images(given[ranks.rank], shards, name="made", communicator=ranks))
-    check_same([image for images in got for image in images], expected)
+    check_same([image for images in got for image in images], prepare(data, shards))
 
 
-def test_files_of_sparse_workers(tmp_path):
-    """Dealt to files, they have the bytes of those that are prepared: room for as many values as there are."""
-    prepare_for(2, config=SPARSE, directory=tmp_path / "expected")
-    for before in (CONFIG, SPARSE):
-        images = prepare_for(3, config=before)
-        repartition_images(images, deal_to(2, config=SPARSE), name="made", directory=tmp_path / "made")
-        for worker in range(2):
-            made, expected = (tmp_path / name / f"worker{worker}.p4sgd" for name in ("made", "expected"))
-            assert made.read_bytes() == expected.read_bytes()
+@pytest.mark.parametrize("before", FORMS)
+@pytest.mark.parametrize("after", FORMS)
+def test_files_are_those_that_are_prepared(tmp_path, before, after):
+    data, shards = make(), deal(2, form=after)
+    repartition_images(prepare(data, deal(3, form=before)), shards, name="made", directory=tmp_path / "made")
+    for image in prepare(data, shards, directory=tmp_path / "expected"):
+        assert (tmp_path / "made" / image.path.name).read_bytes() == image.path.read_bytes()
+
+
+@pytest.mark.parametrize("files", [False, True], ids=["memory", "files"])
+@pytest.mark.parametrize("before", ["data", *FORMS])
+def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
+    """A block is packed when it comes, so that images in files take no memory that grows with the data."""
+    data, sizes, shards = make(800, density=0.3), [], deal(2, form="directories")
+    given = [] if before == "data" else prepare(data, deal(3, form=before))
+    expected = prepare(data, shards)
+
+    class Counted(directories.DirectoryPacker):
+        def __init__(self, block, layout):
+            sizes.append(block.keys.size)
+            super().__init__(block, layout)
+
+    monkeypatch.setattr(store, "DirectoryPacker", Counted)
+    monkeypatch.delattr(store, "_EntryStore")
+    monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
+    monkeypatch.setattr(repartition, "_BLOCK_VALUES", 1024)
+    folder = tmp_path / "made" if files else None
+    if given:
+        got = repartition_images(given, shards, name="made", directory=folder)
+    else:
+        got = prepare(data, shards, directory=folder)
+    assert max(sizes) <= 1024
+    assert sum(sizes) > 10 * 1024
+    check_same(got, expected)
+
+
+@pytest.mark.parametrize("stored", [1, 8])
+@pytest.mark.parametrize(
+    ("before", "after"), [pair for pair in itertools.product(FORMS, FORMS) if set(pair) != {"lines"}]
+)
+def test_so_many_values_are_dealt_at_once(monkeypatch, before, after, stored):
+    """Also if lines are full, or if some samples have all values and others none."""
+    config, dealt = WorkerConfig(engines=2, ports=2, lanes=64), []
+    dense = np.ones((800, 200))
+    dense[300:600] = 0
+    data = Dataset(scipy.sparse.csr_array(dense), np.ones(800), "made")
+    given = prepare(data, deal(2, 200, form=before, config=config, unit=64), stored=stored)
+    join = Values.join
+
+    def counted(parts):
+        dealt.append(sum(part.rows.size for part in parts))
+        return join(parts)
+
+    monkeypatch.setattr(Values, "join", counted)
+    monkeypatch.setattr(repartition, "_BLOCK_VALUES", 8 * 8 * 201)
+    shards = deal(1, 200, form=after, config=config, unit=64)
+    check_same(repartition_images(given, shards, name="made"), prepare(data, shards, stored=stored))
+    assert max(dealt) <= 8 * 8 * 201
+    assert sum(dealt) >= 500 * 201

@@ -1,0 +1,263 @@
+"""Images of all forms: those of the definition, in memory and as files."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load
+from support.images import FORMS, check_same, deal, make, prepare
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantization import quantize, steps
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import directories, open_image, packing, store
+from p4sgd.host.image.file import is_image_file
+from p4sgd.host.image.lines import pack_lines, unpack_lines
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import UNITS
+
+
+def check(images, data, scaling):
+    """Compare images with what the definition makes of the quantised features."""
+    layout, bias = images[0].layout, images[0].bias
+    q = np.zeros((layout.samples, data.feature_count + bias), np.int64)
+    q[: data.samples, : data.feature_count] = quantize(scaling.apply(data.features), layout.stored, scaling.signed)
+    q[: data.samples, data.feature_count :] = steps(layout.stored, scaling.signed) * (-1 if scaling.signed else 1)
+    for image in images:
+        own = q[:, image.shard.columns]
+        expected, starts = image.layout.memories(own), None
+        if image.shard.directory:
+            expected, starts = image.layout.pack_directories(own)
+            assert image.starts.dtype == np.int64
+            assert image.lines_bytes == sum(part.nbytes for part in expected)
+        assert np.array_equal(image.starts, starts)  # also if there are none
+        assert len(image.port_lines) == len(expected) == image.layout.config.labels_memory
+        for here, there in zip(image.port_lines, expected, strict=True):
+            assert here.flags.c_contiguous
+            assert np.array_equal(here.reshape(-1), there.reshape(-1))
+        assert image.labels.dtype == np.int32
+        assert image.labels[: data.samples].tolist() == LABEL.from_real(data.labels).tolist()
+        assert not image.labels[data.samples :].any()
+        part = slice(image.shard.columns.start, min(data.feature_count, image.shard.columns.stop))
+        assert np.array_equal(image.scale, scaling.scale[part])
+        assert np.array_equal(image.offset, scaling.offset[part])
+
+
+@settings(max_examples=100)
+@given(
+    form=st.sampled_from(FORMS),
+    seed=st.integers(0, 1 << 30),
+    samples=st.integers(1, 70),
+    features=st.integers(20, 200),
+    sparse=st.booleans(),
+    negative=st.booleans(),
+    kind=st.sampled_from(["minmax", "maxabs"]),
+    density=st.sampled_from([0.0, 0.003, 0.05, 0.3, 1.0]),
+    workers=st.integers(1, 3),
+    stored=st.integers(1, 8),
+    batch=st.sampled_from([8, 16, 24]),
+    bias=st.booleans(),
+    unit=st.sampled_from(UNITS),
+    engines=st.integers(1, 3),
+    ports=st.integers(1, 2),
+    lanes=st.sampled_from([8, 16, 64]),
+    least=st.sampled_from([0, 1 << 30]),
+    values=st.sampled_from([64, 1 << 17]),
+)
+def test_as_defined(
+    form, seed, samples, features, sparse, negative, kind, density, workers, stored, batch, bias, unit, engines, ports,
+    lanes, least, values,
+):  # fmt: skip
+    workers = min(workers, -(-(features + bias) // unit))
+    data = make(samples, features, density=density, sparse=sparse, negative=negative, seed=seed)
+    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
+    shards = deal(workers, features, form=form, config=config, bias=bias, unit=unit)
+    scaling = Scaling.fit(data.features, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_BLOCK_VALUES", values)
+        patch.setattr(packing, "COMPILED_VALUES", least)
+        if form != "lines" and quantize(scaling.zero, stored, scaling.signed).any():
+            with pytest.raises(UserError, match="the scaling minmax makes zeros other numbers"):
+                prepare(data, shards, kind, stored=stored, batch=batch)
+            return
+        images = prepare(data, shards, kind, stored=stored, batch=batch)
+    assert [image.shard.worker for image in images] == list(range(workers))
+    assert {image.layout.samples for image in images} == {-(-samples // batch) * batch}
+    check(images, data, scaling)
+
+
+@settings(max_examples=60)
+@given(
+    engines=st.integers(1, 3),
+    ports=st.integers(1, 2),
+    lanes=st.sampled_from([8, 16, 32, 64]),
+    stored=st.integers(1, 8),
+    micro_batches=st.integers(1, 3),
+    features=st.integers(1, 150),
+    unit=st.sampled_from(UNITS),
+    signed=st.booleans(),
+    seed=st.integers(0, 1 << 30),
+)
+def test_lines_are_unpacked(engines, ports, lanes, stored, micro_batches, features, unit, signed, seed):
+    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
+    layout = ImageLayout(config, features, 8 * micro_batches, stored, unit)
+    low, high = (-(1 << stored - 1), 1 << stored - 1) if signed else (0, 1 << stored)
+    q = np.random.default_rng(seed).integers(low, high, (8 * micro_batches, features))
+    lines = pack_lines(layout.pad(q.astype(np.uint8)), layout)
+    assert lines.flags.c_contiguous
+    assert np.array_equal(lines, layout.pack_lines(q))
+    assert np.array_equal(unpack_lines(lines, layout), layout.pad((q & (1 << stored) - 1).astype(np.uint8)))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [1, 1 << 17])
+@pytest.mark.parametrize("form", FORMS)
+def test_files_hold_the_same(tmp_path, monkeypatch, form, values):
+    """However data are divided into blocks; of stored zeros there is no entry, but room."""
+    data, shards = make(), deal(2, form=form)
+    data.features.data[::3] = 0
+    in_memory = prepare(data, shards, stored=6, batch=16)
+    monkeypatch.setattr(directories, "_BLOCK_BYTES", values)
+    monkeypatch.setattr(packing, "_BLOCK_VALUES", values)
+    in_files = prepare(data, shards, stored=6, batch=16, directory=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
+    check_same(in_files, in_memory)
+    check_same([open_image(image.path) for image in in_files], in_memory)
+    assert not any(lines.flags.writeable and lines.size for image in in_files for lines in image.port_lines)
+
+
+@pytest.fixture(params=FORMS)
+def image(tmp_path, request):
+    return prepare(make(), deal(1, form=request.param), directory=tmp_path)[0]
+
+
+def fields_of(raw):
+    """Where the arrays of a file begin, and what safetensors tell of them."""
+    data = 8 + int.from_bytes(raw[:8], "little")
+    fields = {name: field for name, field in json.loads(raw[8:data]).items() if not name.startswith(("__", "padding"))}
+    return data, fields
+
+
+def test_arrays_are_pages_in_the_words_of_safetensors(image):
+    raw = image.path.read_bytes()
+    (data, fields), arrays = fields_of(raw), load(raw)
+    lists = ["starts", "keys", "values"] if image.shard.config.sparse else [f"lines{number}" for number in range(4)]
+    assert list(fields) == [*lists, "labels", "offset", "scale", "units", *["starts"] * image.shard.directory]
+    assert all((data + field["data_offsets"][0]) % 4096 == 0 for field in fields.values())
+    for number, name in enumerate(lists):
+        assert arrays[name].tobytes() == image.lines(number).tobytes()
+
+
+def test_damage_is_seen(image):
+    """Of lines, keys and values only on request, because it takes to read them."""
+    whole = image.path.read_bytes()
+    data, fields = fields_of(whole)
+    for name, field in fields.items():
+        damaged = bytearray(whole)
+        damaged[data + field["data_offsets"][0]] ^= 1
+        image.path.write_bytes(damaged)
+        large = name.startswith(("lines", "keys", "values"))
+        if large:
+            open_image(image.path, verify=False)
+        with pytest.raises(UserError, match=f"^{image.path}: .*{name}.*: prepare the data again"):
+            open_image(image.path, verify=large)
+    for content in (whole[:-4096], b"", whole[:30], b"P4SGDIMG\x05" + bytes(99)):
+        image.path.write_bytes(content)
+        with pytest.raises(UserError, match=f"^{image.path}: .*: prepare the data again"):
+            open_image(image.path)
+    assert is_image_file(image.path), "of an earlier version, which may be replaced"
+
+
+def test_sparse_workers_without_values(tmp_path):
+    """One worker's columns and one sample are all zeros; the file of that worker has empty arrays."""
+    x = np.zeros((9, 20))
+    x[3, 2], x[4, 2] = 1, -1
+    for features, directory in itertools.product((x, scipy.sparse.csr_array(x)), (None, tmp_path)):
+        images = prepare(
+            Dataset(features, np.ones(9), "made"), deal(2, 20, form="entries", bias=False), directory=directory
+        )
+        assert [image.lines(2).tolist() for image in images] == [[127, 129], []]
+    assert open_image(images[1].path).lines(1).size == 0
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
+    def fail(block, shard, layout):
+        raise kind
+
+    (tmp_path / "worker0.p4sgd").write_text("older")
+    monkeypatch.setattr(packing, "_pack", fail)
+    with pytest.raises(kind):
+        prepare(make(), deal(2), directory=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["worker0.p4sgd"]
+    assert (tmp_path / "worker0.p4sgd").read_text() == "older"
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import prepare_images
+from p4sgd.host.training.dealing.partition import partition
+from p4sgd.hw.spec.config import WorkerConfig
+x = np.random.default_rng(0).random((4000, 100))
+data = Dataset(x, np.zeros(4000), "made")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    shards = partition(100, [WorkerConfig()], bias=True, unit=64)
+    prepare_images(data, np.zeros(4000, np.int64), Scaling.fit(x), shards, directory=Path(sys.argv[1]))
+except UserError as error:
+    print(error)
+"""
+
+
+def test_no_room_for_the_file(tmp_path):
+    """The system refuses more than 100 kB a file."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path}/worker0.p4sgd: cannot write: the disk is full, ")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [{"batch": 12}, {"batch": 0}, {"stored": 9}])
+def test_refused(change):
+    with pytest.raises(UserError, match=f"{next(iter(change))}.* not"):
+        prepare(make(), deal(1), **change)
+
+
+@pytest.mark.parametrize(("form", "zeros"), [("lines", ", zeros included,"), ("entries", ""), ("directories", "")])
+def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch, form, zeros):
+    """A few sparse samples of very many features make a large image; files may hold it. Skipped zeros take no room."""
+    data = make(40, 4000, density=0.001)
+    shards = deal(1, 4000, form=form, config=WorkerConfig(ports=2, lanes=8, chunks=1024))
+    (image,) = prepare(data, shards)
+    whole = image.layout.lines_bytes * image.layout.config.labels_memory
+    assert (image.lines_bytes < whole // 10) == (form != "lines")
+    least = 1 << 20 if form == "entries" else image.lines_bytes  # of entries there is room for more
+    monkeypatch.setattr(store, "available_memory", lambda: 100 if form == "entries" else least - 1)
+    where = "--images DIR.*data prepare.*--planes"
+    with pytest.raises(UserError, match=f"made: .*40 samples of 4,000 features .* GB{zeros} and .*{where}"):
+        prepare(data, shards)
+    assert prepare(data, shards, directory=tmp_path)[0].samples == 40
+    for available in (least, None):
+        monkeypatch.setattr(store, "available_memory", lambda available=available: available)
+        prepare(data, shards)
+
+
+def test_available_memory():
+    assert 1 << 20 < store.available_memory() < 1 << 50
