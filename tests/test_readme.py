@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command_line import commands as all_commands
 
 from p4sgd.build.generate.boards import BOARDS
+from p4sgd.host.losses import LOSSES
 from p4sgd.host.xrt import library
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.net.endpoint import Endpoint
@@ -141,6 +143,13 @@ def test_the_boards_of_their_page_are_those_of_the_code():
         (name, board.shell.platform, str(len(board.cages)), str(board.hbm.channels * board.hbm.channel_bytes >> 30))
         for name, board in BOARDS.items()
     ]
+
+
+def test_the_table_of_options_is_that_of_the_command():
+    text = (ROOT / "host/training/README.md").read_text().partition("| option |")[2].partition("\n\n")[0]
+    train = all_commands()["train"].params
+    assert set(re.findall(r"`(--[\w-]+)", text)) <= {flag for param in train for flag in param.opts}
+    assert set(LOSSES) <= set(re.findall(r"`(\w+)`", text))
 
 
 def test_the_packet_of_the_protocol_page_is_that_of_the_specification():

@@ -152,21 +152,6 @@ def test_features_of_sparse_text_that_the_model_lacks_are_left_out_and_told(tmp_
     assert says in run("evaluate", model, wide).stderr
 
 
-def test_features_are_counted_as_in_the_training_data(tmp_path):
-    """No sample of the test data has the first feature, so that only the training data show where counting begins."""
-    rng = np.random.default_rng(0)
-    train, test = tmp_path / "train.libsvm", tmp_path / "test.libsvm"
-    values = rng.normal(size=(40, 2))
-    train.write_text("".join(f"{int(y > 0)} 0:{x:.4f} 1:{y:.4f}\n" for x, y in values))
-    test.write_text("".join(f"{int(y > 0)} 1:{y:.4f}\n" for _, y in values))
-    model = tmp_path / "model"
-    done = run("train", train, "--epochs", 20, "--out", model, "--test", test, "--json")
-    assert json.loads(done.stdout)["epochs"][-1]["test_accuracy"] > 0.9
-    assert json.loads(run("evaluate", model, test, "--json").stdout)["accuracy"] > 0.9
-    labels = [line.split()[0] for line in test.read_text().splitlines()]
-    assert np.mean(np.array(run("predict", model, test).stdout.split()) == labels) > 0.9
-
-
 @pytest.mark.parametrize("prepared", [True, False])
 def test_the_label_column_of_a_table_without_names_is_remembered(tmp_path, prepared):
     rows = np.random.default_rng(0).normal(size=(200, 4))

@@ -238,15 +238,6 @@ def test_images_as_files(tmp_path, from_file):
     assert [open_image(folder / f"worker{worker}.p4sgd").samples for worker in (0, 1)] == [569, 569]
 
 
-def test_an_older_model_is_replaced_whole(tmp_path):
-    out = tmp_path / "model"
-    run("breast_cancer", "--epochs", 1, "--out", out)
-    first = load_model(out)
-    run("breast_cancer", "--epochs", 2, "--out", out, "--overwrite")
-    assert not np.array_equal(load_model(out).weights, first.weights)
-    assert list(tmp_path.iterdir()) == [out]
-
-
 def test_every_training_option_is_an_option():
     """Whose declaration is its own; the values of all kinds reach the run."""
     train = commands()["train"]
