@@ -26,20 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "describe_scaling", "finish", "run_folds", "run_training"]
 
+_METRICS = {"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"}
+
 COLUMNS = {
     "epoch": "epoch",
-    "train_loss": "train loss",
-    "train_accuracy": "train accuracy",
-    "train_r2": "train R²",
-    "train_d2": "train D²",
-    "validation_loss": "validation loss",
-    "validation_accuracy": "validation accuracy",
-    "validation_r2": "validation R²",
-    "validation_d2": "validation D²",
-    "test_loss": "test loss",
-    "test_accuracy": "test accuracy",
-    "test_r2": "test R²",
-    "test_d2": "test D²",
+    **{f"{data}_{n}": f"{data} {title}" for data in ("train", "validation", "test") for n, title in _METRICS.items()},
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
 }
@@ -76,14 +67,8 @@ def run_training(
 
 
 _FOLD_METRICS = {
-    "loss": "loss",
-    "accuracy": "accuracy",
-    "auc": "AUC",
-    "f1": "F1",
-    "d2": "D²",
-    "r2": "R²",
-    "rmse": "RMSE",
-    "mae": "MAE",
+    **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
+    **{"d2": "D²", "r2": "R²", "rmse": "RMSE", "mae": "MAE"},
 }
 """Titles of the metrics in the table of folds, by name."""
 
