@@ -34,15 +34,7 @@ _PINS = "p4sgd.build.fpga.vivado:PINS"
 
 
 def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_Command], _Command]:
-    """The options of commands that make folders for boards.
-
-    Parameters
-    ----------
-    boards
-        Where the boards of the command are, for `names_in`.
-    config_required
-        Whether ``--config`` must be given.
-    """
+    """The options of commands that make folders for boards, whose names are in ``boards``, for `names_in`."""
     options = (
         build_id_option,
         click.option(
@@ -75,13 +67,7 @@ def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_C
 
 
 def _board_of(name: str | None, board: str | None, where: str) -> str:
-    """The board that is named, or that the configuration is for, one of those in ``where``.
-
-    Raises
-    ------
-    UserError
-        If no board is named and the configuration is for none, or for one that folders cannot be made for.
-    """
+    """The board that is named, or that the configuration is for, one of those in ``where``."""
     from p4sgd.build.generate.boards import BOARD_OF
 
     boards = list(names_in(where))
@@ -98,20 +84,7 @@ def _board_of(name: str | None, board: str | None, where: str) -> str:
 
 @contextmanager
 def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
-    """Report it to the user if a folder cannot be written.
-
-    Parameters
-    ----------
-    out
-        The folder.
-    refused
-        Further errors that the user can mend.
-
-    Raises
-    ------
-    UserError
-        If the folder holds files that were not generated or cannot be written, or at one of the further errors.
-    """
+    """Tell the user if a folder cannot be written or holds files of others, and of errors that are ``refused``."""
     from p4sgd.build.generate.artifacts import ForeignFolderError
 
     reported: tuple[type[Exception], ...] = (ForeignFolderError, *refused)

@@ -108,13 +108,7 @@ configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
 
 
 def configured(name: str, slots: int | None) -> "WorkerConfig":
-    """A worker's configuration by its name, with other slots if ``--slots`` says so.
-
-    Raises
-    ------
-    UserError
-        If it cannot have these.
-    """
+    """A worker's configuration by its name, with other slots if ``--slots`` says so."""
     from p4sgd.hw.spec.config import CONFIGURATIONS
 
     config = CONFIGURATIONS[name]()
@@ -293,13 +287,7 @@ def options_file() -> Path | None:
 
 
 def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
-    """The values that a file has for the parameters of the running command, by parameter name.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, or if a table, key or value is unknown; the message names file and key.
-    """
+    """The values that a file has for the parameters of the running command; errors name file and key."""
     import tomllib
 
     try:

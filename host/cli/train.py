@@ -169,11 +169,6 @@ def run_ranks(launcher: str | None) -> Iterator[Communicator]:
 
     A failure that is the same in all of them is reported once. Otherwise every process that fails names its rank; then
     all processes end, with the exit status of the failure.
-
-    Raises
-    ------
-    UserError
-        As `p4sgd.host.distributed.open_communicator`.
     """
     from p4sgd.host.distributed import open_communicator
 
