@@ -303,7 +303,8 @@ class _Joined:
         self.samples += samples
         self.stored += values.size
         if rows.labels is not None:
-            self._labels.append(rows.labels)
+            labels = np.array(rows.labels.values)  # a view would keep the whole block
+            self._labels.append(RawLabels(labels, rows.labels.texts))
         self._weights.append((samples, rows.weights))
 
     def _append(self, features: Any) -> None:
