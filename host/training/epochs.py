@@ -375,7 +375,7 @@ class RowTraining:
     def _summary(self) -> dict[str, Any]:
         prepared = self._prepared
         configs = [dataclasses.asdict(shard.config) for shard in prepared.shards]
-        label = prepared.space.label_column  # for `Model.space`
+        label = prepared.space.label_column
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
             "data": prepared.name,

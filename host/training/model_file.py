@@ -85,8 +85,8 @@ class Model:
         The meaning of the labels.
     features
         Format of the features in training: planes and sign.
-    feature_names, zero_based, hash_bits, encoding
-        The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
+    space
+        The features that the coefficients are for, to read other data to match.
     mixing
         float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
         ``None`` without preconditioning.
@@ -105,20 +105,11 @@ class Model:
     loss: str
     labels: LabelCoding
     features: FeatureFormat
-    feature_names: tuple[str, ...] = ()
-    zero_based: bool | None = None
-    hash_bits: int | None = None
-    encoding: TableEncoding | None = None
+    space: FeatureSpace
     mixing: npt.NDArray[np.float64] | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     scaling: Scaling | Whitening | None = None
-
-    @property
-    def space(self) -> FeatureSpace:
-        """The features of the training data, for reading other data to match."""
-        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.training.get("label_column")
-        return FeatureSpace(self.coefficients.size, *known)
 
     @property
     def rows(self) -> "tuple[Model, ...]":
@@ -149,10 +140,10 @@ class Model:
         UserError
             If a dense data set has another number of features, or if its features have other names.
         """
-        data = _with_features(self.encoding, data)
+        data = _with_features(self.space.encoding, data)
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
-        if data.feature_names and self.feature_names and data.feature_names != self.feature_names:
+        if data.feature_names and self.space.names and data.feature_names != self.space.names:
             raise UserError(f"{data.name}: the features are not those that the model was trained on, in that order")
         if given != known:
             if isinstance(features, np.ndarray):
@@ -342,17 +333,14 @@ def _rows(arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCo
     coefficients, weights = arrays["coefficients"], arrays["weights"]
     if arrays["slope"].shape != arrays["offset"].shape:
         raise ValueError("slope and offset must have the shape of the weights")
-    space, scaling = space_from_json(header["space"]), header.get("scaling")
+    scaling = header.get("scaling")
     shared: dict[str, Any] = {
         "slope": arrays["slope"][: coefficients.shape[-1]].astype(np.float64, copy=False),
         "offset": arrays["offset"].astype(np.float64, copy=False),
         "mixing": arrays["mixing"].astype(np.float64, copy=False) if "mixing" in arrays else None,
         "loss": header["loss"],
         "features": FeatureFormat(**header["features"]),
-        "feature_names": space.names,
-        "zero_based": space.zero_based,
-        "hash_bits": space.hash_bits,
-        "encoding": space.encoding,
+        "space": space_from_json(header["space"]),
         "scaling": None if scaling is None else _scaling(arrays, scaling, coefficients.shape[-1]),
     }
     training, parameters, codings = header["training"], header["loss_parameters"], labels.rows
@@ -412,7 +400,7 @@ def _scaling(arrays: Arrays, facts: Any, features: int) -> Scaling | Whitening:
 
 def _check(model: Model) -> None:
     """Raise a `ValueError` if the parts of a model contradict each other."""
-    features, shape = model.coefficients.size, model.weights.shape
+    features, shape, space = model.coefficients.size, model.weights.shape, model.space
     if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):
         raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
     if model.slope.shape != (features,) or model.offset.shape != shape:
@@ -425,13 +413,13 @@ def _check(model: Model) -> None:
             raise ValueError(f"{name} must be finite")
     if get_loss(model.loss, model.loss_parameters).task is not model.labels.task:
         raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
-    if model.feature_names and len(model.feature_names) != features:
-        raise ValueError(f"{len(model.feature_names)} names for {features} features")
+    if space.count != features or (space.names and len(space.names) != features):
+        raise ValueError(f"{len(space.names)} names and {space.count} columns for {features} features")
     if not isinstance(model.training, dict):
         raise ValueError("facts about the training must be a JSON object")
-    if model.zero_based not in (None, False, True):
-        raise ValueError(f"zero_based is {model.zero_based}")
-    if model.hash_bits is not None and features != 1 << model.hash_bits:
-        raise ValueError(f"hash_bits is {model.hash_bits} for {features} features")
-    if model.encoding is not None and model.encoding.names != model.feature_names:
+    if space.zero_based not in (None, False, True):
+        raise ValueError(f"zero_based is {space.zero_based}")
+    if space.hash_bits is not None and features != 1 << space.hash_bits:
+        raise ValueError(f"hash_bits is {space.hash_bits} for {features} features")
+    if space.encoding is not None and space.encoding.names != space.names:
         raise ValueError("the columns of the table do not make the features")

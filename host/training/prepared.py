@@ -253,11 +253,8 @@ class Prepared:
             loss_parameters=loss.parameters,
             labels=self.targets.coding.rows[0],
             features=self.features,
-            feature_names=self.space.names,
-            zero_based=self.space.zero_based,
-            hash_bits=self.space.hash_bits,
+            space=self.space,
             scaling=self.scaling,
-            encoding=self.space.encoding,
         )
 
 

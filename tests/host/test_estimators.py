@@ -844,7 +844,7 @@ def test_texts_of_a_frame_are_no_gaps(missing):
     codes = np.array(["NA", "DE", "FR", "None"])[np.arange(400) % 4]
     frame, y = pa.table({"country": codes}), codes == "NA"
     estimator = GLMClassifier(missing=missing, epochs=5).fit(frame, y)
-    assert estimator.model_.feature_names == ("country=DE", "country=FR", "country=NA", "country=None")
+    assert estimator.model_.space.names == ("country=DE", "country=FR", "country=NA", "country=None")
     assert estimator.score(frame, y) == 1
 
 
@@ -865,7 +865,7 @@ def test_weights_of_samples_in_a_table():
     weights = np.random.default_rng(0).integers(0, 3, 300)
     plain = GLMClassifier(missing="mean", epochs=2).fit(X, y)
     weighed = GLMClassifier(missing="mean", epochs=2).fit(X, y, sample_weight=weights)
-    assert weighed.model_.encoding == plain.model_.encoding
+    assert weighed.model_.space.encoding == plain.model_.space.encoding
     assert not (weighed.model_.weights == plain.model_.weights).all()
 
 
@@ -874,7 +874,7 @@ def test_gaps_in_arrays():
     y = [0, 1, 1, 0] * 20
     estimator = GLMClassifier(missing="indicator", epochs=3).fit(x, y)
     assert estimator.coef_.shape == (1, 4)
-    assert estimator.model_.feature_names == ("feature 1", "feature 1=missing", "feature 2", "feature 2=missing")
+    assert estimator.model_.space.names == ("feature 1", "feature 1=missing", "feature 2", "feature 2=missing")
     assert (estimator.predict(x[:4]) == estimator.predict(np.array(x[:4], object))).all()
     with pytest.raises(ValueError, match="contains infinity"):
         estimator.predict([[1, np.inf]])

@@ -292,7 +292,7 @@ def test_hashed_features(tmp_path):
     options = ["--epochs", 30, "--precision", 4, "--workers", 2]
     run("train", train, *options, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model")
     trained = load_model(tmp_path / "model")
-    assert (trained.coefficients.size, trained.hash_bits) == (1024, 10)
+    assert (trained.coefficients.size, trained.space.hash_bits) == (1024, 10)
     found = [int(line) for line in run("predict", tmp_path / "model", test).stdout.splitlines()]
     assert np.mean(found == labels[60:]) > 0.8
     accuracy = json.loads(run("evaluate", tmp_path / "model", test, "--json").stdout)["accuracy"]

@@ -51,7 +51,7 @@ def test_every_way_to_train_ends_with_the_same_weights(files):
         other = json.loads(done.stdout)
         assert other["weights_sha256"] == result["weights_sha256"]
     ours, theirs, made = (load_model_file(folder / name) for name in ("model", "stored", "folder"))
-    assert ours.encoding == theirs.encoding == made.encoding
+    assert ours.space.encoding == theirs.space.encoding == made.space.encoding
     assert (ours.coefficients == theirs.coefficients).all()
     table = make_table("titanic")
     X, y = table.drop(["survived"]), table["survived"].to_numpy()
@@ -111,13 +111,13 @@ def test_what_is_told_of_a_model(files, tmp_path):
     assert "takes 19 features made of 8 columns of a table" in " ".join(done.stderr.split())
     estimator = pickle.loads((tmp_path / "model.pkl").read_bytes())
     model = load_model_file(folder / "model")
-    assert tuple(estimator.feature_names_in_) == model.feature_names
+    assert tuple(estimator.feature_names_in_) == model.space.names
     guess, *others = result["remarks"]
     assert guess == "labels are those of the last column, column 9 (survived): --label-column NAME takes another"
     assert all("converged" in remark for remark in others)
     run("export", folder / "model", "--to", "onnx", "--out", tmp_path / "model.onnx")
     kept = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
-    assert TableEncoding.from_json(kept["table"]) == model.encoding
+    assert TableEncoding.from_json(kept["table"]) == model.space.encoding
     report = tmp_path / "report.html"
     run("train", folder / "titanic.csv", "--missing", "mean", "--epochs", 2, "--report", report)
     assert "sex=male" in report.read_text()
@@ -171,11 +171,11 @@ def test_training_goes_on_with_the_features_of_a_model(files, tmp_path):
     done = run("train", odd, "--init", folder / "model", "--epochs", 2, "--out", tmp_path / "next")
     assert "embarked: " in done.stderr
     ours, theirs = load_model_file(tmp_path / "next"), load_model_file(folder / "model")
-    assert ours.encoding == theirs.encoding
+    assert ours.space.encoding == theirs.space.encoding
     assert not (ours.weights == theirs.weights).all()
     done = run("train", odd, "--init", folder / "model", "--missing", "mean", status=2)
     assert "this model was trained with --missing indicator, not with --missing mean" in done.stderr
     table = make_table("titanic", seed=1)
     estimator = load_model(folder / "model").set_params(warm_start=True, epochs=2)
     estimator.fit(table.drop(["survived"]), table["survived"].to_numpy())
-    assert estimator.model_.encoding == theirs.encoding
+    assert estimator.model_.space.encoding == theirs.space.encoding

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.export import to_onnx, to_sklearn
@@ -61,7 +61,7 @@ def make_row(rng, loss, labels, features, names):
         loss=loss,
         labels=labels,
         features=FeatureFormat(8, 8, signed=True),
-        feature_names=names,
+        space=FeatureSpace(features, names),
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tensor_file import rewrite
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(5)
 NUMBERS = LabelCoding(Task.REGRESSION, mean=100.0, scale=10.0)
 
 
-def model(features=4, loss="logistic", labels=None, **more):
+def model(features=4, loss="logistic", labels=None, space=None, **more):
     return Model(
         coefficients=RNG.normal(size=features),
         intercept=0.25,
@@ -31,6 +31,7 @@ def model(features=4, loss="logistic", labels=None, **more):
         loss=loss,
         labels=labels or LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)),
         features=FeatureFormat(8, 4, signed=True),
+        space=FeatureSpace(features, **space or {}),
         training={"samples": 12, "seconds": 0.5, "name": "Größe"},
         **more,
     )
@@ -45,10 +46,10 @@ def rows(features=4, samples=20):
     "more",
     [
         {},
-        {"feature_names": ("a", "b", "c", "Größe")},
-        {"zero_based": True},
-        {"zero_based": False},
-        {"hash_bits": 2},
+        {"space": {"names": ("a", "b", "c", "Größe"), "label_column": -2}},
+        {"space": {"zero_based": True}},
+        {"space": {"zero_based": False}},
+        {"space": {"hash_bits": 2}},
         {"loss": "huber", "labels": NUMBERS, "loss_parameters": {"epsilon": 1.5}},
     ],
 )
@@ -62,6 +63,7 @@ def test_round_trip(tmp_path, more):
         assert getattr(before, name).dtype == getattr(after, name).dtype
     for name in ("intercept", "loss", "loss_parameters", "labels", "features", "training", "space"):
         assert getattr(before, name) == getattr(after, name)
+    assert after.space.label_column == before.space.label_column
 
 
 def test_dense_and_sparse_predict_the_same():
@@ -111,7 +113,7 @@ def test_another_number_of_features(features):
 
 
 def test_other_features_of_the_same_number():
-    trained = model(feature_names=("a", "b", "c", "d"))
+    trained = model(space={"names": ("a", "b", "c", "d")})
     dense, labels = rows()
     for names in ((), ("a", "b", "c", "d")):
         assert trained.decision_function(Dataset(dense, labels, "rows", feature_names=names)).shape == (20,)
@@ -151,10 +153,11 @@ def test_regression_predicts_in_the_target_s_unit():
         ({"replace": {"offset": np.full(5, np.inf)}}, "offset must be finite"),
         ({"replace": {"intercept": np.array([np.nan])}}, "intercept must be finite"),
         ({"replace": {"intercept": np.zeros(2)}}, ""),
-        ({"space__names": ["a"]}, "1 names for 4 features"),
+        ({"space__names": ["a"]}, "1 names and 4 columns for 4 features"),
         ({"space__zero_based": 7}, "zero_based is 7"),
         ({"space__hash_bits": 7}, "hash_bits is 7 for 4 features"),
         ({"space__hash_bits": []}, ""),
+        ({"space__count": 5}, "0 names and 5 columns for 4 features"),
         ({"drop": ("weights",)}, ""),
         ({"drop": ("coefficients",)}, ""),
         ({"scaling__kind": "cubic"}, "there is no such scaling"),
