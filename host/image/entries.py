@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.image.file import memories
 from p4sgd.host.image.image import EntryBlock, Image
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -20,7 +21,6 @@ __all__ = [
     "directories_of",
     "entries_of",
     "entry_block",
-    "entry_memories",
     "entry_places",
     "first_samples",
     "own_samples",
@@ -130,12 +130,5 @@ def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | Non
 def _of_entries(image: Image, block: EntryBlock) -> Image:
     """A sparse image with other entries."""
     starts = np.append(0, np.cumsum(block.counts)).astype("<i8")
-    return dataclasses.replace(image, port_lines=entry_memories(image, starts, block.keys, block.values), path=None)
-
-
-def entry_memories(
-    image: Image, starts: IntArray, keys: npt.NDArray[np.uint32], values: npt.NDArray[np.uint8]
-) -> tuple[npt.NDArray[np.uint8], ...]:
-    """What is in each memory of a sparse worker."""
-    lists = starts.view(np.uint8), keys.view(np.uint8), values
-    return (*lists, *[np.empty(0, np.uint8)] * (image.layout.config.labels_memory - len(lists)))
+    arrays = {"starts": starts, "keys": block.keys, "values": block.values}
+    return dataclasses.replace(image, port_lines=memories(arrays, image.layout.config), path=None)

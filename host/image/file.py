@@ -10,7 +10,8 @@ For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 
 import dataclasses
 import mmap
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -21,7 +22,7 @@ from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.tensor_file import Arrays, FileKind, TensorWriter
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["FORMAT_VERSION", "ImageWriter", "image_file", "is_image_file", "open_image"]
+__all__ = ["FORMAT_VERSION", "ImageWriter", "LineWriter", "image_file", "is_image_file", "memories", "open_image"]
 
 FORMAT_VERSION = 7
 """Increased whenever a reader of the old version would misread the new one."""
@@ -39,25 +40,58 @@ _KIND = FileKind(
 _ENTRIES = ("starts", "keys", "values")
 
 
-class ImageWriter:
+class LineWriter(ABC):
+    """Takes the lines or entries of an image, some micro-batches after others.
+
+    Attributes
+    ----------
+    shapes : dict[str, tuple[numpy.typing.DTypeLike, tuple[int, ...]]]
+        Type and shape of the arrays that they fill; of keys and values there may be fewer.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self.shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]
+        self.sparse, self._entries = image.layout.config.sparse, 0
+        if self.sparse:
+            starts, room = (image.layout.micro_batches + 1,), (image.room,)
+            self.shapes = {"starts": (np.int64, starts), "keys": (np.uint32, room), "values": (np.uint8, room)}
+        else:
+            self.shapes = {f"lines{number}": (np.uint8, shape) for number, shape in enumerate(image.lines_shapes)}
+
+    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
+        """Append some micro-batches: the lines of each memory, as ``Image.port_lines`` has them, or entries."""
+        if isinstance(part, EntryBlock):
+            ends = self._entries + np.cumsum(part.counts)
+            self._entries += part.keys.size
+            parts: Arrays = {"starts": ends, "keys": part.keys, "values": part.values}
+        else:
+            parts = {f"lines{number}": lines for number, lines in enumerate(part)}
+        for name, values in parts.items():
+            self._put(name, values)
+
+    @abstractmethod
+    def _put(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Append to an array."""
+
+
+def memories(arrays: Mapping[str, npt.NDArray[Any]], config: WorkerConfig) -> tuple[npt.NDArray[np.uint8], ...]:
+    """``Image.port_lines``, from the arrays that a `LineWriter` has filled."""
+    if not config.sparse:
+        return tuple(arrays[f"lines{number}"] for number in range(config.labels_memory))
+    lists = [arrays[name].view(np.uint8) for name in _ENTRIES]
+    return (*lists, *[np.empty(0, np.uint8)] * (config.labels_memory - len(lists)))
+
+
+class ImageWriter(LineWriter):
     """Writes an image file, micro-batch by micro-batch.
 
     ``image`` is complete except for its lines; with directories they are counted (``starts``).
     """
 
     def __init__(self, image: Image) -> None:
+        super().__init__(image)
         self._small = _small_arrays(image)
-        self._sparse = image.shard.config.sparse
-        self._entries = 0
         layout = image.layout
-        shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]
-        if self._sparse:
-            room = (image.room,)
-            shapes = {"starts": (np.int64, (layout.micro_batches + 1,)), "keys": (np.uint32, room)}
-            shapes["values"] = np.uint8, room
-        else:
-            shapes = {f"lines{number}": (np.uint8, shape) for number, shape in enumerate(image.lines_shapes)}
-        shapes |= {name: (values.dtype, values.shape) for name, values in self._small.items()}
         header = {
             "config": dataclasses.asdict(layout.config),
             "directory": layout.directory,
@@ -71,7 +105,8 @@ class ImageWriter:
             "samples": image.samples,
             "bias": image.bias,
         }
-        self._writer = TensorWriter(_KIND, header, shapes)
+        small = {name: (values.dtype, values.shape) for name, values in self._small.items()}
+        self._writer = TensorWriter(_KIND, header, {**self.shapes, **small})
 
     @property
     def size(self) -> int:
@@ -82,25 +117,17 @@ class ImageWriter:
         """Write all but the lines to a new file, which the caller closes."""
         self._file = file
         for name, values in self._small.items():
-            self._writer.append(file, name, values)
-        if self._sparse:
-            self._writer.append(file, "starts", np.zeros(1, np.int64))
+            self._put(name, values)
+        if self.sparse:
+            self._put("starts", np.zeros(1, np.int64))
         return self
 
-    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
-        """Append some micro-batches: the lines of each memory, as ``Image.port_lines`` has them, or entries."""
-        if isinstance(part, EntryBlock):
-            ends = self._entries + np.cumsum(part.counts)
-            self._entries += part.keys.size
-            parts: Arrays = {"starts": ends, "keys": part.keys, "values": part.values}
-        else:
-            parts = {f"lines{number}": lines for number, lines in enumerate(part)}
-        for name, values in parts.items():
-            self._writer.append(self._file, name, values)
+    def _put(self, name: str, values: npt.NDArray[Any]) -> None:
+        self._writer.append(self._file, name, values)
 
     def finish(self) -> None:
         """Complete the file."""
-        self._writer.finish(self._file, shorter=("keys", "values") if self._sparse else ())
+        self._writer.finish(self._file, shorter=("keys", "values") if self.sparse else ())
 
 
 def _small_arrays(image: Image) -> Arrays:
@@ -156,11 +183,6 @@ def _image(path: Path, arrays: Arrays, header: dict[str, Any]) -> Image:
     shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed, header["directory"])
     scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
     offset, scale = (_shortened(arrays[name][:scaled]) for name in ("offset", "scale"))
-    if config.sparse:
-        lists = [arrays[name].view(np.uint8) for name in _ENTRIES]
-        memories = (*lists, *[np.empty(0, np.uint8)] * (config.labels_memory - len(lists)))
-    else:
-        memories = tuple(arrays[f"lines{number}"] for number in range(config.labels_memory))
     return Image(
         layout=shard.layout(header["padded_samples"], header["stored"]),
         signed=header["signed"],
@@ -171,7 +193,7 @@ def _image(path: Path, arrays: Arrays, header: dict[str, Any]) -> Image:
         labels=arrays["labels"],
         offset=offset,
         scale=scale,
-        port_lines=memories,
+        port_lines=memories(arrays, config),
         path=path,
         importances=arrays.get("importances"),
         starts=arrays["starts"] if shard.directory else None,

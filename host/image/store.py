@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,9 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, ra
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image.directories import DirectoryPacker
-from p4sgd.host.image.entries import entry_memories
-from p4sgd.host.image.file import ImageWriter, image_file, open_image
+from p4sgd.host.image.file import ImageWriter, LineWriter, image_file, memories, open_image
 from p4sgd.host.image.image import EntryBlock, Image
+from p4sgd.host.tensor_file import Arrays
 
 __all__ = ["append_blocks", "available_memory", "count_lines", "store_images"]
 
@@ -105,45 +105,31 @@ def available_memory() -> int | None:
 
 
 def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    stores = [_EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
-    append_blocks(stores, own, blocks)
-    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
+    writers = list(map(_MemoryWriter, own))
+    append_blocks(writers, own, blocks)
+    return [
+        dataclasses.replace(image, port_lines=memories(writer.arrays, image.layout.config))
+        for image, writer in zip(own, writers, strict=True)
+    ]
 
 
-class _LineStore:
-    """The lines of an image, in memory."""
-
-    def __init__(self, image: Image) -> None:
-        self.arrays = tuple(np.empty(shape, np.uint8) for shape in image.lines_shapes)
-        self._done = [0] * len(self.arrays)
-
-    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
-        assert not isinstance(part, EntryBlock)
-        for number, lines in enumerate(part):
-            first, self._done[number] = self._done[number], self._done[number] + len(lines)
-            self.arrays[number][first : self._done[number]] = lines
-
-
-class _EntryStore:
-    """The entries of an image, in memory."""
+class _MemoryWriter(LineWriter):
+    """Keeps lines or entries of an image in memory."""
 
     def __init__(self, image: Image) -> None:
-        self._image = image
-        self._starts = np.zeros(image.layout.micro_batches + 1, "<i8")
-        self._keys = np.empty(image.room, "<u4")
-        self._values = np.empty(image.room, np.uint8)
-        self._done = self._count = 0
+        super().__init__(image)
+        self._room = {name: np.empty(shape, kind) for name, (kind, shape) in self.shapes.items()}
+        self._done = dict.fromkeys(self._room, 0)
+        if self.sparse:
+            self._put("starts", np.zeros(1, np.int64))
 
-    def append(self, part: Iterable[npt.NDArray[np.uint8]] | EntryBlock) -> None:
-        assert isinstance(part, EntryBlock)
-        ends, own = self._count + np.cumsum(part.counts), slice(self._count, self._count + part.keys.size)
-        self._starts[self._done + 1 : self._done + 1 + ends.size] = ends
-        self._keys[own], self._values[own] = part.keys, part.values
-        self._done, self._count = self._done + ends.size, own.stop
+    def _put(self, name: str, values: npt.NDArray[Any]) -> None:
+        first, self._done[name] = self._done[name], self._done[name] + len(values)
+        self._room[name][first : self._done[name]] = values
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
-        return entry_memories(self._image, self._starts, self._keys[: self._count], self._values[: self._count])
+    def arrays(self) -> Arrays:
+        return {name: room[: self._done[name]] for name, room in self._room.items()}
 
 
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
@@ -157,15 +143,13 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
     return [open_image(path, verify=False) for path in paths]
 
 
-def append_blocks(
-    stores: Sequence[_EntryStore | _LineStore | ImageWriter], own: Sequence[Image], blocks: LineBlocks
-) -> None:
-    """Append all lines or entries to what holds those of each image."""
+def append_blocks(writers: Sequence[LineWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
+    """Append all lines or entries to the writer of each image."""
     for block in blocks:
-        for part, image, store in zip(block, own, stores, strict=True):
+        for part, image, writer in zip(block, own, writers, strict=True):
             if image.shard.directory:
                 assert isinstance(part, EntryBlock)
                 for lines in DirectoryPacker(part, image.layout):
-                    store.append(lines)
+                    writer.append(lines)
             else:
-                store.append(part)
+                writer.append(part)

@@ -126,7 +126,6 @@ def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
             super().__init__(block, layout)
 
     monkeypatch.setattr(store, "DirectoryPacker", Counted)
-    monkeypatch.delattr(store, "_EntryStore")
     monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
     monkeypatch.setattr(repartition, "_BLOCK_VALUES", 1024)
     folder = tmp_path / "made" if files else None
