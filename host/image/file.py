@@ -30,7 +30,7 @@ FORMAT_VERSION = 7
 _KIND = FileKind(
     "p4sgd-image",
     FORMAT_VERSION,
-    "image file",
+    "memory image",
     "prepare the data again with p4sgd data prepare",
     "prepare the data again",
     alignment=4096,
