@@ -37,6 +37,8 @@ _STALL_S = 30.0
 _TEXT_LIMIT = 2000
 """Most characters of the reason of a refusal."""
 
+_NO_MEMORY = "there is not enough memory"
+
 _PROOF_S = 10.0
 """Longest time until a client has proved to have the token, however it sends the proof."""
 
@@ -48,6 +50,9 @@ _MOST_STRANGERS = 16
 
 _PAUSE_S = 0.1
 """Time to accept nobody while the process has no descriptors left."""
+
+_LOOK_S = 0.1
+"""Shortest time between two looks for clients that have hung up while they wait."""
 
 _TELL_S = 10.0
 """Shortest time between two remarks on clients that were refused."""
@@ -154,10 +159,11 @@ class ControlServer:
         self._process = random.SystemRandom().getrandbits(64)
         self._clients: list[_Client] = []
         self._calls: queue.SimpleQueue[tuple[_Client, Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._waiting: list[tuple[Until, Future[Any]]] = []
+        self._waiting: list[tuple[_Client, Until, Future[Any]]] = []
         self._selector = selectors.DefaultSelector()
         self._waker, self._alarm = socket.socketpair()
         self._accepts_at: float | None = None  # None while it does
+        self._looks_at = 0.0
         for each in (listener.socket, self._waker, self._alarm):
             each.setblocking(False)
         self.watch(listener.socket, self._accept)
@@ -178,14 +184,21 @@ class ControlServer:
         Exceptions of functions given to `watch`, and those of methods that are no refusals, pass through.
         """
         now = time.monotonic()
-        for until, answer in list(self._waiting):
+        if looks := now >= self._looks_at:
+            self._looks_at = now + _LOOK_S
+        for each in list(self._waiting):
+            client, until, answer = each
             if (is_so := until.condition()) or now >= until.end:
-                self._waiting.remove((until, answer))
                 answer.set_result(is_so)
+            elif client not in self._clients or (looks and client.has_hung_up()):
+                answer.cancel()
+            else:
+                continue
+            self._waiting.remove(each)
         if self._accepts_at is not None and now >= self._accepts_at:
             self._accepts_at = None
             self.watch(self._listener.socket, self._accept)
-        ends = [until.end for until, _ in self._waiting]
+        ends = [until.end for _, until, _ in self._waiting]
         if self._accepts_at is not None:
             ends.append(self._accepts_at)
         waits = [*(end - now for end in ends), *([] if seconds is None else [seconds])]
@@ -197,7 +210,7 @@ class ControlServer:
         for client in list(self._clients):
             self._drop(client)
         self._carry_out()
-        for _, answer in self._waiting:
+        for _, _, answer in self._waiting:
             answer.cancel()
         for each in (self._selector, self._listener, self._waker, self._alarm):
             each.close()
@@ -259,7 +272,7 @@ class ControlServer:
         """Do what clients' threads have asked for."""
         with contextlib.suppress(OSError):  # nobody has, or the server is closed
             self._alarm.recv(4096)
-        while not self._calls.empty():
+        for _ in range(self._calls.qsize()):  # those that come meanwhile are for the next turn: other events wait, too
             client, call, answer = self._calls.get()
             if client not in self._clients:  # dropped meanwhile
                 answer.cancel()
@@ -267,14 +280,14 @@ class ControlServer:
             try:
                 result = call()
             except self._refusals as error:
-                text = str(error) or "there is not enough memory"
+                text = str(error) or _NO_MEMORY
                 answer.set_exception(RefusedError(text[:_TEXT_LIMIT]))
             except BaseException:
                 answer.cancel()
                 raise
             else:
                 if isinstance(result, Until):
-                    self._waiting.append((result, answer))
+                    self._waiting.append((client, result, answer))
                 else:
                     answer.set_result(result)
 
@@ -359,7 +372,10 @@ class ControlServer:
                 raise RefusedError(f"this is not a request: {error}") from None
             if unread > self._body_limit:
                 raise RefusedError(f"a body of {unread:,} bytes is too long: it has at most {self._body_limit:,}")
-            body, unread = channel.receive_body(head, unread), 0
+            try:
+                body, unread = channel.receive_body(head, unread), 0
+            except MemoryError:
+                raise RefusedError(_NO_MEMORY) from None
             result = self._in_turn(client, partial(self._methods.call, request, body=body))
         except RefusedError as refusal:
             if unread:

@@ -14,6 +14,7 @@ import threading
 import time
 from ipaddress import IPv4Address
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import address as listening
 from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient
-from p4sgd.host.rpc.server import ControlServer, Methods
+from p4sgd.host.rpc.server import ControlServer, Methods, Until
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
@@ -413,6 +414,48 @@ def test_clients_that_are_idle_make_room(address):
         busy.send({"do": "double", "number": 6})
         pump(server, lambda: False, 0.1)
         assert busy.receive()[0] == {"ok": 12}
+
+
+def test_a_client_that_hangs_up_while_it_waits_is_let_go_at_once(address):
+    methods = Methods(wait=lambda: Until(lambda: False, time.monotonic() + 60))
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=1, busy="is busy")
+    with contextlib.closing(server), contextlib.closing(Channel(address.connect(10))) as channel:
+        pump(server, lambda: False, 0.1)
+        channel.receive_greeting("test")
+        channel.send({"do": "wait"})
+        pump(server, lambda: False, 0.1)
+        channel.socket.shutdown(socket.SHUT_WR)
+        pump(server, lambda: False, 0.1)
+        assert channel.socket.recv(1) == b"", "hung up"
+
+
+def test_clients_that_always_ask_do_not_keep_a_turn_from_its_end(address):
+    done = []
+    methods = Methods(work=lambda: done.append(time.sleep(0.01)))
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=4, busy="is busy")
+    with contextlib.closing(server), contextlib.ExitStack() as opened:
+        for _ in range(4):
+            connection = opened.enter_context(address.connect(10))
+            connection.sendall(100 * encode({"do": "work"}))
+        pump(server, lambda: len(done) > 20, 10)
+        before = len(done)
+        server.turn(0.1)
+        assert len(done) - before <= 4
+
+
+def test_a_body_for_which_there_is_no_memory_is_refused(address, monkeypatch):
+    methods = Methods(take=lambda body: len(body))
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=1, busy="is busy", body_limit=100)
+    with contextlib.closing(server), contextlib.closing(Channel(address.connect(10))) as channel:
+        with monkeypatch.context() as full:
+            full.setattr(Channel, "receive_body", Mock(side_effect=MemoryError))
+            channel.socket.sendall(encode({"do": "take"}, 100) + bytes(100))
+            pump(server, lambda: False, 0.2)
+        channel.socket.sendall(encode({"do": "take"}, 100) + bytes(100))
+        pump(server, lambda: False, 0.2)
+        channel.receive_greeting("test")
+        assert channel.receive()[0] == {"error": "there is not enough memory"}
+        assert channel.receive()[0] == {"ok": 100}
 
 
 def pump(server, is_over, seconds):

@@ -92,7 +92,7 @@ def test_who_has_not_may_not(address, told, token, says):
     assert told == ([] if token is None else [refused]), "one remark in a while"
 
 
-WRITE = {"do": "write_register", "offset": PAIR[0].offset, "word": 7}
+WRITE = {"do": "write_registers", "words": [[PAIR[0].offset, 7]]}
 
 
 @pytest.mark.parametrize(
