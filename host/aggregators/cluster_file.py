@@ -459,12 +459,14 @@ def _mac(text: str, _: Path | None = None) -> int | None:
 _TEXT = _Key("a text", _is_text)
 _CONTROL = _Key("a text", _is_text, _control)
 _BOARD = _Key("a text", _is_text, lambda text, _: parse_device(text))
-_XCLBIN = _Key("the bitstream for the board", _is_text, lambda text, folder: folder / text)
+_XCLBIN = _Key(
+    "the bitstream for the board", lambda value: _is_text(value) and value != "", lambda text, folder: folder / text
+)
 _MAC = _Key("a text", _is_text, _mac, usual=None)
 _UDP = _Key("a text", _is_text, lambda text, _: parse_udp_address(text) if text else None, usual=None)
 _STATIONS = _Key(
     "a list of MAC addresses",
-    lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    lambda value: isinstance(value, list) and all(_is_text(each) and each for each in value),
     lambda texts, _: tuple(map(_mac, texts)),
     usual=(),
 )

@@ -163,6 +163,7 @@ def test_a_file_with_all_keys(read, tmp_path):
         ),
         ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator.xclbin: is missing"),
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
+        (SOCKET + BOARD.replace("a.xclbin", ""), "workers[0].xclbin: must be the bitstream for the board, not ''"),
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
         (
             SOCKET + BOARD + BOARD.replace("3B", "0000:3b"),
@@ -265,6 +266,10 @@ def test_a_file_with_all_keys(read, tmp_path):
         ),
         (
             BMV2 + PORT + "stations = [1]\n" + WORKER,
+            "aggregator.ports[0].stations: must be a list of MAC addresses, not",
+        ),
+        (
+            BMV2 + PORT + 'stations = [""]\n' + WORKER,
             "aggregator.ports[0].stations: must be a list of MAC addresses, not",
         ),
         (BMV2 + PORT + 'stations = ["a"]\n' + WORKER, "aggregator.ports[0].stations: must be a MAC address, such as"),
