@@ -29,25 +29,25 @@ __all__ = ["compiled"]
 _remark = functools.cache(logging.getLogger(__name__).info)
 """Logs a text once."""
 
-_purposes: dict[str, str] = {}
-"""What the compiled functions of a module are, by module."""
+_purposes: dict[Any, str] = {}
+"""What compiled functions are, by function."""
 
 
 def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
     """`numba.njit` with a cache, or without one where Numba finds no folder for it.
 
-    When Numba compiles a function of a module for the first time, because the cache does not have it, this is logged.
+    When Numba compiles a function of a purpose for the first time, because the cache does not have it, this is logged.
 
     Parameters
     ----------
     purpose
-        What the compiled functions of the module are, for the log: ``the emulator's loops``.
+        What the compiled function is for the log: ``the emulator's loops``.
     options
         Those of `numba.njit`.
     """
 
     def decorate(function: Any) -> Any:
-        _purposes[function.__module__] = purpose
+        _purposes[function] = purpose
         dispatcher = numba.njit(**options)(function)
         with contextlib.suppress(RuntimeError):  # there is no folder
             dispatcher._cache = _Cache(function)  # as `cache=True` does
@@ -162,7 +162,7 @@ def _modules(folder: Path) -> str:
 class _Compilations(event.Listener):
     def on_start(self, event: Any) -> None:
         dispatcher = event.data["dispatcher"]
-        purpose = _purposes.get(dispatcher.py_func.__module__)
+        purpose = _purposes.get(dispatcher.py_func)
         if purpose and dispatcher.stats.cache_path:
             _remark(f"compiling {purpose}: some seconds, once on this machine")
         elif purpose:
