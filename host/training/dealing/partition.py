@@ -83,7 +83,7 @@ def partition(
             if workers <= -(-total // other) and fits(other, rooms_of(other, precision, stale=stale))
         ]
         remedies = [option("unit", min(others, key=lambda other: abs(other - unit)))] if others else []
-        text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} units of {unit}"
+        text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} unit{'s' * (count > 1)} of {unit}"
         if count < workers:
             remedies.insert(0, f"at most {count} worker{'s' * (count > 1)}")
             raise UserError(f"{text}, too few for {workers} workers: use {' or '.join(remedies)}")

@@ -68,6 +68,7 @@ SMALL = WorkerConfig(engines=2, lanes=8, chunks=4)
         (260, [CONFIG], 8, r"\(8\): use at least 5 workers or a larger", {}),
         (10**8, [CONFIG] * 32, 64, "use fewer features or for sparse data --config sparse$", {}),
         (100, [CONFIG] * 3, 64, "2 units of 64, too few for 3 workers: use at most 2 w.* or --unit 32", {"unit": 32}),
+        (4, [CONFIG] * 2, 8, "are 1 unit of 8, too few for 2 workers: use at most 1 worker$", {"configs": 1}),
         (5000, [WorkerConfig(engines=1, lanes=8, chunks=4)], 64, r"79 units of 64, .*\(0\): use a larger conf", {}),
         (
             100,
