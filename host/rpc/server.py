@@ -164,6 +164,7 @@ class ControlServer:
         self._waker, self._alarm = socket.socketpair()
         self._accepts_at: float | None = None  # None while it does
         self._looks_at = 0.0
+        self._is_open = True
         for each in (listener.socket, self._waker, self._alarm):
             each.setblocking(False)
         self.watch(listener.socket, self._accept)
@@ -207,6 +208,7 @@ class ControlServer:
 
     def close(self) -> None:
         """Hang up, and listen no longer."""
+        self._is_open = False
         for client in list(self._clients):
             self._drop(client)
         self._carry_out()
@@ -392,6 +394,8 @@ class ControlServer:
         answer: Future[Any] = Future()
         self._calls.put((client, call, answer))
         self._wake()
+        if not self._is_open:  # `close` may have carried out the last call before
+            answer.cancel()
         return answer.result()
 
     def _wake(self) -> None:

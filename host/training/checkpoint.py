@@ -103,7 +103,7 @@ class State:
         The initial learning rate, which may be chosen from the data, or the one with which training has begun again
         after it diverged; ``None`` before it is chosen.
     divisor
-        See `p4sgd.host.training.options.LearningRateSchedule`.
+        See `p4sgd.host.training.schedule.LearningRateSchedule`.
     idle
         Number of epochs without progress.
     best

@@ -429,6 +429,20 @@ def test_a_client_that_hangs_up_while_it_waits_is_let_go_at_once(address):
         assert channel.socket.recv(1) == b"", "hung up"
 
 
+def test_no_thread_outlives_a_server(address):
+    before = threading.active_count()
+    server = ControlServer(ControlListener(address), "test", Methods(), most_clients=1, busy="is busy")
+    with contextlib.closing(Channel(address.connect(10))) as channel:
+        server.turn(10)
+        channel.receive_greeting("test")
+        channel.send({"do": "nothing"})
+        server.close()
+        end = time.monotonic() + 10
+        while threading.active_count() > before:
+            time.sleep(0.01)
+            assert time.monotonic() < end
+
+
 def test_clients_that_always_ask_do_not_keep_a_turn_from_its_end(address):
     done = []
     methods = Methods(work=lambda: done.append(time.sleep(0.01)))
