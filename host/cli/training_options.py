@@ -30,7 +30,9 @@ def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
             command = click.option(
                 flag(field.name),
                 field.name,
-                type=kind if declared.choices is None else NameFrom(field.name, declared.choices),
+                type=kind
+                if declared.choices is None
+                else NameFrom("loss" if field.name == "loss" else "choice", declared.choices),
                 default=field.default,
                 show_default=field.default is not None and field.name != "workers",
                 metavar=declared.metavar,

@@ -22,7 +22,7 @@ from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
@@ -356,8 +356,8 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
     for _, name, there in workers:
         if config is not None and there != config:
             raise UserError(
-                f"{name} has another configuration than was asked for ({_describe(there, config)}): leave --config "
-                "out, start it with that --config, or use an xclbin of that configuration"
+                f"{name} has another configuration than was asked for ({_describe(there, config)}): leave "
+                f"{option('config')} out, start it with that --config, or use an xclbin of that configuration"
             )
         if there.slots != known.slots:  # operation n is in slot n mod slots
             raise UserError(

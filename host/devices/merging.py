@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.distributed.planner import cut
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
 
 __all__ = ["MergeLimit", "cut_evenly", "find_merge_limit", "plan_packets"]
@@ -75,8 +75,8 @@ def find_merge_limit(
     most = max(1, most)
     if merge is not None and merge > most:
         raise UserError(
-            f"--merge {merge}: a packet of this job has at most {most} micro-batch{'es' * (most > 1)}, as {limit.why}; "
-            "give no more, or leave --merge out"
+            f"{option('merge', merge)}: a packet of this job has at most {most} micro-batch{'es' * (most > 1)}, as "
+            f"{limit.why}; give no more, or leave {option('merge')} out"
         )
     return limit
 

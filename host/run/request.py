@@ -135,7 +135,7 @@ class TrainingRequest:
 def check_same_request(request: TrainingRequest, ranks: Communicator) -> None:
     """Compare version, options and contents of files over the ranks, before any of these decides which calls follow.
 
-    Names of files may differ.
+    Names of files and folders may differ.
 
     Raises
     ------
@@ -150,7 +150,8 @@ def check_same_request(request: TrainingRequest, ranks: Communicator) -> None:
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     if request.device == CLUSTER:
         files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
-    facts |= {name: None if file is None else fingerprint(Path(file)) for name, file in files.items()}
+    files = {name: file for name, file in files.items() if file is not None and not Path(file).is_dir()}
+    facts |= {name: fingerprint(Path(file)) for name, file in files.items()}  # `open_prepared` compares folders
     version = {"the version of p4sgd": importlib.metadata.version("p4sgd")}
     check_same(ranks, version | {name: str(value) for name, value in facts.items() if value is not None})
 

@@ -316,5 +316,5 @@ def open_prepared(
     of this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
     """
     manifest, sha256 = load_manifest(path)
-    check_same(communicator, {str(path): f"the checksum {sha256:.12}"})
+    check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
     return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)

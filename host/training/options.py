@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from p4sgd.host.errors import UserError, flag, option
@@ -90,11 +91,11 @@ class Declaration:
         """
         if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
             raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
-        if not isinstance(value, int | float):
+        if not isinstance(value, Real):  # of NumPy, too
             if any(bound is not None for bound in (self.least, self.most, self.above, self.below)):
                 raise UserError(f"must be a number, not {value!r}", field=name)
             return
-        if not math.isfinite(value):
+        if not isinstance(value, Integral) and not math.isfinite(value):
             raise UserError(f"must be a finite number, not {value}", field=name)
         for wrong, allowed, bound in (
             (self.least is not None and value < self.least, "at least", self.least),
@@ -103,7 +104,8 @@ class Declaration:
             (self.below is not None and value >= self.below, "below", self.below),
         ):
             if wrong:
-                raise UserError(f"must be {allowed} {bound:g}, not {value:g}", field=name)
+                given = value if isinstance(value, Integral) else f"{value:g}"  # of a large one, all digits
+                raise UserError(f"must be {allowed} {bound:g}, not {given}", field=name)
 
 
 class _Flags(dict[str, str]):

@@ -1,9 +1,10 @@
-"""`make_plan` and `execute` without a command line: what a request leaves open, what is fixed, and what is written."""
+"""`TrainingRun` without a command line: what a request leaves open, what is fixed, and what is written."""
 
 import dataclasses
 import json
 import re
 import shlex
+import shutil
 import threading
 from pathlib import Path
 
@@ -269,6 +270,23 @@ def test_ranks_that_differ_are_named_at_once(monkeypatch, other, name):
             TrainingRun(request, ranks)
 
     run_ranks(3, run)
+
+
+def test_ranks_compare_folders_whatever_their_names():
+    for name, seed in (("made", 0), ("other", 1)):
+        make_folder(open_source("breast_cancer"), TrainingOptions(workers=2, seed=seed), PRESETS["tiny"](), Path(name))
+    shutil.copytree("made", "copy")
+    request = TrainingRequest(data="made", options={"epochs": 2, "workers": 2})
+    one = TrainingRun(request).execute().model.weights.tolist()
+
+    def run(ranks, *names):
+        return TrainingRun(dataclasses.replace(request, data=names[ranks.rank]), ranks).execute()
+
+    for result in run_ranks(2, lambda ranks: run(ranks, "made", "copy")):
+        assert result.model.weights.tolist() == one
+    for names in (("made", "other"), ("breast_cancer", "made")):
+        with pytest.raises(UserError, match=r"^DATA: .*rank 1 has .*rank 0 has "):
+            run_ranks(2, lambda ranks, names=names: run(ranks, *names))
 
 
 def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):

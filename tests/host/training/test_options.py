@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from p4sgd.host.errors import UserError, in_python, option
@@ -72,6 +73,10 @@ WRONG = [
     ({"workers": 33}, "--workers .*at most 32, not 33"),
     ({"staleness": 2}, "--staleness .*at most 1, not 2"),
     ({"seed": -1}, "--seed .*at least 0, not -1"),
+    ({"workers": 10**400}, "--workers .*at most 32, not 10{400}$"),
+    ({"workers": np.int64(33)}, "--workers .*at most 32, not 33$"),
+    ({"l2": np.float32("nan")}, "--l2 .*finite.* nan"),
+    ({"epochs": "3"}, "--epochs must be a number, not '3'"),
 ]
 
 
@@ -101,6 +106,7 @@ def test_ranges_are_those_of_the_hardware():
 
 
 def test_options_that_have_an_effect():
+    TrainingOptions(epochs=np.int64(3), l2=np.float32(0.1), seed=10**400)
     TrainingOptions(power=0.7, schedule="invscaling")
     TrainingOptions(tolerance=0.1, schedule="adaptive")
     TrainingOptions(tolerance=0.1, patience=3, schedule="constant")
