@@ -91,7 +91,8 @@ class Declaration:
         """
         if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
             raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
-        if not isinstance(value, Real):  # of NumPy, too
+        is_number = isinstance(value, Real)  # of NumPy, too
+        if not is_number:
             if any(bound is not None for bound in (self.least, self.most, self.above, self.below)):
                 raise UserError(f"must be a number, not {value!r}", field=name)
             return

@@ -903,5 +903,8 @@ def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
     pa = pytest.importorskip("pyarrow")
     for values in (pa.array([0, 1, 2], pa.timestamp("us")), pa.array([[1], [2], []]), pa.array([b"a", b"b", b"c"])):
         table = pa.table({"colour": ["red", "blue", "red"], "when": values})
-        with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out"):
+        with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out$"):
             GLMRegressor().fit(table, [1.0, 2.0, 3.0])
+    many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
+    with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out, or give it fewer texts$"):
+        GLMRegressor().fit(many, np.arange(1001.0))
