@@ -114,6 +114,8 @@ def plain_value(name: str, value: Any) -> Any:
     """An option as Python's own type, which NumPy's numbers are not; an int where floats are meant becomes one."""
     plain = value.item() if isinstance(value, np.generic) else value
     expected = _FIELDS[name].type
+    if type(plain) is bool and expected is not bool:  # which scikit-learn takes for 0 and 1
+        raise ValueError(f"{name} must be a number, not {value!r}")
     return float(plain) if type(plain) is int and float in (expected, *get_args(expected)) else plain
 
 

@@ -94,6 +94,7 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"epochs": 0}, "'epochs' parameter of GLMClassifier must be an int in the range \\[1, inf\\). Got 0"),
         ({"epochs": "5"}, "'epochs' .* must be an int"),
         ({"epochs": 5.0}, "'epochs' .* must be an int"),
+        ({"precision": True}, "^precision must be a number, not True$"),
         ({"bias": "yes"}, "'bias' .* must be an instance of 'bool'"),
         ({"split": 8.5}, "'split' .* must be an instance of 'str'"),
         ({"planes": 2.0}, "'planes' .* must be an int .* or None"),
