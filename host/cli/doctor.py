@@ -18,7 +18,7 @@ from p4sgd.host.cli.options import (
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.run.checks import CLUSTER, find_cluster_file
+from p4sgd.host.run.checks import find_cluster_file
 
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
@@ -98,7 +98,7 @@ def doctor(
         _self_test(xclbin, boards, memory << 20, not cable, output)
         return
     _refuse_given("boards", "memory", "cable", why="is for --self-test")
-    from p4sgd.host.devices import DEVICES, open_device
+    from p4sgd.host.devices import CLUSTER, DEVICES, open_device
 
     if not DEVICES[device].has_network:
         others = ", ".join(known for known, kind in DEVICES.items() if kind.has_network)

@@ -52,7 +52,7 @@ def _cluster_option(command: _Command) -> _Command:
 def _controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
-    from p4sgd.host.aggregators.controller import open_controller
+    from p4sgd.host.aggregators.opening import open_controller
     from p4sgd.host.serve.local_cluster import local_cluster_file
 
     cluster = read_cluster(path or local_cluster_file())

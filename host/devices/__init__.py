@@ -13,7 +13,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "has_network", "open_device"]
+__all__ = ["CLUSTER", "DEVICES", "Device", "DeviceKind", "Worker", "has_network", "open_device"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class DeviceKind:
     configuration: str = "small"  # quick to simulate
 
 
+CLUSTER = "cluster"
+"""Name of the device that a cluster file describes."""
+
 DEVICES: Mapping[str, DeviceKind] = {
     "emulator": DeviceKind(
         "exact and fast, on this machine",
@@ -52,7 +55,7 @@ DEVICES: Mapping[str, DeviceKind] = {
     "rtl": DeviceKind(
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True
     ),
-    "cluster": DeviceKind(
+    CLUSTER: DeviceKind(
         "boards or processes and an aggregator on a real network, by a cluster file",
         "p4sgd.host.devices.cluster",
         "ClusterDevice",

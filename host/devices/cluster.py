@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.aggregators.cluster_file import Cluster
-from p4sgd.host.aggregators.controller import Controller, open_controller
+from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.remote_worker import RemoteWorker

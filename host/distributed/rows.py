@@ -13,8 +13,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from p4sgd.host.aggregators.cluster_file import Cluster, WorkerAddress
-from p4sgd.host.aggregators.controller import Controller, open_controller
+from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, draw_key, free_number
+from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.links.udp import PACKET_BYTES
 from p4sgd.hw.spec.packet import BROADCAST, ETHERTYPE, FRAME_BYTES, MOST_BYTES
 from p4sgd.hw.spec.udp import (
     ETHERNET_BYTES,
     FIRST_GROUP,
     GROUP_PREFIX,
     HOST_PREFIX,
+    PACKET_BYTES,
     PORT,
     PROGRAM_PORTS,
     PROGRAM_PREFIX,

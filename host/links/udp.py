@@ -17,11 +17,13 @@ import numpy.typing as npt
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.packet import BROADCAST, MOST_BYTES, frame_bytes, mac_text, most_micro_batches
+from p4sgd.hw.spec.packet import BROADCAST, mac_text
 from p4sgd.hw.spec.udp import (
     ETHERNET_BYTES,
     FIRST_GROUP,
     HEADER_BYTES,
+    LONGEST_PAYLOAD,
+    PACKET_BYTES,
     PORT,
     PROGRAM_PORTS,
     address_of,
@@ -32,7 +34,7 @@ from p4sgd.hw.spec.udp import (
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["PACKET_BYTES", "LocalAddresses", "UdpLink", "address_text", "parse_udp_address", "udp_address_text"]
+__all__ = ["LocalAddresses", "UdpLink", "address_text", "parse_udp_address", "udp_address_text"]
 
 
 def parse_udp_address(text: str) -> int:
@@ -117,14 +119,6 @@ _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 """From linux/in.h; :mod:`socket` does not have them."""
 
-_LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
-
-PACKET_BYTES = {
-    packet.FRAME_BYTES,
-    *map(frame_bytes, range(1, most_micro_batches(ETHERNET_BYTES + _LONGEST_PAYLOAD) + 1)),
-}
-"""Bytes of the frames of packets of either version that a datagram has room for."""
-
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
 """Replacement for a datagram that is not a packet: a frame of EtherType 0, as in the hardware."""
@@ -185,7 +179,7 @@ class UdpLink:
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _TTL)
             interface = socket.if_indextoname(self._addresses.interface_of(local))
             longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
-            self.most_bytes = ETHERNET_BYTES + min(_LONGEST_PAYLOAD, longest)
+            self.most_bytes = ETHERNET_BYTES + min(LONGEST_PAYLOAD, longest)
             if port == PORT:
                 self._open(socket_address_of(BROADCAST)[0], PORT, BROADCAST, shared=True)
             if group is not None:
@@ -233,7 +227,7 @@ class UdpLink:
         for receiver, destination in receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (host, port) = receiver.recvmsg(
-                    _LONGEST_PAYLOAD + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
+                    LONGEST_PAYLOAD + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
                 )
                 if told and not self._is_own_interface(told[0][2]):
                     return None

@@ -1,12 +1,13 @@
 """Checks of what a command reads and writes, before hours of work: output files, reading options, the cluster file."""
 
+import importlib.metadata
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4sgd.host.errors import UserError, option
+from p4sgd.host.errors import UserError, flag, option
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.cluster_file import Cluster
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from p4sgd.host.run.request import TrainingRequest
 
 __all__ = [
-    "CLUSTER",
     "check_absent",
     "check_apart",
     "check_data_parallel",
@@ -24,11 +24,9 @@ __all__ = [
     "check_outputs",
     "check_reading",
     "check_replaces",
+    "check_same_request",
     "find_cluster_file",
 ]
-
-CLUSTER = "cluster"
-"""Name of the device that a cluster file describes."""
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
@@ -173,6 +171,8 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
     UserError
         If the device needs a file and there is none, or if it needs none and there is one.
     """
+    from p4sgd.host.devices import CLUSTER
+
     if device != CLUSTER:
         if path is not None:
             raise UserError(f"{option('cluster', str(path))} is of no use without {option('device', CLUSTER)}")
@@ -187,6 +187,34 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
             "aggregator, or a local cluster: p4sgd cluster up starts one"
         )
     return Path(running["file"])
+
+
+def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> None:
+    """Compare version, options and contents of files over the ranks, before any of these decides which calls follow.
+
+    Names of files and folders may differ.
+
+    Raises
+    ------
+    UserError
+        If something differs.
+    """
+    if ranks.size == 1:
+        return
+    from p4sgd.host.devices import CLUSTER
+    from p4sgd.host.distributed.communicator import check_same
+    from p4sgd.host.files import fingerprint
+
+    facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
+    facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
+    facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
+    files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
+    if request.device == CLUSTER:
+        files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
+    files = {name: file for name, file in files.items() if file is not None and not Path(file).is_dir()}
+    facts |= {name: fingerprint(Path(file)) for name, file in files.items()}  # `open_prepared` compares folders
+    version = {"the version of p4sgd": importlib.metadata.version("p4sgd")}
+    check_same(ranks, version | {name: str(value) for name, value in facts.items() if value is not None})
 
 
 def check_outputs(request: "TrainingRequest") -> None:

@@ -1,7 +1,6 @@
 """The request for a training run: what a user asks for, and what a checkpoint that is resumed adds to it."""
 
 import dataclasses
-import importlib.metadata
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +9,14 @@ from typing import Any
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.read import is_builtin
-from p4sgd.host.distributed.communicator import Communicator, broadcast, check_same
-from p4sgd.host.errors import UserError, flag, option
-from p4sgd.host.files import fingerprint
-from p4sgd.host.run.checks import CLUSTER, find_cluster_file
+from p4sgd.host.devices import CLUSTER
+from p4sgd.host.distributed.communicator import Communicator, broadcast
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
 from p4sgd.host.training.start import Start
 
-__all__ = ["TrainingRequest", "check_same_request", "init_request", "resume_request"]
+__all__ = ["TrainingRequest", "init_request", "resume_request"]
 
 _ANEW = "or train anew without --resume"
 
@@ -130,30 +128,6 @@ class TrainingRequest:
             **({} if self.samples is None else {"samples": self.samples}),
             **({} if self.report is None else {"report": str(self.report)}),
         }
-
-
-def check_same_request(request: TrainingRequest, ranks: Communicator) -> None:
-    """Compare version, options and contents of files over the ranks, before any of these decides which calls follow.
-
-    Names of files and folders may differ.
-
-    Raises
-    ------
-    UserError
-        If something differs.
-    """
-    if ranks.size == 1:
-        return
-    facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
-    facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
-    facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
-    files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
-    if request.device == CLUSTER:
-        files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
-    files = {name: file for name, file in files.items() if file is not None and not Path(file).is_dir()}
-    facts |= {name: fingerprint(Path(file)) for name, file in files.items()}  # `open_prepared` compares folders
-    version = {"the version of p4sgd": importlib.metadata.version("p4sgd")}
-    check_same(ranks, version | {name: str(value) for name, value in facts.items() if value is not None})
 
 
 def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:

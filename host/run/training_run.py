@@ -15,7 +15,7 @@ from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.read import is_builtin
-from p4sgd.host.devices import DEVICES, Device
+from p4sgd.host.devices import CLUSTER, DEVICES, Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import (
     SINGLE_PROCESS,
@@ -25,16 +25,16 @@ from p4sgd.host.distributed.communicator import (
 from p4sgd.host.distributed.launching import launch_command, launcher_program
 from p4sgd.host.errors import P4sgdError, UserError, flag, option
 from p4sgd.host.run.checks import (
-    CLUSTER,
     check_apart,
     check_data_parallel,
     check_interfaces,
     check_new_images,
     check_outputs,
     check_reading,
+    check_same_request,
     find_cluster_file,
 )
-from p4sgd.host.run.request import TrainingRequest, check_same_request, init_request, resume_request
+from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
 from p4sgd.host.training.checkpoint import (
     RESUME_MAY_CHANGE,
     Checkpoint,

@@ -16,13 +16,19 @@ Nobody has 0.0.0.0 or another address from 240.0.0.0 on (RFC 1122, section 3.2.1
 import contextlib
 from ipaddress import IPv4Address, IPv6Address
 
-from p4sgd.hw.spec.packet import BROADCAST
+from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, MOST_BYTES, frame_bytes, most_micro_batches
 
 ETHERNET_BYTES = 14
 """Bytes of a frame up to and including the EtherType."""
 
 HEADER_BYTES = ETHERNET_BYTES + 20 + 8
 """Bytes of a frame in UDP before the datagram's payload: the headers of Ethernet, IPv4 and UDP."""
+
+LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES
+"""Most bytes of a datagram's payload."""
+
+PACKET_BYTES = {FRAME_BYTES, *map(frame_bytes, range(1, most_micro_batches(ETHERNET_BYTES + LONGEST_PAYLOAD) + 1))}
+"""Bytes of the frames of packets of either version that a datagram has room for."""
 
 PORT = 0xC8B5
 """Default UDP port, 51381: a dynamic port, free for any use (RFC 6335, section 6)."""

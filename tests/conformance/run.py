@@ -21,7 +21,7 @@ from conformance.subject import Abilities
 from conformance.vectors import Geometry
 from conformance.wire import LONGEST, SHORTEST
 from p4sgd.host.aggregators.cluster_file import read_cluster
-from p4sgd.host.aggregators.controller import open_controller
+from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.errors import P4sgdError
 
 

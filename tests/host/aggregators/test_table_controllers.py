@@ -11,7 +11,8 @@ from support.table_switches import GROUP_MAC, MAC, SLOTS, Bmv2, Tofino, job_of, 
 
 from p4sgd.host.aggregators import tables
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
-from p4sgd.host.aggregators.controller import SlotView, open_controller
+from p4sgd.host.aggregators.controller import SlotView
+from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.tables import _newest, read_program
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import group_of
