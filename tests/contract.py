@@ -11,9 +11,8 @@ a case are the commands that it prints when they fail; its data are made by `mak
 
 The tables are for people: `PROBLEMS` are training runs by data and options, `WAYS` other ways to the same weights
 (devices, workers, storage, folders, ranks, a resumed run, estimators), and `MATRIX` says which ways each problem is
-tried with. A test is ``@pytest.mark.parametrize(("problem", "way"), matrix(quick=True))`` with the body
-``assert Lab(tmp_path).by(problem, way) == read_frozen(f"train/{problem}")["weights_sha256"]``: only problems have
-frozen weights, every way must find those of its problem.
+tried with. `test_matrix.py` tries them too. Only problems have frozen weights; every way must find those of its
+problem.
 """
 
 import argparse
