@@ -1,21 +1,13 @@
-"""Losses by name. To add a loss, subclass `Loss` in a module of its own and add it to `LOSSES`."""
+"""Losses by name. To add a loss, subclass `Loss` and add it to `LOSSES`."""
 
 import functools
 from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses.epsilon_insensitive import EpsilonInsensitive
-from p4sgd.host.losses.gamma import Gamma
-from p4sgd.host.losses.hinge import Hinge
-from p4sgd.host.losses.huber import Huber
-from p4sgd.host.losses.logistic import Logistic
+from p4sgd.host.losses.classification import Hinge, Logistic, ModifiedHuber, SquaredHinge
+from p4sgd.host.losses.log_link import Gamma, Poisson, Tweedie
 from p4sgd.host.losses.loss import Loss, Probabilistic, Task
-from p4sgd.host.losses.modified_huber import ModifiedHuber
-from p4sgd.host.losses.poisson import Poisson
-from p4sgd.host.losses.quantile import Quantile
-from p4sgd.host.losses.squared import Squared
-from p4sgd.host.losses.squared_hinge import SquaredHinge
-from p4sgd.host.losses.tweedie import Tweedie
+from p4sgd.host.losses.regression import EpsilonInsensitive, Huber, Quantile, Squared
 
 __all__ = ["ELSEWHERE", "LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
