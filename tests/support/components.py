@@ -13,7 +13,6 @@ from amaranth.lib import wiring
 
 import p4sgd.hw
 from p4sgd.hw.bus.axi import Axi4Signature
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -92,10 +91,15 @@ def example(name: str) -> wiring.Component:
 
 
 def find_components() -> Iterator[str]:
-    """The dotted names below ``p4sgd.hw`` of all components that are there, not of what stands for one."""
+    """The dotted names below ``p4sgd.hw`` of all components; a class that others complete is none."""
     for found in pkgutil.walk_packages(p4sgd.hw.__path__, "p4sgd.hw."):
         module = importlib.import_module(found.name)
         for name, thing in vars(module).items():
             is_component = isinstance(thing, type) and issubclass(thing, wiring.Component)
-            if is_component and thing.__module__ == found.name and thing not in (BlackBox, Component):
+            if (
+                is_component
+                and thing.__module__ == found.name
+                and thing is not BlackBox
+                and hasattr(thing, "elaborate")
+            ):
                 yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")
