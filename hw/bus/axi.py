@@ -1,6 +1,6 @@
 """AXI4 and AXI4-Lite (ARM IHI 0022), and Ethernet frames on AXI4-Stream."""
 
-from amaranth.hdl import Module, Value, ValueLike, unsigned
+from amaranth.hdl import Module, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,7 +23,6 @@ __all__ = [
     "Axi4Signature",
     "Axi4Slice",
     "FrameBeat",
-    "tag_of",
     "tagged_beat",
 ]
 
@@ -130,11 +129,6 @@ a frame. Byte 0 is the first on the wire. The frame check sequence is not includ
 def tagged_beat(tag_bits: int) -> data.StructLayout:
     """Layout of a beat with a tag, which is the same in all beats of a frame; no tag if it has 0 bits."""
     return data.StructLayout({"beat": FrameBeat} | ({"tag": tag_bits} if tag_bits else {}))
-
-
-def tag_of(payload: ValueLike) -> Value:
-    """The tag of a `tagged_beat`: a value of 0 bits if it has none."""
-    return Value.cast(payload)[FrameBeat.size :]
 
 
 class Axi4Slice(Component):

@@ -241,18 +241,7 @@ BY_COLUMNS = {"format": b"csc", "shape": CSC.shape, "data": CSC.data, "indices":
     ("arrays", "words", "only_parts"),
     [
         ({"X": np.ones((4, 3), order="F"), "y": np.ones(4)}, "column by column", True),
-        (
-            {
-                "format": b"csc",
-                "shape": CSC.shape,
-                "data": CSC.data,
-                "indices": CSC.indices,
-                "indptr": CSC.indptr,
-                "y": np.ones(4),
-            },
-            "csc, which cannot be read by",
-            True,
-        ),
+        (BY_COLUMNS | {"y": np.ones(4)}, "csc, which cannot be read by", True),
         ({"X": np.ones((4, 3)), "y": np.ones(3)}, r"4 samples, but labels of shape \(3,\)", False),
         ({"X": np.ones((4, 3)), "y": np.ones(5)}, r"4 samples, but labels of shape \(5,\)", False),
         ({"y": np.ones(5)}, "has no features", False),
