@@ -645,9 +645,11 @@ class Lab:
     def by(self, problem: str, way: str) -> str:
         """SHA-256 of the weights of a problem by another way."""
         means, _, options = WAYS[way].partition(" ")
+        words = self.words(problem)
+        self.need_models(words)
         if means.startswith("--"):
-            return weights(f"{self.words(problem)} {WAYS[way]}")
-        return getattr(self, f"_by_{means}")(self.words(problem), options)
+            return weights(f"{words} {WAYS[way]}")
+        return getattr(self, f"_by_{means}")(words, options)
 
     def _by_file(self, words: str, suffix: str) -> str:
         data, _, options = words.partition(" ")
