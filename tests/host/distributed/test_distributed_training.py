@@ -18,8 +18,7 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
-from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, preparation, train
-from p4sgd.host.training.dealing import columns as columns_module
+from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
@@ -30,7 +29,7 @@ CONFIG = PRESETS["tiny"]()
 LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)
 
 
-def make(samples, features, *, sparse, seed, kind=np.float64):
+def make(samples, features, *, sparse, seed, kind=np.float64, weighted=False):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(samples, features)).astype(kind)
     if sparse:
@@ -38,13 +37,13 @@ def make(samples, features, *, sparse, seed, kind=np.float64):
         matrix = scipy.sparse.csr_array(matrix)
     labels = (rng.random(samples) < 0.4).astype(float)
     labels[:2] = 0, 1
-    return Dataset(matrix, labels, "made")
+    return Dataset(matrix, labels, "made", sample_weights=rng.integers(0, 5, samples) / 4 if weighted else None)
 
 
 def spread(data, ranks):
     """The share of a data set that a rank would have read."""
     own = share_of(ranks, data.samples)
-    about = {"target_names": data.target_names}
+    about = {"target_names": data.target_names, "sample_weights": data.sample_weights}
     return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks, **about)
 
 
@@ -132,7 +131,7 @@ def test_a_spread_data_set_answers_as_a_whole_one(samples, size, seed, data):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_the_identity_is_that_of_one_process(sparse, size):
-    data = make(6, 40, sparse=sparse, seed=3)
+    data = make(6, 40, sparse=sparse, seed=3, weighted=size > 2)
     assert set(run_ranks(size, lambda ranks: identify(spread(data, ranks)))) == {identify(data)}
 
 
@@ -154,10 +153,12 @@ def history(result):
         (True, {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
         (False, {"loss": "tweedie", "tweedie_power": 1.3}),
         (True, {"scaling": "maxabs", "skip_zeros": "always", "validation_fraction": 0.3}),
+        (True, {"class_weight": "balanced", "validation_fraction": 0.3}),
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
-    data, test = make(101, 30, sparse=sparse, seed=5), make(20, 30, sparse=sparse, seed=6)
+    data = make(101, 30, sparse=sparse, seed=5, weighted="class_weight" in more)
+    test = make(20, 30, sparse=sparse, seed=6)
     options = TrainingOptions(**{"epochs": 4, "workers": size, **more})
     one = train(data, options, EmulatedDevice(CONFIG, size), test=test)
 
@@ -189,54 +190,26 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("configs", [(LISTING,), (LISTING, CONFIG)], ids=["sparse", "mixed"])
+@pytest.mark.parametrize(
+    ("configs", "more"),
+    [
+        ((LISTING,), {"precision": 3, "planes": 5}),
+        ((LISTING, CONFIG), {"precision": 3, "planes": 5}),
+        ((LISTING, CONFIG), {"skip_zeros": "always"}),
+    ],
+    ids=["sparse", "mixed", "mixed with directories"],
+)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse, tmp_path):
+def test_training_on_sparse_workers_is_that_of_one_process(size, configs, more, sparse, tmp_path):
     data = make(101, 60, sparse=sparse, seed=5)
-    more = {"scaling": "maxabs", "l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5}
+    more = {"scaling": "maxabs", "l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, **more}
     options = TrainingOptions(epochs=3, workers=size, **more)
-    one = train(data, options, EmulatedDevice(CONFIG, size))
+    one = train(data, dataclasses.replace(options, skip_zeros="never"), EmulatedDevice(CONFIG, size))
 
     def run(ranks):
         return train(spread(data, ranks), options, device(ranks, configs), directory=tmp_path)
 
     for result in run_ranks(size, run):
-        assert history(result) == history(one)
-        assert np.array_equal(result.model.weights, one.model.weights)
-
-
-@pytest.mark.parametrize(
-    ("skipping", "ranks"),
-    [
-        ((0,), True),
-        ((1,), False),
-        ((0, 1), True),
-        *(
-            pytest.param(skipping, ranks, marks=pytest.mark.slow)
-            for skipping, ranks in (((0,), False), ((1,), True), ((0, 1), False))
-        ),
-    ],
-)
-def test_images_with_and_without_zeros_train_together(monkeypatch, ranks, skipping):
-    """Of three workers, one or two pass over zeros, perhaps one reads all lines, and one is sparse."""
-
-    def deal_columns(shards, *args, **more):
-        dealt = columns_module.deal_columns(shards, *args, **more)
-        own = [dataclasses.replace(shard, directory=shard.worker in skipping) for shard in dealt.shards]
-        return dealt._replace(shards=own)
-
-    data, configs = make(101, 90, sparse=False, seed=5), (CONFIG, CONFIG, LISTING)
-    data.features[np.random.default_rng(5).random(data.features.shape) < 0.97] = 0
-    options = TrainingOptions(epochs=3, workers=3, scaling="maxabs", l1=1e-4, staleness=1, precision=5)
-    one = train(data, options, EmulatedDevice(CONFIG, 3))
-    monkeypatch.setattr(preparation, "deal_columns", deal_columns)
-    options = dataclasses.replace(options, skip_zeros="never")
-    if ranks:
-        found = run_ranks(3, lambda ranks: train(spread(data, ranks), options, device(ranks, configs)))
-    else:
-        found = [train(data, options, EmulatedDevice(CONFIG, 3, configs=configs))]
-    for result in found:
-        assert result.summary["skips_zeros"]
         assert history(result) == history(one)
         assert np.array_equal(result.model.weights, one.model.weights)
 
@@ -252,12 +225,13 @@ def sample_ranks(ranks):
         (True, {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24}),
         (True, {"loss": "squared", "l2": 1e-3, "split": "24", "unit": 8, "batch": 64}),
         (True, {"loss": "hinge", "split": "none", "bias": False, "batch": 8}),
-        (False, {"batch": 40}),
+        (False, {"batch": 40, "class_weight": "balanced"}),
         (True, {"learning_rate": 3000.0}),  # diverges
     ],
 )
 def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, more, tmp_path):
-    data, test = make(101, 60, sparse=sparse, seed=5), make(20, 60, sparse=sparse, seed=6)
+    data = make(101, 60, sparse=sparse, seed=5, weighted="class_weight" in more)
+    test = make(20, 60, sparse=sparse, seed=6)
     options = TrainingOptions(**{"epochs": 4, "parallel": "data", "scaling": "maxabs", **more})
     one = train(data, options, EmulatedDevice(LISTING, 1), test=test)
 

@@ -15,34 +15,42 @@ RNG = np.random.default_rng(8)
 SAMPLES = 200
 
 
-def measured(name, labels, z):
+WEIGHTS = RNG.exponential(size=SAMPLES) * (RNG.random(SAMPLES) < 0.8)
+weighted = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
+
+
+def measured(name, labels, z, weights):
     loss = LOSSES[name]
-    data = Dataset(np.zeros((labels.size, 1)), labels, "d")
+    data = Dataset(np.zeros((labels.size, 1)), labels, "d", sample_weights=weights)
     coding = LabelCoding.fit(loss.task, data)
-    return measure(loss, coding, z, coding.labels_of(data)), coding
+    return measure(loss, coding, z, coding.labels_of(data), weights), coding
 
 
-def test_regression():
+@weighted
+def test_regression(weights):
     labels, z = RNG.normal(50, 20, SAMPLES), RNG.normal(size=SAMPLES)
-    found, coding = measured("squared", labels, z)
+    found, coding = measured("squared", labels, z, weights)
     predicted = coding.predictions(z)
     assert set(found) == {"loss", "mse", "r2"}
-    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted))
-    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted))
-    assert found["loss"] == pytest.approx(found["mse"] / 2 / labels.var())
+    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted, sample_weight=weights))
+    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted, sample_weight=weights))
+    assert coding.mean == pytest.approx(np.average(labels, weights=weights))
+    assert found["loss"] == pytest.approx(found["mse"] / 2 / np.cov(labels, aweights=weights, ddof=0))
 
 
+@weighted
 @pytest.mark.parametrize(("name", "power"), [("poisson", 1), ("gamma", 2), ("tweedie", 1.5)])
-def test_log_link(name, power):
+def test_log_link(name, power, weights):
     labels, z = RNG.poisson(30, SAMPLES) + 1.0, RNG.normal(size=SAMPLES)
-    found, coding = measured(name, labels, z)
-    predicted = coding.predictions(z)
-    assert predicted == pytest.approx(labels.mean() * np.exp(z))
+    found, coding = measured(name, labels, z, weights)
+    predicted, mean = coding.predictions(z), np.average(labels, weights=weights)
+    how = {"sample_weight": weights}
+    assert predicted == pytest.approx(mean * np.exp(z))
     assert set(found) == {"loss", "mse", "deviance", "d2"}
-    assert found["deviance"] == pytest.approx(metrics.mean_tweedie_deviance(labels, predicted, power=power))
-    assert found["d2"] == pytest.approx(metrics.d2_tweedie_score(labels, predicted, power=power))
-    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted))
-    assert found["loss"] == pytest.approx(found["deviance"] / 2 / labels.mean() ** (2 - power))
+    assert found["deviance"] == pytest.approx(metrics.mean_tweedie_deviance(labels, predicted, power=power, **how))
+    assert found["d2"] == pytest.approx(metrics.d2_tweedie_score(labels, predicted, power=power, **how))
+    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted, **how))
+    assert found["loss"] == pytest.approx(found["deviance"] / 2 / mean ** (2 - power))
 
 
 def test_log_link_of_labels_that_are_all_the_same():
@@ -63,15 +71,17 @@ def test_labels_that_are_all_the_same_have_no_r2(weights):
     assert np.isnan(found["r2"])
 
 
+@weighted
 @pytest.mark.parametrize("classes", [(0.0, 1.0), (-1.0, 1.0), (2.0, 4.0)])
-def test_classification(classes):
+def test_classification(classes, weights):
     labels, z = RNG.choice(classes, SAMPLES), RNG.normal(size=SAMPLES) * 3
-    found, coding = measured("logistic", labels, z)
+    found, coding = measured("logistic", labels, z, weights)
+    predicted, how = coding.predictions(z), {"sample_weight": weights}
     assert set(found) == {"loss", "accuracy"}
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, coding.predictions(z)))
-    assert found["loss"] == pytest.approx(metrics.log_loss(labels, 1 / (1 + np.exp(-z))))
-    found, _ = measured("hinge", labels, z)
-    assert found["loss"] == pytest.approx(metrics.hinge_loss(labels == classes[1], z))
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted, **how))
+    assert found["loss"] == pytest.approx(metrics.log_loss(labels, 1 / (1 + np.exp(-z)), **how))
+    found, _ = measured("hinge", labels, z, weights)
+    assert found["loss"] == pytest.approx(metrics.hinge_loss(labels == classes[1], z, **how))
 
 
 def test_penalties_are_sums_that_do_not_depend_on_the_order():

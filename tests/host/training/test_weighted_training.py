@@ -7,32 +7,19 @@ import pytest
 import scipy.sparse
 from sklearn import metrics
 from sklearn.utils.class_weight import compute_sample_weight
-from support.ranks import run_ranks
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.dataset import join_shares
-from p4sgd.host.data.identity import identify
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_weights import importances
 from p4sgd.host.devices import open_device
-from p4sgd.host.distributed import share_of
-from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
-from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.class_weights import check_class_weight, class_weights_of, rounding_remark, weigh
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
-from p4sgd.host.training.metrics import measure
-from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.rate import choose_penalties, choose_rate, run_settings
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
-from p4sgd.sim import golden
-from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
-from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)
@@ -60,31 +47,6 @@ def same(one, two):
     assert [record.metrics for record in one.history] == [record.metrics for record in two.history]
     assert one.metrics == two.metrics
     return one.model.weights.tobytes() == two.model.weights.tobytes() and one.model.intercept == two.model.intercept
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_weights_are_the_golden_model_s(name):
-    data = dataset(LOSSES[name].task)
-    options = TrainingOptions(loss=name, epochs=1, batch=24, learning_rate=0.3, l2=1e-3)
-    result = train(data, options, open_device("emulator", CONFIG, 1))
-    prepared = prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG])))
-    (image,), form = prepared.images, prepared.features
-    wanted = prepared.targets.weights * LOSSES[name].importance(prepared.targets.coding.real(prepared.targets.labels))
-    assert image.importances[: data.samples].tolist() == importances(wanted / wanted.max()).tolist()
-    assert sorted(prepared.targets.weights) == pytest.approx(sorted(data.sample_weights / data.sample_weights.max()))
-    rate = choose_rate(0.3, options.batch * float(image.importances[: data.samples].mean() / 65536), form)
-    penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 0)
-    settings = run_settings(
-        options, form, rate, penalties, chunks=1, mini_batches=5, workers=1, unit=prepared.unit, weighted=True
-    )
-    lines = image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)
-    q = image.layout.unpad(lines)
-    zeros, table = [np.zeros(q.shape[1], np.int64)], LOSSES[name].table()
-    labels, weighing = image.labels.astype(np.int64), image.importances.astype(np.int64)
-    exempt = 0, data.feature_count
-    (weights,) = golden.train([q], labels, zeros, table, settings, weighing, exempt=exempt).weights
-    assert result.model.weights.tolist() == weights.tolist()
-    assert result.history[0].learning_rate == rate.actual == pytest.approx(0.3, rel=0.01)
 
 
 @pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.2}, {"loss": "squared"}, {"loss": "gamma", "l1": 1e-3}])
@@ -153,43 +115,6 @@ def test_weights_of_classes_of_one_against_the_rest():
     assert balanced.model.weights.tolist() == spelt.model.weights.tolist()
 
 
-@pytest.mark.parametrize(
-    ("sparse", "more"),
-    [
-        (False, {}),
-        (True, {"validation_fraction": 0.3, "class_weight": "balanced"}),
-        (True, {"loss": "squared"}),
-        pytest.param(True, {}, marks=pytest.mark.slow),
-        pytest.param(False, {"validation_fraction": 0.3, "class_weight": "balanced"}, marks=pytest.mark.slow),
-        pytest.param(False, {"loss": "squared"}, marks=pytest.mark.slow),
-    ],
-)
-def test_neither_workers_nor_layout_nor_ranks_matter(sparse, more, tmp_path):
-    data = dataset(LOSSES[more.get("loss", "logistic")].task, sparse=sparse, features=30)
-    options = {"scaling": "maxabs", "l2": 1e-3, "workers": 2, **more}
-    one = run(data, **options)
-    assert same(one, run(data, LISTING, **options))
-    assert same(one, run(data, **{**options, "workers": 1}))
-
-    def share(ranks, ours):
-        own = share_of(ranks, data.samples)
-        part = data.features[own.start : own.stop]
-        weighed = join_shares(part, data.labels, data.name, ranks, sample_weights=data.sample_weights)
-        assert identify(weighed) == identify(data)
-        return train(weighed, TrainingOptions(epochs=4, **ours), **devices(ranks, ours))
-
-    def devices(ranks, ours):
-        if "parallel" not in ours:
-            remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
-            return {"device": EmulatedDevice(CONFIG, 1, remote=remote)}
-        divided = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
-        return {"device": EmulatedDevice(LISTING, 1, sample_ranks=divided), "sample_ranks": divided}
-
-    for ours in (options, {**options, "workers": 1, "parallel": "data"}):
-        for result in run_ranks(2, lambda ranks, ours=ours: share(ranks, ours)):
-            assert same(one, result)
-
-
 def test_a_sample_of_weight_0_does_not_count():
     """Whatever its target is, in scaling of targets, training, intercept and metrics."""
     data = dataset(Task.REGRESSION)
@@ -200,28 +125,6 @@ def test_a_sample_of_weight_0_does_not_count():
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["logistic", "squared", "poisson"])
-def test_metrics_are_weighted(name):
-    loss, rng = LOSSES[name], np.random.default_rng(4)
-    labels = {"logistic": rng.integers(0, 2, 99), "squared": rng.normal(size=99), "poisson": rng.poisson(3, 99)}[name]
-    z, weights = rng.normal(size=99), rng.exponential(size=99) * (rng.random(99) < 0.8)
-    data = Dataset(np.zeros((99, 1)), labels, "d", sample_weights=weights)
-    coding = LabelCoding.fit(loss.task, data)
-    found = measure(loss, coding, z, coding.labels_of(data), weights)
-    y, predicted = coding.real(coding.labels_of(data)), coding.predictions(z)
-    assert found["loss"] == pytest.approx(np.average(loss.value(z, y), weights=weights))
-    if name == "logistic":
-        assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted, sample_weight=weights))
-        return
-    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted, sample_weight=weights))
-    if name == "squared":
-        assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted, sample_weight=weights))
-        assert coding.mean == pytest.approx(np.average(labels, weights=weights))
-        assert coding.scale**2 == pytest.approx(np.cov(labels, aweights=weights, ddof=0))
-    else:
-        assert found["d2"] == pytest.approx(metrics.d2_tweedie_score(labels, predicted, sample_weight=weights, power=1))
 
 
 def test_training_measures_by_all_weights_and_other_samples_by_their_own():
@@ -278,11 +181,6 @@ def test_weights_of_classes_that_are_refused(chosen, message):
         run(dataset(weighted=False), class_weight=chosen)
 
 
-def test_targets_have_no_classes():
-    with pytest.raises(UserError, match="--class-weight has no effect on the loss squared"):
-        TrainingOptions(loss="squared", class_weight="balanced")
-
-
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
 def test_weights_of_samples_that_are_refused(value):
     weights = np.ones(101)
@@ -311,19 +209,3 @@ def test_coarse_weights_are_remarked():
     assert rounding_remark(np.linspace(0, 1, 1000)) is None
     assert rounding_remark(None) is None
     assert importances(np.array([0, 0.5, 1])).tolist() == [0, IMPORTANCE.one // 2, IMPORTANCE.one]
-
-
-def test_other_weights_are_other_data(tmp_path):
-    """A checkpoint is not resumed with others; data without weights have the identity that they always had."""
-    data, file = dataset(), CheckpointFile(tmp_path / "state")
-    train(data, TrainingOptions(epochs=1), open_device("emulator", CONFIG, 1), checkpoint=file)
-    saved = load_checkpoint(file.path)
-    for other in (None, data.sample_weights + 1):
-        changed = dataclasses.replace(data, sample_weights=other)
-        with pytest.raises(UserError, match="the data of this checkpoint are others"):
-            train(changed, TrainingOptions(epochs=2), open_device("emulator", CONFIG, 1), resume=saved)
-    options = TrainingOptions(epochs=2, class_weight="1=2")
-    with pytest.raises(UserError, match="the options of this checkpoint are others"):
-        train(data, options, open_device("emulator", CONFIG, 1), resume=saved)
-    one = train(data, TrainingOptions(epochs=3), open_device("emulator", CONFIG, 1), resume=saved)
-    assert same(one, run(data, epochs=3))
