@@ -53,14 +53,12 @@ def rates(result):
 
 CASES = {
     "plain": Case({"epochs": 5}, test=True),
-    "hinge, stale, l2": Case({"epochs": 5, "loss": "hinge", "workers": 2, "staleness": 1, "l2": 1e-3, "batch": 32}),
     "logistic, stale, 4 workers": Case({"epochs": 5, "workers": 4, "staleness": 1, "precision": 3}),
     "squared, l1, invscaling": Case(
         {"epochs": 5, "loss": "squared", "workers": 4, "l1": 1e-3, "schedule": "invscaling", "power": 0.75},
         lambda result: len(set(rates(result))) == 5,
     ),
     "quantile": Case({"epochs": 5, "loss": "quantile", "quantile": 0.8, "alpha": 1e-3, "l1_ratio": 0.5}),
-    "poisson": Case({"epochs": 5, "loss": "poisson", "workers": 2}),
     "adaptive": Case(
         {"epochs": 14, "schedule": "adaptive", "tolerance": 0.99, "precision": 2, "planes": 5},
         lambda result: any(after > before for before, after in itertools.pairwise(rates(result))),
@@ -156,32 +154,22 @@ class KeptCheckpoints(CheckpointFile):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_after_every_epoch(name, tmp_path):
-    case = CASES[name]
-    whole = run(case)
-    assert case.happened(whole)
-    assert outcome(run(case, checkpoint=KeptCheckpoints(tmp_path / "c"))) == outcome(whole)
-    for epochs in range(1, len(whole.history)):
-        saved = load_checkpoint(tmp_path / f"c.{epochs}")
-        assert saved.states[0].epoch == epochs
-        heard = []
-        resumed = run(case, resume=saved, events=events(epoch=heard.append))
-        assert outcome(resumed) == outcome(whole), f"after epoch {epochs}"
-        assert tuple(heard) == resumed.history
-        assert resumed.history[:epochs] == tuple(saved.states[0].history), "times of what was done are those of then"
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_a_failure_in_every_epoch(name, tmp_path):
     """Each epoch is done by another cluster, and the file at the end is that of a run on one."""
     case, path = CASES[name], tmp_path / "c"
     whole = run(case, checkpoint=CheckpointFile(tmp_path / "whole"))
+    assert case.happened(whole)
+    assert outcome(run(case)) == outcome(whole)
     stop(case, path, 1)
     for epoch in range(2, len(whole.history)):
         stop(case, path, 1, resume=load_checkpoint(path))
         assert set(os.listdir(tmp_path)) == {"c", "whole"}
         assert load_checkpoint(path).states[0].epoch == epoch
-    assert outcome(run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))) == outcome(whole)
+    saved, heard = load_checkpoint(path), []
+    resumed = run(case, checkpoint=CheckpointFile(path), resume=saved, events=events(epoch=heard.append))
+    assert outcome(resumed) == outcome(whole)
+    assert tuple(heard) == resumed.history
+    assert resumed.history[:-1] == tuple(saved.states[0].history), "times of what was done are those of then"
     assert content(path) == content(tmp_path / "whole")
 
 
@@ -191,15 +179,6 @@ def content(path):
     epochs = [json.loads(line) for line in arrays.pop("history").tobytes().splitlines()]
     epochs = [{**epoch, "seconds": 0, "samples_per_second": 0} for epoch in epochs]
     return {name: array.tolist() for name, array in arrays.items()}, epochs, header
-
-
-def test_ctrl_c_in_a_resumed_run(tmp_path):
-    case, path = CASES["patience"], tmp_path / "c"
-    stop(case, path, 3)
-    device = FailingDevice(CONFIG, 1, 1, KeyboardInterrupt())
-    result = run(case, device, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
-    assert (result.stopped, len(result.history)) == (StopReason.INTERRUPTED, 3)
-    assert outcome(run(case, resume=load_checkpoint(path))) == outcome(run(case))
 
 
 @pytest.mark.parametrize("epochs", [3, 5, 9])
@@ -220,17 +199,6 @@ def test_a_finished_run_goes_on(tmp_path):
     assert saved.states[0].epoch == 14, "what was read stays as it is"
 
 
-def test_another_file_has_the_state_at_once(tmp_path):
-    case = CASES["plain"]
-    stop(case, tmp_path / "a", 2)
-    file = CheckpointFile(tmp_path / "b", {"more": [1, "Größe"]})
-    with pytest.raises(P4sgdError):
-        run(case, FailingDevice(CONFIG, 1, 1), checkpoint=file, resume=load_checkpoint(tmp_path / "a"))
-    assert file.last == "epoch 2"
-    assert load_checkpoint(tmp_path / "b").origin == {"more": [1, "Größe"]}
-    assert load_checkpoint(tmp_path / "b").states[0].epoch == 2
-
-
 def test_numbers_come_back_as_they_were(tmp_path):
     """Awkward floats and the largest weights; a metric may have no value."""
     rng = np.random.default_rng(0)
@@ -249,29 +217,6 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert again.weights.values.tolist() == state.weights.values.tolist()
     assert again.weights.values.dtype == np.int32
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
-
-
-def test_weights_are_made_when_somebody_asks_and_once():
-    made = []
-
-    def make():
-        made.append(np.int32([1, 2]))
-        return made[-1]
-
-    weights = Weights(make)
-    assert made == []
-    assert weights.values is weights.values
-    assert weights.values is made[0]
-    assert len(made) == 1
-
-
-def test_weights_of_workers_go_when_all_are_made():
-    shards, parts = [object()], [[np.int32([1, 2])]]
-    weights = Weights(lambda: np.int32([2, 1]), (shards, parts))
-    assert weights.of(shards) is parts
-    assert not weights.of(list(shards)), "columns have been dealt to others"
-    assert weights.values.tolist() == [2, 1]
-    assert not weights.of(shards)
 
 
 # -- several rows ----------------------------------------------------------------------------------------------------
@@ -334,64 +279,47 @@ def test_a_failure_in_a_row(tmp_path):
 # -- when it is written ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
-    path = tmp_path / "c"
-    run(CASES["plain"], checkpoint=CheckpointFile(path))
-    before = path.read_bytes()
-    file = CheckpointFile(path, overwrite=True)
-    with pytest.raises(P4sgdError, match="memory error"):
-        run(CASES["plain"], FailingDevice(CONFIG, 1, 1), checkpoint=file)
-    assert file.last == ""
-    assert path.read_bytes() == before
-
-
-def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
-    """What differs may be an option, the data or the test data."""
-    path, case = tmp_path / "c", CASES["plain"]
-    run(case, checkpoint=CheckpointFile(path))
-    others = [
-        Case(case.options | {"learning_rate": 0.25}, test=True),
-        Case(case.options),
-        Case(case.options | {"loss": "squared"}, test=True),
-    ]
-    for other in others:
-        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: .*another file.*delete"):
-            run(other, checkpoint=CheckpointFile(path))
-    path.write_text("damaged")
-    with pytest.raises(UserError, match=f"^{path}: .*another file.*delete"):
-        run(case, checkpoint=CheckpointFile(path))
-
-
-def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_on_request_by_the_same_alone(tmp_path):
-    path, case = tmp_path / "c", CASES["plain"]
-    first = run(case, checkpoint=CheckpointFile(path))
-    before = path.read_bytes()
-    with pytest.raises(UserError, match=f"^{path}: has this run to its end, epoch 5: --resume {path} .*--overwrite"):
-        run(case, checkpoint=CheckpointFile(path))
-    assert path.read_bytes() == before
-    again = run(case, checkpoint=CheckpointFile(path, overwrite=True))
-    assert outcome(again) == outcome(first)
-    weights = [state.weights.values.tolist() for state in load_checkpoint(path).states]
-    path.write_bytes(before)
-    assert [state.weights.values.tolist() for state in load_checkpoint(path).states] == weights
-    with pytest.raises(UserError, match=f"^{path}: has epoch 5 of this run: --resume {path} .*another file.*delete"):
-        run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path, overwrite=True))
-    assert path.read_bytes() == before
-
-
-def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
+@pytest.mark.parametrize(
+    ("epochs", "other", "says"),
+    [
+        (5, {"options": {"learning_rate": 0.25}}, "has epoch 5 of another run: .*another file.*delete"),
+        (5, {"options": {"loss": "squared"}}, "has epoch 5 of another run"),
+        (5, {"test": False}, "has epoch 5 of another run"),
+        (5, {}, "has this run to its end, epoch 5: --resume .*--overwrite"),
+        (5, {"options": {"epochs": 2}, "overwrite": True}, "has epoch 5 of this run: --resume .*another file.*delete"),
+        (3, {}, "has epoch 3 of this run: --resume .*another file.*delete"),
+        (3, {"resume": 1}, "has epoch 3 of this run"),  # of an earlier epoch
+        (0, {}, ".*another file.*delete"),  # it is damaged
+    ],
+)
+def test_a_checkpoint_that_is_not_replaced(tmp_path, epochs, other, says):
     """Whoever repeats the command, and forgets --resume, would lose it."""
+    path, case, more = tmp_path / "c", CASES["plain"], {}
+    if epochs == 5:
+        run(case, checkpoint=CheckpointFile(path))
+    elif epochs:
+        stop(case, path, epochs)
+    else:
+        path.write_text("damaged")
+    if "resume" in other:
+        stop(case, tmp_path / "earlier", other["resume"])
+        more["resume"] = load_checkpoint(tmp_path / "earlier")
+    before = path.read_bytes()
+    changed = Case(case.options | other.get("options", {}), test=other.get("test", True))
+    with pytest.raises(UserError, match=f"^{path}: {says}"):
+        run(changed, checkpoint=CheckpointFile(path, overwrite=other.get("overwrite", False)), **more)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_that_is_replaced(tmp_path):
+    """By the run that goes on from it, and on request by the same run, once it has ended."""
     path, case = tmp_path / "c", CASES["plain"]
     stop(case, path, 3)
-    before = path.read_bytes()
-    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path} .*another file.*delete"):
-        run(case, checkpoint=CheckpointFile(path))
-    stop(case, tmp_path / "earlier", 1)
-    with pytest.raises(UserError, match="has epoch 3 of this run"):
-        run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(tmp_path / "earlier"))
-    assert path.read_bytes() == before
-    run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
+    first = run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
     assert load_checkpoint(path).states[0].epoch == 5
+    before = content(path)
+    assert outcome(run(case, checkpoint=CheckpointFile(path, overwrite=True))) == outcome(first)
+    assert content(path) == before
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
@@ -432,11 +360,12 @@ def saved(tmp_path):
         ({"options": {"l2": 0.5}}, "options of this checkpoint are others"),
         ({"options": {"seed": 9}}, "options of this checkpoint are others"),
         ({"data": dataset(samples=90, name="short")}, "short .*90 samples of 40 features, made .*96 of 40: name"),
+        ({"data": dataclasses.replace(dataset(), sample_weights=np.ones(96))}, "made .*"),
         ({"data": dataset(seed=2, name="other")}, "other .*values or labels .*made.*: name"),
         ({"test": None}, "test data .*: test, not none"),
         ({"test": dataset(seed=8, name="t")}, "test data .* t .*values or labels .*test"),
     ],
-    ids=["l2", "seed", "shape", "values", "no test data", "test data"],
+    ids=["l2", "seed", "shape", "weights", "values", "no test data", "test data"],
 )
 def test_another_run(saved, change, says):
     options = TrainingOptions(**CASES["plain"].options | change.get("options", {}))
