@@ -92,10 +92,14 @@ def lose(count, *workers):
 
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("lost", [0, 1, 20])
-def test_losses_do_not_hide_who_is_missing(device, way, lost):
+@pytest.mark.parametrize("silent", [False, True])
+def test_losses_do_not_hide_who_is_missing(device, way, lost, silent):
     send_partial(device, 0, 1)
     setattr(device, way, lose(lost, 0, 1))
-    give_up(device, 0, 1)
+    if silent:
+        up = device.up
+        device.up = lambda worker, frame: None if worker == 2 else up(worker, frame)
+    give_up(device, *range(2 + silent))
     assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
@@ -107,13 +111,6 @@ def test_names_of_the_cluster_file(device):
     said = explain_network_error(reports, names)
     assert said == f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}"
     assert find_lost_workers(reports) == {2}, "a shard"
-
-
-def test_a_silent_worker_is_missing(device):
-    send_partial(device, 0, 1)
-    device.up = lambda worker, frame: None if worker == 2 else frame
-    give_up(device, 0, 1, 2)
-    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
 def test_an_aggregator_that_does_not_answer(device):
@@ -168,27 +165,19 @@ def test_another_round(pair, ahead, partial):
     assert_explained(pair, says, "job$")
 
 
-def test_a_worker_that_was_late(pair):
-    """The other gave up before its PARTIAL came, and is not there to acknowledge the sums."""
-    send_partial(pair, 0)
-    give_up(pair, 0)
-    send_partial(pair, 1)
-    send_ack(pair, 1)
-    give_up(pair, 1, partial=False)
-    says = f"worker 1 was late: worker 0 had given up when its PARTIAL came {PLACE}; "
-    assert_explained(pair, says, "delayed it, or .*wait longer$")
-
-
-def test_who_was_late_of_many():
-    """One worker is answered only when the sums are complete."""
-    device = join(NetworkedDevice(WorkerConfig.tiny(), 4))
-    send_partial(device, 0, 2, 3)
-    give_up(device, 0, 2)
+@pytest.mark.parametrize(("others", "waited"), [((0,), ()), ((0, 2), (3,))])
+def test_a_worker_that_was_late(others, waited):
+    """The others gave up before its PARTIAL came, and are not there to acknowledge the sums; of many, one may be
+    answered when the sums are complete."""
+    device = join(NetworkedDevice(WorkerConfig.tiny(), 2 + len(others[1:] + waited)))
+    send_partial(device, *others, *waited)
+    give_up(device, *others)
     send_partial(device, 1)
-    give_up(device, 3)
+    give_up(device, *waited)
     send_ack(device, 1)
     give_up(device, 1, partial=False)
-    says = f"worker 1 was late: worker 0, 2 had given up when its PARTIAL came {PLACE}; "
+    names = ", ".join(map(str, others))
+    says = f"worker 1 was late: worker {names} had given up when its PARTIAL came {PLACE}; "
     assert_explained(device, says, "delayed it, or .*wait longer$")
 
 
@@ -220,10 +209,32 @@ LOST_UP = (
 )
 
 
-def test_a_partial_that_never_came(pair):
-    send_partial(pair, 1)
-    give_up(pair, 0, 1)
-    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
+def previous_round(pair):
+    """The slot is in it, and it is complete."""
+    join(pair, ROUND - 1)
+    send_partial(pair, 0, 1, round_=ROUND - 1)
+    send_ack(pair, 0, 1, round_=ROUND - 1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "what", "who"),
+    [
+        (lambda pair: (send_partial(pair, 1), give_up(pair, 0, 1)), "PARTIAL", "0"),
+        (lambda pair: (send_partial(pair, 1), give_up(pair, 0), give_up(pair, 1, slot=3)), "PARTIAL", "0"),
+        (lambda pair: give_up(pair, 0, 1), "PARTIAL", "0, 1"),
+        (lambda pair: (previous_round(pair), give_up(pair, 0, 1)), "PARTIAL", "0, 1"),
+        (lambda pair: give_up(pair, 0), "PARTIAL", "0"),
+        (
+            lambda pair: (send_partial(pair, 0, 1), send_ack(pair, 1), give_up(pair, 0, 1, partial=False)),
+            "ACK",
+            "0",
+        ),
+    ],
+    ids=["PARTIAL", "of one slot and round", "a fresh slot", "a complete round", "other workers missing", "ACK"],
+)
+def test_packets_that_never_came(pair, happens, what, who):
+    happens(pair)
+    assert explain(pair) == f"no {what} of worker {who} {PLACE} {LOST_UP}"
 
 
 def test_a_long_partial_that_never_came(pair):
@@ -238,37 +249,7 @@ def test_a_long_partial_that_never_came(pair):
     assert said.endswith("train with --merge 1")
 
 
-def test_an_ack_that_never_came(pair):
-    send_partial(pair, 0, 1)
-    send_ack(pair, 1)
-    give_up(pair, 0, 1, partial=False)
-    assert explain(pair) == f"no ACK of worker 0 {PLACE} {LOST_UP}"
-
-
-def test_lost_packets_are_reported_of_one_slot_and_round(pair):
-    send_partial(pair, 1)
-    give_up(pair, 0)
-    give_up(pair, 1, slot=3)
-    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
-
-
-@pytest.mark.parametrize("fresh", [True, False])
-def test_a_round_without_any_partial(pair, fresh):
-    """The slot is fresh, or still in the previous round, which is complete."""
-    if not fresh:
-        join(pair, ROUND - 1)
-        send_partial(pair, 0, 1, round_=ROUND - 1)
-        send_ack(pair, 0, 1, round_=ROUND - 1)
-    give_up(pair, 0, 1)
-    assert explain(pair) == f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}"
-
-
-def test_a_lossy_link_takes_precedence_over_missing_workers(pair):
-    give_up(pair, 0)
-    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
-
-
-def test_sums_that_are_complete_too_late(pair):
+def late_sums(pair):
     """The last PARTIAL came after the other worker had given up, and before its second probe."""
     send_partial(pair, 0)
     pair.up = lose(1, 0)
@@ -276,15 +257,9 @@ def test_sums_that_are_complete_too_late(pair):
     send_partial(pair, 1)
     send_ack(pair, 1)
     give_up(pair, 1, partial=False)
-    says = (
-        f"worker 0 gave up waiting for FULL {PLACE}, which the aggregator could send by now: the last PARTIAL came "
-        "late, or frames are lost on the worker's way down; "
-    )
-    assert_explained(pair, says, "wait longer, or check that link$")
 
 
-@pytest.mark.parametrize("gone_on", [False, True])
-def test_acknowledgements_that_are_complete_too_late(pair, gone_on):
+def late_acknowledgements(pair, *, gone_on=False):
     """The other worker has everything, and may have begun the next round."""
     send_partial(pair, 0, 1)
     send_ack(pair, 0, 1)
@@ -293,8 +268,21 @@ def test_acknowledgements_that_are_complete_too_late(pair, gone_on):
     give_up(pair, 0, partial=False)
     if gone_on:
         give_up(pair, 1, round_=ROUND + 1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "awaited", "last"),
+    [
+        (late_sums, "FULL", "PARTIAL"),
+        (late_acknowledgements, "CLEAR", "ACK"),
+        (lambda pair: late_acknowledgements(pair, gone_on=True), "CLEAR", "ACK"),
+    ],
+    ids=["sums", "acknowledgements", "and the other has gone on"],
+)
+def test_what_is_complete_too_late(pair, happens, awaited, last):
+    happens(pair)
     says = (
-        f"worker 0 gave up waiting for CLEAR {PLACE}, which the aggregator could send by now: the last ACK came "
+        f"worker 0 gave up waiting for {awaited} {PLACE}, which the aggregator could send by now: the last {last} came "
         "late, or frames are lost on the worker's way down; "
     )
     assert_explained(pair, says, "wait longer, or check that link$")
