@@ -159,23 +159,18 @@ def trained(tmp_path, monkeypatch):
     return Path("model")
 
 
-def test_the_command_exports_to_scikit_learn(trained):
+def test_the_command(trained):
     document = json.loads(run("export", trained, "--to", "sklearn", "--out", "m.pkl", "--json").stdout)
     assert document == {"model": "model", "to": "sklearn", "out": "m.pkl", "bytes": Path("m.pkl").stat().st_size}
     data = read_dataset("breast_cancer")
-    estimator = pickle.loads(Path("m.pkl").read_bytes())
-    assert estimator.predict(data.features).tolist() == load_model(trained).predict(data).tolist()
-    assert estimator.score(data.features, data.labels) > 0.95
-
-
-def test_the_command_exports_to_onnx(trained):
+    expected = load_model(trained).predict(data).tolist()
+    assert pickle.loads(Path("m.pkl").read_bytes()).predict(data.features).tolist() == expected
     pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    assert "model for onnx in m.onnx" in run("export", trained, "--to", "onnx", "--out", "m.onnx").stdout
-    data = read_dataset("breast_cancer")
+    assert "m.onnx" in run("export", trained, "--to", "onnx", "--out", "m.onnx").stdout
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     (labels,) = session.run(["label"], {"features": data.features.astype(np.float64)})
-    assert labels.tolist() == load_model(trained).predict(data).tolist()
+    assert labels.tolist() == expected
 
 
 def test_without_the_package_it_says_how_to_install_it(trained, monkeypatch):

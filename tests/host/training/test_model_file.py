@@ -87,14 +87,6 @@ def test_float32_goes_block_by_block(monkeypatch):
     assert trained.decision_function(Dataset(dense.astype(np.float32), labels, "rows")) == pytest.approx(whole)
 
 
-def test_reordered_samples_predict_the_same():
-    trained = model()
-    data = Dataset(*rows(), "rows")
-    order = np.random.default_rng(0).permutation(data.samples)
-    z = trained.decision_function(data)
-    assert trained.decision_function(data.reordered(order)).tolist() == z[order].tolist()
-
-
 def test_sparse_rows_are_never_dense():
     trained = model(features=1_000_000)
     features = scipy.sparse.random_array((100_000, 1_000_000), density=1e-7, format="csr", rng=RNG)

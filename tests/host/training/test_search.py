@@ -128,40 +128,34 @@ def search(prepared, options, loss):
     return search_rate(prepared, options, loss, loss.value(np.full_like(y, constant), y).mean())
 
 
+APART, AT_FIRST = [0.2, 0.034, 0.01, 0.001], [0.5, 0.4, 0.3, 0.03]
+"""Scores of trials that separate the classes, and of some that may diverge in the first epoch."""
+
+
 @pytest.mark.parametrize(
-    ("scores", "chosen"),
+    ("loss", "scores", "first_scores", "chosen"),
     [
-        ([3.0, 1.02, 1.0, 1.009, 1.011], 3),
-        ([3.0, 1.0, 1.009, 1.0095, 9.0], 2),
-        ([1.0, 1.0, 1.02, 9.0, 9.0], 1),
-        ([5.0, 4.0, 3.0, 2.0, 1.0], 4),
-        ([2.0, 0.0, 0.0, 0.0, 1e-9], 1),
+        # Twice the best rate if it is about as good; where there is no loss left, a larger rate is of no use.
+        ("hinge", [3.0, 1.02, 1.0, 1.009, 1.011], None, 0.8),
+        ("hinge", [3.0, 1.0, 1.009, 1.0095, 9.0], None, 0.4),
+        ("hinge", [1.0, 1.0, 1.02, 9.0, 9.0], None, 0.2),
+        ("hinge", [5.0, 4.0, 3.0, 2.0, 1.0], None, 1.6),
+        ("hinge", [2.0, 0.0, 0.0, 0.0, 1e-9], None, 0.2),
+        # The least rate that separates the classes.
+        ("logistic", APART, None, 0.2),
+        ("hinge", APART, None, 0.2),
+        ("squared", APART, None, 0.8),
+        # No rate that diverges in the first epoch, unless all do: 1.38 is twice the loss of a constant model.
+        ("logistic", AT_FIRST, [0.6, 0.7, 1.3, 1.5], 0.4),
+        ("logistic", AT_FIRST, [0.6, 0.7, 1.5, np.nan], 0.2),
+        ("logistic", AT_FIRST, [1.5, 1.6, 1.7, np.nan], 0.8),
     ],
 )
-def test_twice_the_best_rate_if_it_is_about_as_good(scores, chosen, monkeypatch):
-    """Where there is no loss left, a larger rate is of no use."""
-    monkeypatch.setattr(
-        "p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores, [1.0] * 5)
-    )
-    assert search_rate(None, TrainingOptions(), LOSSES["hinge"], 1.0) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
-
-
-@pytest.mark.parametrize(("loss", "chosen"), [("logistic", 0.2), ("hinge", 0.2), ("squared", 0.8)])
-def test_the_least_rate_that_separates_the_classes(loss, chosen, monkeypatch):
-    scores = [0.2, 0.034, 0.01, 0.001]
-    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8], scores, [0.69] * 4))
-    assert search_rate(None, TrainingOptions(), LOSSES[loss], 0.69) == chosen
-
-
-@pytest.mark.parametrize(
-    ("first_scores", "chosen"),
-    [([0.6, 0.7, 1.3, 1.5], 0.4), ([0.6, 0.7, 1.5, np.nan], 0.2), ([1.5, 1.6, 1.7, np.nan], 0.8)],
-)
-def test_no_rate_that_diverges_in_the_first_epoch(first_scores, chosen, monkeypatch):
-    """Unless all do: 1.38 is twice the loss of a constant model."""
-    found = [0.1, 0.2, 0.4, 0.8], [0.5, 0.4, 0.3, 0.03], first_scores
+def test_the_choice_among_rates(loss, scores, first_scores, chosen, monkeypatch):
+    rates, constant = [0.1, 0.2, 0.4, 0.8, 1.6][: len(scores)], 1.0 if len(scores) == 5 else 0.69
+    found = rates, scores, first_scores or [constant] * len(scores)
     monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: found)
-    assert search_rate(None, TrainingOptions(), LOSSES["logistic"], 0.69) == chosen
+    assert search_rate(None, TrainingOptions(), LOSSES[loss], constant) == chosen
 
 
 def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():
