@@ -37,31 +37,6 @@ def test_several_processes_that_were_not_told_to_be_one_job(monkeypatch, name):
         open_communicator(None)
 
 
-def test_unknown_launcher():
-    with pytest.raises(UserError, match=r"'slurm'.* none, mpi"):
-        open_communicator("slurm")
-
-
-def test_without_mpiexec():
-    with pytest.raises(UserError, match="mpiexec -n WORKERS p4sgd train"):
-        open_communicator("mpi")
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_without_mpi4py(monkeypatch, name):
-    monkeypatch.setenv(name, "2")
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(UserError, match=r"pip install 'p4sgd\[mpi\]'"):
-        open_communicator("mpi")
-
-
-def test_without_a_library(monkeypatch):
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace())  # whose part MPI cannot be imported
-    with pytest.raises(UserError, match=r"no MPI library .*pip install mpich"):
-        open_communicator("mpi")
-
-
 class Raising(ModuleType):
     """A package whose parts cannot be imported."""
 
@@ -73,15 +48,32 @@ class Raising(ModuleType):
         raise RuntimeError(self._said)
 
 
-def test_names_that_no_library_has_are_not_told(monkeypatch):
-    """What mpi4py says where there is MPICH without a library of its own; the names it tries are many."""
-    missing = "cannot open shared object file: No such file or directory"
-    tried = ("libmpi.so.12", "libfabric.so.1", "/usr/lib/libmpi.so.40")
-    said = "\n".join(["cannot load MPI library", *(f"{name}: {missing}" for name in tried)])
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setitem(sys.modules, "mpi4py", Raising(said))
-    monkeypatch.delitem(sys.modules, "p4sgd.host.distributed.mpi", raising=False)
-    with pytest.raises(UserError, match=rf"library \(cannot load MPI library; libfabric\.so\.1: {missing}\): install"):
+MISSING = "cannot open shared object file: No such file or directory"
+TRIED = ("libmpi.so.12", "libfabric.so.1", "/usr/lib/libmpi.so.40")
+MANY = "\n".join(["cannot load MPI library", *(f"{name}: {MISSING}" for name in TRIED)])
+"""What mpi4py says where there is MPICH without a library of its own; names that no library has are not told."""
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    ("launcher", "installed", "says"),
+    [
+        ("slurm", None, r"'slurm'.* none, mpi"),
+        ("mpi", None, r"pip install 'p4sgd\[mpi\]'"),
+        ("mpi", SimpleNamespace(), r"no MPI library .*pip install mpich"),  # whose part MPI cannot be imported
+        ("mpi", Raising(MANY), rf"library \(cannot load MPI library; libfabric\.so\.1: {MISSING}\): install"),
+    ],
+    ids=["no such launcher", "no mpi4py", "no library", "a library without its own"],
+)
+def test_what_is_missing(monkeypatch, name, launcher, installed, says):
+    monkeypatch.setenv(name, "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", installed)
+    with pytest.raises(UserError, match=says):
+        open_communicator(launcher)
+
+
+def test_without_mpiexec():
+    with pytest.raises(UserError, match="mpiexec -n WORKERS p4sgd train"):
         open_communicator("mpi")
 
 

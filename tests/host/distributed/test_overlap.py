@@ -15,8 +15,6 @@ from support.ranks import run_ranks
 from p4sgd.host.distributed import SINGLE_PROCESS, overlap
 from p4sgd.host.distributed.overlap import MergedSums, MessageTimes
 from p4sgd.host.distributed.planner import CostTable, Passes
-from p4sgd.host.errors import UserError
-from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.dense import model as dense_model
@@ -144,6 +142,25 @@ class Modelled:
         return SimpleNamespace(wait=wait, done=lambda: self.done.append("moved on"))
 
 
+@pytest.fixture
+def run_batches(monkeypatch):
+    """Runs mini-batches of 24 micro-batches on a rank, some more than trials need, and returns the sums; a rank has
+    done what it did for the last one."""
+
+    def run(rank, merge, more, *, ahead=False):
+        monkeypatch.setattr(overlap, "time", rank)
+        sums = MergedSums(rank, merge, ahead=ahead)
+        finish = sums.start(24, rank.forward) if ahead else None
+        for _ in range(2 * overlap._TRIALS + more):
+            rank.done.clear()
+            begun = sums.start(24, rank.forward)
+            (finish if ahead else begun)(rank.backward)
+            finish = begun
+        return sums
+
+    return run
+
+
 @pytest.mark.parametrize("merge", ["auto", "5"])
 @pytest.mark.parametrize(
     ("model", "cost"),
@@ -154,16 +171,11 @@ class Modelled:
         ((1.0, 3.0, 20.0, 30.0, 0.0), CostTable((1, 64), (5.0, 10.0))),
     ],
 )
-def test_times_are_measured_and_predicted(model, cost, merge, monkeypatch):
+def test_times_are_measured_and_predicted(model, cost, merge, run_batches, monkeypatch):
     """With a clock that follows the model they are the same, and those of the best messages."""
-    rank = Modelled(*model, cost)
-    monkeypatch.setattr(overlap, "time", rank)
+    rank, count = Modelled(*model, cost), 24
     monkeypatch.setattr(overlap, "_PIECE_S", 1e9)
-    sums, count = MergedSums(rank, merge), 24
-    for _ in range(2 * overlap._TRIALS + 3):
-        rank.done.clear()
-        sums.start(count, rank.forward)(rank.backward)
-    times = sums.times
+    times = run_batches(rank, merge, 3).times
     forward_s, backward_s, *alone = model
     passes = Passes((forward_s,) * count, (backward_s,) * count, (1,) * count, cost, *alone)
     lengths = passes.best() if merge == "auto" else [5, 5, 5, 5, 4]
@@ -185,17 +197,11 @@ def test_times_are_measured_and_predicted(model, cost, merge, monkeypatch):
         ((1.0, 2.0, 1.0, 2.0, 0.0), CostTable((1, 64), (300.0, 900.0))),  # the channel does
     ],
 )
-def test_times_with_staleness(model, cost, merge, monkeypatch):
+def test_times_with_staleness(model, cost, merge, run_batches, monkeypatch):
     """A mini-batch is started before the one before it is finished: sums have all the time of its forward passes."""
-    rank = Modelled(*model, cost)
-    monkeypatch.setattr(overlap, "time", rank)
+    count = 24
     monkeypatch.setattr(overlap, "_PIECE_S", 1e9)
-    sums, count = MergedSums(rank, merge, ahead=True), 24
-    finish = sums.start(count, rank.forward)
-    for _ in range(2 * overlap._TRIALS + 40):
-        following = sums.start(count, rank.forward)
-        finish(rank.backward)
-        finish = following
+    sums = run_batches(Modelled(*model, cost), merge, 40, ahead=True)
     forward_s, backward_s, start_s, take_s, _ = model
     messages = len(sums.times.messages)
     computing = count * (forward_s + backward_s) + messages * (start_s + take_s)
@@ -204,14 +210,14 @@ def test_times_with_staleness(model, cost, merge, monkeypatch):
     assert sums.times.measured_s == pytest.approx(sums.times.predicted_s)
 
 
-def test_messages_are_moved_on_between_pieces(monkeypatch):
-    """While messages are under way, and nowhere else: 6 micro-batches take ten times as long as what a message does."""
-    rank = Modelled(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
-    monkeypatch.setattr(overlap, "time", rank)
-    sums = MergedSums(rank, "10")
-    for _ in range(2 * overlap._TRIALS + 1):
-        rank.done.clear()
-        sums.start(24, rank.forward)(rank.backward)
+SLOW = 5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,))
+"""6 micro-batches take ten times as long as what a message does."""
+
+
+def test_messages_are_moved_on_between_pieces(run_batches):
+    """While messages are under way, and nowhere else."""
+    rank = Modelled(*SLOW)
+    sums = run_batches(rank, "10", 1)
     assert sums.times.messages == (10, 10, 4)
     others = [(10, 16), "moved on", (16, 20), (20, 24)]
     order = {"forward": [(0, 6), (6, 10), *others], "backward": [(0, 6), "moved on", (6, 10), *others]}
@@ -220,24 +226,17 @@ def test_messages_are_moved_on_between_pieces(monkeypatch):
     ]
 
 
-def test_a_single_message_is_moved_on_with_staleness(monkeypatch):
+def test_a_single_message_is_moved_on_with_staleness(run_batches):
     """By the forward passes of the next mini-batch."""
-    rank = Modelled(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
-    monkeypatch.setattr(overlap, "time", rank)
-    sums = MergedSums(rank, "24", ahead=True)
-    finish = sums.start(24, rank.forward)
-    for _ in range(2 * overlap._TRIALS + 2):
-        rank.done.clear()
-        following = sums.start(24, rank.forward)
-        finish(rank.backward)
-        finish = following
+    rank = Modelled(*SLOW)
+    sums = run_batches(rank, "24", 2, ahead=True)
     assert sums.times.messages == (24,)
     pieces = [range(first, first + 6) for first in range(0, 24, 6)]
     forward = [each for piece in pieces for each in (("forward", piece), "moved on")][:-1]
     assert rank.done[: len(forward)] == forward
 
 
-def test_messages_are_moved_on_on_all_ranks(monkeypatch):
+def test_messages_are_moved_on_on_all_ranks(run_batches):
     """The plan of rank 0 counts, whatever this rank would have planned."""
 
     class Second(Modelled):
@@ -247,12 +246,8 @@ def test_messages_are_moved_on_on_all_ranks(monkeypatch):
             planned = MessageTimes((10, 10, 4), 1.0, 1.0, None, 1.0)
             return [planned if isinstance(value, MessageTimes) else value, *super().all_gather(value)[1:]]
 
-    rank = Second(5.0, 7.0, 3.0, 1.0, 0.0, CostTable((1,), (1.0,)))
-    monkeypatch.setattr(overlap, "time", rank)
-    sums = MergedSums(rank, "24")
-    for _ in range(2 * overlap._TRIALS + 1):
-        rank.done.clear()
-        sums.start(24, rank.forward)(rank.backward)
+    rank = Second(*SLOW)
+    sums = run_batches(rank, "24", 1)
     assert sums.times.messages == (10, 10, 4)
     assert rank.done.count("moved on") == 3
 
@@ -263,9 +258,3 @@ def test_nothing_is_planned_for_a_single_micro_batch():
         sums.start(1, lambda part: np.arange(8))(lambda part, sums: done.append((part, sums.tolist())))
     assert done == [(range(1), list(range(8)))] * 30
     assert sums.times is None
-
-
-@pytest.mark.parametrize("merge", ["0", "-1", "1.5", "all", "", 0, 1.5, None])
-def test_bad_numbers_of_micro_batches(merge):
-    with pytest.raises(UserError, match="merge must be auto or a number"):
-        TrainingOptions(merge=merge)

@@ -1,6 +1,5 @@
 """Plans are the best of all, on any costs, by models that are read from their descriptions once more."""
 
-import random
 from collections import deque
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
@@ -8,7 +7,6 @@ from itertools import accumulate, pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bench import default_seed, times
 
 from p4sgd.host.distributed.planner import CostTable, FactorCosts, Passes, cut, plan_factors
 
@@ -103,15 +101,6 @@ def test_no_other_messages_end_the_passes_earlier(rng, latency, rate):
     check_passes(draw_passes(rng), latency, rate)
 
 
-@pytest.mark.slow
-def test_many_random_instances():
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    rng = random.Random(seed)
-    for _ in range(times(2_000)):
-        check_passes(draw_passes(rng), rng.randint(0, 9), rng.randint(0, 9))
-
-
 @given(st.randoms(use_true_random=False))
 def test_periods_are_those_of_many_mini_batches(rng):
     passes = replace(draw_passes(rng), ahead=True)
@@ -121,15 +110,6 @@ def test_periods_are_those_of_many_mini_batches(rng):
         assert passes.end(lengths) == pytest.approx(simulated_period(passes, lengths))
     equal = [cut(count, length) for length in range(1, count + 1)]
     assert passes.best() == min(equal, key=lambda lengths: (passes.end(lengths), len(lengths)))
-
-
-def test_the_published_rule_waits_once_too_often():
-    """It joins the third and fourth item to the first two, which could have gone while these were computed."""
-    ready, sizes = [0.0, 0.0, 3.0, 6.0, 10.0], [2, 6, 5, 6, 1]
-    chain = Passes([0.0, 0.0, 3.0, 3.0, 4.0], [0.0] * 5, sizes, lambda size: 4.0 + size)
-    greedy = mg_wfbp(ready, sizes, chain.cost, 4.0)
-    assert (greedy, chain.end(greedy)) == ([4, 1], (6 + 4 + 19) + (4 + 1))
-    assert (chain.best(), chain.end([2, 3])) == ([2, 3], (4 + 8) + (4 + 12))
 
 
 def test_a_long_mini_batch():
