@@ -359,21 +359,6 @@ def test_table(device):
         assert order[2:] == ["TABLE_SLOPE", "TABLE_INTERCEPT"] * CONFIG.table_segments
 
 
-def test_weights_to_memory_and_back(device, images):
-    session = Session(device)
-    session.upload(images)
-    rng = np.random.default_rng(2)
-    weights = [rng.integers(-(1 << 31), 1 << 31, each.layout.features) for each in images]
-    layouts = [each.layout for each in images]
-    session.write_weights([each.scatter(each.pad(own)) for each, own in zip(layouts, weights, strict=True)])
-    back = [each.unpad(each.gather(own)) for each, own in zip(layouts, session.read_weights(), strict=True)]
-    assert [each.tolist() for each in back] == [each.tolist() for each in weights]
-    # the third chunk of 8 features is chunk 1 of engine 0
-    address = device.workers[0].pair(registers.model_address(0))
-    stored = device.workers[0].banks[0][address : address + 4 * 16].view("<i4")
-    assert stored[8:].tolist() == [*weights[0][16:].tolist(), 0, 0, 0, 0, 0]
-
-
 def test_run(device, images):
     def on_run(ran):
         ran.workers[1].status = registers.STATUS.encode(weight_saturated=1)
@@ -481,14 +466,6 @@ def test_settings_of_other_data(device, images, changes, message):
     session.upload(images)
     with pytest.raises(P4sgdError, match=message):
         session.configure(settings(**changes))
-
-
-def test_too_many_features_for_the_workers(device):
-    rng = np.random.default_rng(3)
-    session = Session(device)
-    session.upload([image(rng, 5 * 16), image(rng, 16)])
-    with pytest.raises(UserError, match="use more workers"):
-        session.configure(settings(chunks=5, micro_batches=1, mini_batches=5))
 
 
 def test_an_image_with_more_chunks_than_the_settings(device):
