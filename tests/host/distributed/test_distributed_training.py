@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.events import events
 from support.ranks import run_ranks
+from support.results import assert_same
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.dataset import DistributedDataset, join_shares
+from p4sgd.host.data.dataset import join_shares
 from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
 from p4sgd.host.distributed.overlap import MergedSums
-from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
@@ -106,37 +106,11 @@ def test_images_are_those_of_one_process(
         assert [lines.tobytes() for lines in one.port_lines] == [lines.tobytes() for lines in other.port_lines]
 
 
-@settings(max_examples=30)
-@given(samples=st.integers(1, 40), size=st.integers(2, 5), seed=st.integers(0, 2**32), data=st.data())
-def test_a_spread_data_set_answers_as_a_whole_one(samples, size, seed, data):
-    whole = make(samples + 1, 11, sparse=seed % 2 > 0, seed=seed)
-    rows = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=30)))
-    first, last = sorted((data.draw(st.integers(0, rows.size)), data.draw(st.integers(0, rows.size))))
-    block = slice(first, last)
-    sums = whole.take(rows).rows(slice(None)).sum(axis=1)
-
-    def ask(ranks):
-        taken = spread(whole, ranks).take(rows)
-        assert isinstance(taken, DistributedDataset)
-        held = taken.rows(block)
-        assert held.shape[0] == np.count_nonzero(taken.owners[block] == ranks.rank)
-        return taken.samples, taken.labels, taken.gather(held.sum(axis=1), block)
-
-    for count, labels, got in run_ranks(size, ask):
-        assert count == rows.size
-        assert np.array_equal(labels, whole.labels[rows])
-        assert np.array_equal(got, sums[block])
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_the_identity_is_that_of_one_process(sparse, size):
     data = make(6, 40, sparse=sparse, seed=3, weighted=size > 2)
     assert set(run_ranks(size, lambda ranks: identify(spread(data, ranks)))) == {identify(data)}
-
-
-def history(result):
-    return [dataclasses.replace(record, seconds=0.0, samples_per_second=0.0, counters=()) for record in result.history]
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 3])
@@ -178,12 +152,7 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
 
     results = run_ranks(size, run)
     for result, _ in results:
-        assert history(result) == history(one)
-        assert (result.best_epoch, result.stopped, result.remarks) == (one.best_epoch, one.stopped, one.remarks)
-        for name in ("coefficients", "weights", "slope", "offset"):
-            assert getattr(result.model, name).tobytes() == getattr(one.model, name).tobytes(), name
-        assert result.model.intercept == one.model.intercept
-        assert result.model.labels == one.model.labels
+        assert_same(result, one)
     epochs = [last for _, last in results]
     assert epochs == [f"epoch {len(one.history)}"] * size, "all ranks know what the first has written"
     assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
@@ -210,8 +179,7 @@ def test_training_on_sparse_workers_is_that_of_one_process(size, configs, more, 
         return train(spread(data, ranks), options, device(ranks, configs), directory=tmp_path)
 
     for result in run_ranks(size, run):
-        assert history(result) == history(one)
-        assert np.array_equal(result.model.weights, one.model.weights)
+        assert_same(result, one, "remarks")
 
 
 def sample_ranks(ranks):
@@ -242,16 +210,12 @@ def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, mor
         return train(spread(data, ranks), options, opened, **others)
 
     for result in run_ranks(size, run):
-        assert history(result) == history(one)
-        assert (result.best_epoch, result.stopped) == (one.best_epoch, one.stopped)
-        assert result.metrics == one.metrics
-        assert result.model.weights.tolist() == one.model.weights.tolist()
-        assert result.model.intercept == one.model.intercept
+        assert_same(result, one, "remarks")
     longer = dataclasses.replace(options, epochs=6, parallel="model", workers=2)
     resumed = train(data, longer, EmulatedDevice(CONFIG, 2), test=test, resume=load_checkpoint(tmp_path / "state"))
     whole = train(data, dataclasses.replace(longer, workers=1), EmulatedDevice(LISTING, 1), test=test)
     if not whole.history[-1].flags:  # a clamp depends on the number of workers
-        assert history(resumed) == history(whole)
+        assert_same(resumed, whole, "remarks")
 
 
 @pytest.mark.parametrize(
@@ -285,14 +249,11 @@ def test_rows_are_those_of_one_process(parallel, targets, tmp_path):
         return train(own[0], chosen, opened, test=own[1], checkpoint=file, sample_ranks=shared)
 
     for result in run_ranks(2, run):
-        assert [history(row) for row in result.rows] == [history(row) for row in one.rows]
-        assert result.metrics == one.metrics
-        assert result.model.weights.tolist() == one.model.weights.tolist()
-        assert result.model.intercept.tolist() == one.model.intercept.tolist()
+        assert_same(result, one, "remarks")
     longer = dataclasses.replace(options, epochs=4, parallel="model")
     resumed = train(data, longer, EmulatedDevice(LISTING, 1), test=test, resume=load_checkpoint(tmp_path / "state"))
     whole = train(data, longer, EmulatedDevice(LISTING, 1), test=test)
-    assert [history(row) for row in resumed.rows] == [history(row) for row in whole.rows]
+    assert_same(resumed, whole, "remarks")
 
 
 def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):
@@ -326,11 +287,4 @@ def test_a_run_goes_on_in_one_process_or_in_several(tmp_path):
     saved = load_checkpoint(tmp_path / "state")
     results = [train(data, whole, EmulatedDevice(CONFIG, 2), resume=saved), *run_ranks(2, go_on)]
     for result in results:
-        assert np.array_equal(result.model.weights, expected.model.weights)
-        assert history(result) == history(expected)
-
-
-def test_ranks_disagree_with_the_options():
-    data = make(16, 30, sparse=False, seed=8)
-    with pytest.raises(P4sgdError, match="3 workers, the device has 2"):
-        run_ranks(2, lambda ranks: train(spread(data, ranks), TrainingOptions(workers=3), device(ranks)))
+        assert_same(result, expected, "remarks")

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from support.events import events
 from support.failing_device import FailingDevice
+from support.results import assert_same
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -30,26 +31,17 @@ def dataset():
     return Dataset(x, np.where(x @ rng.normal(size=70) > 0, 1.0, 0.0), "made")
 
 
-class LosingDevice:
+class LosingDevice(EmulatedDevice):
     """An emulator that loses workers in some of its runs, counted from 1; they are ``back`` before that run."""
 
-    name = "emulator"
-    aggregator = network_settings = links = sensors = shares = names = message_times = None
-
     def __init__(self, losses, back=0, late=(), refused=None, configs=(CONFIG,) * OPTIONS["workers"]):
-        self.device = EmulatedDevice(configs[0], len(configs), configs=configs)
-        self.losses = losses
-        self.runs = 0
-        self.failed = False
-        self.dropped, self.away, self.back = [], [], back
-        self.refused = refused
+        super().__init__(configs[0], len(configs), configs=configs)
+        self.losses, self.back, self.refused = losses, back, refused
+        self.runs, self.failed = 0, False
+        self.dropped, self.away = [], []
         self.absent = [WorkerName(number, f"unix:{number}") for number in sorted(late)]
         if late:
             self.drop(late)
-
-    @property
-    def workers(self):
-        return self.device.workers
 
     def wait(self, timeout_s=None):
         if self.failed:  # the session has aborted the run and waits for the others
@@ -60,7 +52,7 @@ class LosingDevice:
         if self.failed:
             lost = self.losses[self.runs]
             raise P4sgdError(f"worker {lost} is gone", lost_workers=lost)
-        self.device.wait(timeout_s)
+        super().wait(timeout_s)
 
     def take_in(self, tell):
         """The workers that were dropped, from the run on that ``back`` names."""
@@ -68,11 +60,11 @@ class LosingDevice:
             tell(self.refused)
         if not self.away or self.runs < self.back - 1:
             return ()
-        self.device.workers.extend(self.away)
-        for index, worker in enumerate(self.device.workers):
+        came = range(len(self.workers), len(self.workers) + len(self.away))
+        self.workers.extend(self.away)
+        for index, worker in enumerate(self.workers):
             worker.index = index
-        self.device._remote = RemoteWorkers(0, len(self.workers), MergedSums(SINGLE_PROCESS).start)
-        came = range(len(self.workers) - len(self.away), len(self.workers))
+        self._remote = RemoteWorkers(0, len(self.workers), MergedSums(SINGLE_PROCESS).start)
         self.away = []
         return came
 
@@ -82,13 +74,7 @@ class LosingDevice:
             self.away += [worker for worker in self.workers if worker.index in lost]
         if self.names:
             self.names = [name for index, name in enumerate(self.names) if index not in lost]
-        self.device.drop(lost)
-
-    def clear(self):
-        self.device.clear()
-
-    def close(self):
-        self.device.close()
+        super().drop(lost)
 
 
 def sparse_dataset():
@@ -111,8 +97,7 @@ def test_workers_that_skip_zeros_get_others_units():
 
     result = train(data, dataclasses.replace(options, skip_zeros="always"), device, events=events(epoch=note))
     assert units == [2, 2, 4, 4, 4]  # of 13 units, on two engines
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
-    assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
+    assert_same(result, whole, "remarks")
 
 
 def test_a_dense_worker_that_comes_back_skips_zeros_again():
@@ -128,8 +113,7 @@ def test_a_dense_worker_that_comes_back_skips_zeros_again():
 
     result = train(data, options, device, events=events(epoch=note))
     assert skips == [[True], [], [], [True], [True]]
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
-    assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
+    assert_same(result, whole, "remarks")
     assert sum(remark.startswith("dense workers pass over zeros") for remark in result.remarks) == 1
 
 
@@ -148,9 +132,7 @@ def test_the_result_is_that_of_a_run_that_lost_nobody(losses, left):
     result = run(device)
     assert device.dropped == list(losses.values())
     assert len(device.workers) == left[-1]
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
-    assert result.model.intercept == whole.model.intercept
-    assert [each.metrics for each in result.history] == [each.metrics for each in whole.history]
+    assert_same(result, whole, "remarks")
     epochs = [losses_before - index for index, losses_before in enumerate(losses)]  # a lost run is no epoch
     told = [remark for remark in result.remarks if "is gone" in remark]
     assert len(told) == len(left)
@@ -179,10 +161,7 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
     assert {text for text in warned if text.startswith("class")} < set(result.remarks)
     assert len(device.workers) == 4
     assert device.dropped == [{3}, {0, 1}]
-    for row, other in zip(result.rows, whole.rows, strict=True):
-        assert row.model.weights.tolist() == other.model.weights.tolist()
-        assert row.metrics == other.metrics
-        assert [each.metrics for each in row.history] == [each.metrics for each in other.history]
+    assert_same(result, whole, "remarks")
 
 
 def test_a_worker_that_is_lost_when_speeds_are_measured():
@@ -191,7 +170,7 @@ def test_a_worker_that_is_lost_when_speeds_are_measured():
     result = train(dataset(), TrainingOptions(**OPTIONS, shares="auto"), device, events=events(warning=warned.append))
     assert warned == ["training begins with 3 workers instead of 4: worker {3} is gone"]
     assert device.dropped == [{3}]
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert_same(result, whole, "remarks")
 
 
 def make_sparse(device, *workers):
@@ -208,7 +187,7 @@ def test_dense_and_sparse_workers_take_over_from_each_other(sparse):
     device = make_sparse(LosingDevice({2: {1}, 6: {0, 3}}, back=4), *sparse)
     result = run(device, scaling="maxabs", l1=1e-4)
     assert len(result.summary["units"]) == len(device.workers) == 2
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert_same(result, whole, "remarks")
     assert "epoch 3 is trained by 4 workers, 1 of them new: worker 3" in result.remarks
 
 
@@ -230,28 +209,27 @@ def test_the_split_is_shown_whenever_workers_change():
     assert result.summary["split"] == shown[-1][0].to_json()
 
 
-def test_a_sparse_worker_takes_over_zeros_that_are_none():
-    """It could not begin with features that scaling has centred, but has room for them."""
+@pytest.mark.parametrize(
+    ("late", "worker", "change"),
+    [({3}, 3, {"engines": 3, "sparse": True}), ({2, 3}, 0, {"engines": 1, "lanes": 8, "chunks": 2})],
+    ids=["sparse", "larger than the first"],
+)
+def test_late_workers_need_not_be_as_the_others(late, worker, change):
+    """A sparse one could not begin with features that scaling has centred, but has room for zeros that are none; the
+    first may have room for one unit of 8 features."""
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
-    device = LosingDevice({}, back=3, late={3})
-    device.away[0].__init__(dataclasses.replace(CONFIG, engines=3, sparse=True), 3)
-    result = run(device)
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    device = LosingDevice({}, back=3, late=late)
+    workers = {each.index: each for each in (*device.workers, *device.away)}
+    workers[worker].__init__(dataclasses.replace(CONFIG, **change), worker)
+    assert_same(run(device), whole, "remarks")
     assert len(device.workers) == 4
-
-
-def test_a_late_worker_need_not_be_as_small_as_the_first():
-    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
-    device = LosingDevice({}, back=3, late={2, 3})
-    device.workers[0].__init__(dataclasses.replace(CONFIG, engines=1, lanes=8, chunks=2), 0)  # one unit of 8 features
-    assert run(device).model.weights.tolist() == whole.model.weights.tolist()
 
 
 def test_workers_that_are_late_take_part_when_they_come():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device, warned = LosingDevice({}, back=3, late={2, 3}), []
     result = train(dataset(), TrainingOptions(**OPTIONS), device, events=events(warning=warned.append))
-    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert_same(result, whole, "remarks")
     begin, came = result.remarks[:2]
     assert begin == "training begins with 2 workers; those that are late: worker 2 at unix:2, 3 at unix:3"
     assert came == "epoch 3 is trained by 4 workers, 2 of them new: worker 2, 3"

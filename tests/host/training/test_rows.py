@@ -13,6 +13,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, l
 from sklearn.multiclass import OneVsRestClassifier
 from support.events import events
 from support.recording_device import RecordingDevice
+from support.results import assert_same
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -38,24 +39,6 @@ def dataset(samples=120, features=12, classes=4, seed=1, name="made", sparse=Fal
 def run(data, config=CONFIG, device=None, test=None, **options):
     options = TrainingOptions(**{"epochs": 3, **options})
     return train(data, options, device or open_device("emulator", config, options.workers), test=test)
-
-
-def same(row, alone):
-    """That a row is what a run of its own has made, but for times."""
-    ours, theirs = row.model, alone.model
-    for name in ("weights", "coefficients", "slope", "offset"):
-        assert (getattr(ours, name) == getattr(theirs, name)).all(), name
-    for name in ("intercept", "loss", "loss_parameters", "labels", "features", "space"):
-        assert getattr(ours, name) == getattr(theirs, name), name
-    mine, other = ([(each.learning_rate, each.metrics, each.flags) for each in one.history] for one in (row, alone))
-    assert mine == other
-    for name in ("metrics", "best_epoch", "monitored", "stopped", "remarks", "more_epochs"):
-        assert getattr(row, name) == getattr(alone, name), name
-    assert row.activations.keys() == alone.activations.keys()
-    for name in row.activations:
-        assert all(
-            (ours == theirs).all() for ours, theirs in zip(row.activations[name], alone.activations[name], strict=True)
-        )
 
 
 OPTIONS = st.fixed_dictionaries(
@@ -92,7 +75,7 @@ def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested,
     assert isinstance(result, ResultSet)
     assert result.names == ("0", "1", "2")
     for name, row in zip(result.names, result.rows, strict=True):
-        same(row, run(data, positive=name, **how))
+        assert_same(row, run(data, positive=name, **how))
     z, labels = result.activations["train"]
     if not weighted:
         # Balanced weights are each row's own, so samples count alike for all of them.
@@ -110,8 +93,7 @@ def test_texts_are_classes_and_two_of_them_a_model_of_one_row():
     data = dataset(classes=3, names=names)
     result = run(data)
     assert result.names == names
-    for name, row in zip(names, result.rows, strict=True):
-        same(row, run(data, positive=name))
+    assert_same(result.rows[1], run(data, positive="bee"))
     assert {result.model.labels.name(label) for label in result.model.predict(data)} <= set(names)
     two = run(dataset(classes=2, names=names))
     assert isinstance(two.model, Model)

@@ -9,6 +9,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.events import events
+from support.results import assert_same
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
@@ -37,13 +38,8 @@ def make_data(rng, samples, columns, density, *, negative, task, dense=False, sc
     return Dataset(matrix.toarray() if dense else matrix, labels, "made")
 
 
-def outcome(data, options, config):
-    """All of a result but its times."""
-    result = train(data, options, open_device("emulator", config, options.workers))
-    history = [dataclasses.replace(each, seconds=0.0, samples_per_second=0.0, counters=()) for each in result.history]
-    model, ends = result.model, (result.best_epoch, result.stopped, result.remarks, result.more_epochs)
-    # As text, in which NaN equals NaN, and every number has all its digits.
-    return model.weights.tolist(), model.intercept, repr(history), repr(result.metrics), ends
+def run(data, options, config):
+    return train(data, options, open_device("emulator", config, options.workers))
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
@@ -86,11 +82,11 @@ def test_the_same_as_on_dense_workers(
         patch.setattr(parallel, "THREADS", threads)
         patch.setattr("p4sgd.sim.sparse.model._THREAD_ENTRIES", 1)
         patch.setattr("p4sgd.sim.sparse.model._PART", 1 << 10)
-        expected = outcome(data, chosen, SPARSE)
-        assert outcome(data, dataclasses.replace(chosen, skip_zeros="never"), dense) == expected
-        *found, ends = outcome(data, dataclasses.replace(chosen, skip_zeros="always"), dense)
-        assert found == list(expected[:-1])
-        assert any("dense workers pass over zeros" in remark for remark in ends[2])
+        expected = run(data, chosen, SPARSE)
+        assert_same(run(data, dataclasses.replace(chosen, skip_zeros="never"), dense), expected)
+        skipping = run(data, dataclasses.replace(chosen, skip_zeros="always"), dense)
+        assert_same(skipping, expected, "remarks")
+        assert any("dense workers pass over zeros" in remark for remark in skipping.remarks)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from sklearn import metrics
+from support.results import assert_same
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import Dataset, read_dataset
@@ -76,12 +77,7 @@ def test_a_row_is_the_model_of_its_column(loss, weighted, tmp_path):
     assert result.names == NAMES
     for place, row in enumerate(result.rows):
         alone = run(column(data, place), column(test, place), **options)
-        assert (row.model.weights == alone.model.weights).all()
-        assert row.model.intercept == alone.model.intercept
-        assert row.model.labels == alone.model.labels
-        assert row.model.loss_parameters == alone.model.loss_parameters
-        assert (row.metrics, row.best_epoch) == (alone.metrics, alone.best_epoch)
-        assert [each.flags for each in row.history] == [each.flags for each in alone.history]
+        assert_same(row, alone)
         assert (result.model.predict(test)[:, place] == alone.model.predict(column(test, place))).all()
     save_model(result.model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
@@ -206,9 +202,8 @@ def test_the_command_line(table):
         assert p4sgd("predict", "m", "some.csv").stdout.splitlines() == lines, "some of the targets may be missing"
     found = json.loads(p4sgd("evaluate", "m", "t.csv", "--ignore-column", "id", "--json").stdout)
     assert found["r2"] == pytest.approx(metrics.r2_score(table.labels, model.predict(table)))
-    for command, words in (("evaluate", ["m", "t.csv", *COLUMNS]), ("inspect", ["m"])):
-        shown = p4sgd(command, *words).stdout
-        assert all(name in shown for name in NAMES)
+    for words in (["evaluate", "m", "t.csv", *COLUMNS], ["inspect", "m"]):
+        assert all(name in p4sgd(*words).stdout for name in NAMES)
     line = p4sgd("evaluate", "m", "t.csv", *COLUMNS[:2], "--ignore-column", "id", status=2).stderr
     assert "features" in line or "label column" in line
 
