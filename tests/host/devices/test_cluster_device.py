@@ -5,6 +5,7 @@ import dataclasses
 import re
 import socket
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from support.worker_process import serve_worker
@@ -23,11 +24,17 @@ def nothing(remark):
     raise AssertionError(remark)
 
 
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    """Opens the device on three workers, of which ``late`` ones may be missing; the aggregator is not needed here."""
+@pytest.fixture(autouse=True)
+def controller(monkeypatch):
+    """The aggregator is not needed here."""
     controller = SimpleNamespace(most=0, close=lambda: None)
     monkeypatch.setattr("p4sgd.host.devices.cluster.open_controller", lambda cluster: controller)
+    return controller
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Opens the device on three workers, of which ``late`` ones may be missing."""
     controls = [f"unix:{tmp_path / f'worker{index}'}" for index in range(3)]
 
     def open_cluster(*late, shares=(1.0, 2.0, 3.0)):
@@ -65,11 +72,8 @@ def test_a_worker_that_is_not_there_is_refused_unless_it_may_be_late(cluster):
         (None, b"o" * 16, "asks for no token, and the cluster file has one"),
     ],
 )
-def test_a_late_worker_with_another_token_is_named(monkeypatch, served, asked, says):
+def test_a_late_worker_with_another_token_is_named(served, asked, says):
     """At the start that is an error, as it would never take part; of one that comes later a remark."""
-    monkeypatch.setattr(
-        "p4sgd.host.devices.cluster.open_controller", lambda cluster: SimpleNamespace(most=0, close=lambda: None)
-    )
     with socket.socket() as one, socket.socket() as other:
         for each in (one, other):
             each.bind(("127.0.0.1", 0))
@@ -107,18 +111,16 @@ def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster
             assert device.names == (WorkerName(1, controls[1]), WorkerName(2, controls[2]))
 
 
-def test_its_job_ends_when_it_is_closed(tmp_path, monkeypatch):
+def test_its_job_ends_when_it_is_closed(tmp_path, controller):
     served = {}
-    controller = SimpleNamespace(
+    vars(controller).update(
         jobs=4,
-        most=0,
         served=lambda: dict(served),
         set_mac=lambda mac: None,
         begin=lambda place, job, first_round: served.update({place: job}),
         end=served.pop,
         close=lambda: served.update(closed=None),
     )
-    monkeypatch.setattr("p4sgd.host.devices.cluster.open_controller", lambda cluster: controller)
     control = f"unix:{tmp_path / 'worker'}"
     cluster = Cluster(AggregatorAddress("socket", "unix:none"), (WorkerAddress(control, 0),))
     with serve_worker(TINY, control):
@@ -131,13 +133,9 @@ def test_its_job_ends_when_it_is_closed(tmp_path, monkeypatch):
             served.clear()
         device = ClusterDevice(None, 1, cluster=cluster)
         Session(device)
-        controller.served = gone
+        controller.served = Mock(side_effect=P4sgdError("the aggregator is gone"))
         device.close()
         assert "closed" in served, "whatever the aggregator says"
-
-
-def gone():
-    raise P4sgdError("the aggregator is gone")
 
 
 def test_workers_of_other_slots_cannot_take_part(cluster):

@@ -1,5 +1,7 @@
 """The `rtl` device, on a stand-in for its simulator."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -60,25 +62,22 @@ def test_memories_are_not_faster_than_their_model(wrong):
         MemoryTiming(**wrong)
 
 
-def test_chances_are_rounded_to_the_nearest(open_rtl):
-    device = open_rtl(memory_stall=0.003, link_stall=0.9999, link_loss=1e-5)
-    assert faults_of(device) == {
-        "memory_stall": 1,
-        "link_stall": 255,
-        "up_loss": 1,
-        "down_loss": 1,
-    }
+@pytest.mark.parametrize(
+    ("chances", "inputs"),
+    [
+        ({"memory_stall": 0.003, "link_stall": 0.9999}, {"memory_stall": 1, "link_stall": 255}),
+        ({"link_loss": 1e-5}, {"up_loss": 1, "down_loss": 1}),
+        ({"link_loss": 0.5, "down_loss": 0.25}, {"up_loss": 1 << 15, "down_loss": 1 << 14}),
+        ({"up_burst_begin": 0.125, "worker_pause": 2**-16}, {"up_burst_begin": 1 << 13, "worker_pause": 1}),
+    ],
+)
+def test_chances_are_rounded_to_the_nearest(open_rtl, chances, inputs):
+    """And a direction may have faults of its own."""
+    assert faults_of(open_rtl(**chances)) == inputs
+
+
+def test_what_is_simulated():
     assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
-
-
-def test_each_direction_has_its_own_faults(open_rtl):
-    device = open_rtl(link_loss=0.5, down_loss=0.25, up_burst_begin=0.125, worker_pause=2**-16)
-    assert faults_of(device) == {
-        "up_loss": 1 << 15,
-        "down_loss": 1 << 14,
-        "up_burst_begin": 1 << 13,
-        "worker_pause": 1,
-    }
 
 
 def test_unknown_faults(open_rtl):
@@ -123,22 +122,17 @@ def test_memory_that_was_saved_in_part(open_rtl):
         worker.read_memory(0, 0, 64)
 
 
-def test_the_waveform_is_kept(open_rtl, tmp_path):
-    device = open_rtl(waves=tmp_path / "run.vcd")
+@pytest.mark.parametrize("traced", [False, True])
+def test_the_waveform_is_kept(open_rtl, tmp_path, traced):
+    """Also if the trace is incomplete."""
+    more = {"on_trace": lambda _: pytest.fail("half a trace")} if traced else {}
+    device = open_rtl(waves=tmp_path / "run.vcd", **more)
     (Simulator.directory / "dump.vcd").write_text("$timescale")
-    device.close()
-    assert (tmp_path / "run.vcd").read_text() == "$timescale"
-    assert device._simulator._process.stopped
-    assert device._simulator._process.closed
-
-
-def test_the_waveform_is_kept_without_a_trace(open_rtl, tmp_path):
-    device = open_rtl(waves=tmp_path / "run.vcd", on_trace=lambda _: pytest.fail("half a trace"))
     (Simulator.directory / "events.txt").write_text("40 0 3\n")
-    (Simulator.directory / "dump.vcd").write_text("$timescale")
-    with pytest.raises(P4sgdError, match=r"events.txt is incomplete"):
+    with pytest.raises(P4sgdError, match=r"events.txt is incomplete") if traced else contextlib.nullcontext():
         device.close()
     assert (tmp_path / "run.vcd").read_text() == "$timescale"
+    assert device._simulator._process.stopped
     assert device._simulator._process.closed
 
 
@@ -168,20 +162,15 @@ def test_the_trace_is_passed_on(open_rtl):
     assert open_rtl()._simulator._process.settings["note_events"] == 0, "no events are recorded if nobody reads them"
 
 
-@pytest.mark.parametrize("reason", ["full disk", "dead simulator"])
-def test_a_trace_that_is_not_whole(open_rtl, monkeypatch, reason):
+def test_a_dead_simulator_has_no_trace(open_rtl, monkeypatch):
     device = open_rtl(on_trace=lambda _: pytest.fail("half a trace"))
     (Simulator.directory / "events.txt").write_text("40 0 3\n")
-    if reason == "full disk":
-        with pytest.raises(P4sgdError, match=r"events.txt is incomplete"):
-            device.close()
-    else:
 
-        def dead(*_, **__):
-            raise SimulationError("the simulator ended unexpectedly")
+    def dead(*_, **__):
+        raise SimulationError("the simulator ended unexpectedly")
 
-        monkeypatch.setattr(device._simulator._process, "request", dead)
-        with pytest.raises(P4sgdError, match="ended unexpectedly"):
-            device.workers[0].read_register(0)
-        device.close()  # without an error, as the first call has reported it
+    monkeypatch.setattr(device._simulator._process, "request", dead)
+    with pytest.raises(P4sgdError, match="ended unexpectedly"):
+        device.workers[0].read_register(0)
+    device.close()  # without an error, as the first call has reported it
     assert device._simulator._process.closed

@@ -235,27 +235,6 @@ def test_upload(device, images):
         assert found.tolist() == each.labels.tolist()
 
 
-def test_labels_with_weights(device, images):
-    """After the eight labels of a micro-batch its eight weights; they may be loaded anew for other runs."""
-    session = Session(device)
-    session.upload(images)
-    weights = np.arange(48, dtype=np.int32)
-    with pytest.raises(P4sgdError, match="weights of samples: True in the settings, False"):
-        session.configure(settings(weighted=True))
-    session.load_labels(images[0].labels, weights)
-    session.configure(settings(weighted=True))
-    for worker in device.workers:
-        place = worker.pair(registers.LABELS_ADDRESS)
-        found = worker.banks[CONFIG.labels_memory][place : place + 8 * 48].view("<i4").reshape(6, 2, 8)
-        assert found[:, 0].reshape(-1).tolist() == images[0].labels.tolist()
-        assert found[:, 1].reshape(-1).tolist() == weights.tolist()
-        assert worker.written("LABEL_MODE")[-1]["weighted"] == 1
-    with pytest.raises(P4sgdError, match="weights of samples: False in the settings, True"):
-        session.configure(settings())
-    session.load_labels(images[0].labels)
-    session.configure(settings())
-
-
 def test_settings(device, images):
     images[1].exempt = 1, 0, 7
     session = Session(device)
@@ -383,14 +362,6 @@ def test_run(device, images):
         ]
 
 
-def test_a_memory_error_voids_the_run(device, images):
-    session = Session(device)
-    session.upload(images)
-    device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(memory_error=1))
-    with pytest.raises(P4sgdError, match="worker 1 met a memory error"):
-        session.run(ModelSource.ZERO)
-
-
 def test_errors_name_workers_as_the_cluster_file_does(device, images):
     """With worker 1 lost, worker 2 has shard 1."""
     device.names = [WorkerName(0, "unix:a"), WorkerName(2, "unix:c")]
@@ -457,6 +428,7 @@ def test_a_busy_worker(device, images):
         ({"features": FeatureFormat(4, 2, False)}, "stored planes: 4 .* 3"),
         ({"features": FeatureFormat(3, 2, True)}, "signed: True .* False"),
         ({"workers": 3}, "workers: 3 .* 2"),
+        ({"weighted": True}, "weights of samples: True .* False"),
     ],
 )
 def test_settings_of_other_data(device, images, changes, message):
