@@ -20,7 +20,6 @@ from sklearn._loss.loss import (
     PinballLoss,
 )
 from sklearn.linear_model import SGDClassifier, _sgd_fast
-from sklearn.metrics import mean_tweedie_deviance
 
 from p4sgd.host.losses import LOSSES, Task, get_loss
 from p4sgd.host.losses.fit import Shape, boundary, fit_table, table_error
@@ -230,16 +229,6 @@ def test_the_error_of_an_exponential_is_in_proportion(name):
     middle = exponential > np.exp(-7.9)
     assert np.max(error - 2.6e-4 * exponential, where=middle, initial=0) <= 2.2e-5
     assert np.max(error, where=~middle, initial=0) <= 1.8e-4
-
-
-def test_deviances_are_scikit_learns():
-    rng = np.random.default_rng(5)
-    predicted = rng.gamma(2.0, size=500)
-    counts, sizes = rng.poisson(2.0, 500), rng.gamma(2.0, size=500)
-    cases = ("poisson", 1, counts), ("gamma", 2, sizes), ("tweedie", 1.5, counts), ("tweedie 1.9", 1.9, sizes)
-    for name, power, target in cases:
-        mean = CHOSEN[name].deviance(target.astype(float), predicted).mean()
-        assert mean == pytest.approx(mean_tweedie_deviance(target, predicted, power=power))
 
 
 @pytest.mark.parametrize("name", ["poisson", "gamma", "tweedie", "tweedie 1.1", "tweedie 1.9"])

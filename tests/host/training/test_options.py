@@ -35,7 +35,6 @@ WRONG = [
     ({"on_loss": "cry"}, "--on-loss .*adopt, stop, not 'cry'"),
     ({"split": "0"}, "--split .*auto or none or a number of columns, at least 1, not '0'"),
     ({"merge": "0"}, "--merge .*auto or a number of micro-batches, at least 1, not '0'"),
-    ({"merge": 1.5}, "--merge .*auto or a number of micro-batches, at least 1, not 1.5"),
     ({"merge": "none"}, "--merge .*auto or a number of micro-batches, at least 1, not 'none'"),
     ({"epochs": 0}, "--epochs .*at least 1, not 0"),
     ({"batch": 0}, "--batch .*at least 8, not 0"),

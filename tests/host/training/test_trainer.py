@@ -414,14 +414,6 @@ def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
     assert [record.metrics for record in rest.history] == [record.metrics for record in result.history[:best]]
 
 
-@pytest.mark.parametrize("patience", [1, 2, 5])
-def test_patience_ends_an_adaptive_training_when_a_lower_rate_is_no_use(patience):
-    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=0.99, scaling="minmax")
-    rates = [record.learning_rate for record in result.history]
-    assert result.stopped is StopReason.PATIENCE
-    assert rates == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 5, rel=0.01)] * patience
-
-
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [

@@ -95,14 +95,6 @@ def test_a_device_that_does_not_count():
     assert "does not measure" in remark
 
 
-def test_units_that_fit_no_worker():
-    small = dataclasses.replace(CONFIG, chunks=2, engines=1)
-    with pytest.raises(
-        UserError, match=r"16 units of 16, more than the workers hold \(worker 0: 2, worker 1: 4, worker 2: 2"
-    ):
-        units(Paced([1] * 4, [small, dataclasses.replace(small, engines=2), small, small]))
-
-
 def test_workers_have_the_names_of_the_cluster_file():
     device = Paced([1, 2], shares=[1, 1])
     device.names = [WorkerName(0, "unix:a"), WorkerName(3, "unix:d")]

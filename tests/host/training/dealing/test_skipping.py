@@ -185,20 +185,6 @@ def test_predictions_count_the_lines_of_the_image(data):
     assert lines.sample_ns([shard]) == pytest.approx(cycles * CLOCK_NS / batch)
 
 
-@pytest.mark.parametrize(("batch", "precision", "columns"), [(64, 8, 900), (256, 4, 900), (256, 1, 3000)])
-def test_the_prediction_is_that_of_the_hardware(batch, precision, columns):
-    """Whose schedule is known to the cycle: that of the same samples, of two boards."""
-    config = WorkerConfig(engines=2, lanes=16, chunks=128)
-    data = sparse_data(samples=1024, columns=columns)
-    data.features.data[:] = 3  # others might be rounded to 0
-    options = {"precision": precision, "batch": batch, "scaling": "maxabs", "skip_zeros": "always", "unit": 16}
-    found, scaling, chosen = skipping(data, [config] * 2, **options)
-    told = float(found.remark.split("predicted ")[1].split()[0])
-    expected = boards_ns(found.shards, quantised(data, scaling, chosen), chosen)
-    assert told == pytest.approx(expected / 1000, rel=0.05)
-    assert told < 0.9 * float(found.remark.split("boards, ")[1].split()[0])
-
-
 @pytest.mark.parametrize(
     ("batch", "precision", "density"),
     [(64, 8, 0.001), (256, 4, 0.003), pytest.param(256, 8, 0.001, marks=pytest.mark.slow)],
