@@ -199,19 +199,10 @@ def test_shares_of_sparse_workers():
     assert [shard.units.size for shard in dealt] == [75, 25]
 
 
-def test_a_split_that_the_workers_cannot_hold():
-    """The message says what they can."""
-    shards = shards_of([TINY, SPARSE], 400)
-    with pytest.raises(UserError, match="--split 1000: these workers can have 8 to 128 hot columns"):
-        deal_by_heat(shards, np.ones(400, int), SAMPLES, TrainingOptions(unit=8, split="1000", workers=2))
-    with pytest.raises(UserError, match="--split must be auto or none or a number of columns, at least 1, not '-3'"):
-        TrainingOptions(split="-3")
-
-
-@pytest.mark.parametrize(("skip_zeros", "most"), [("auto", 64), ("always", 128)])
-def test_zeros_that_are_skipped_need_no_room(skip_zeros, most):
-    """The line FIFO holds all planes of half of the chunks."""
-    shards = shards_of([dataclasses.replace(TINY, line_fifo_depth=64), SPARSE], 400)
+@pytest.mark.parametrize(("lines", "skip_zeros", "most"), [(128, "auto", 128), (64, "auto", 64), (64, "always", 128)])
+def test_a_split_that_the_workers_cannot_hold(lines, skip_zeros, most):
+    """Half of what they could, if the line FIFO holds all planes of half of the chunks, unless zeros are skipped."""
+    shards = shards_of([dataclasses.replace(TINY, line_fifo_depth=lines), SPARSE], 400)
     options = TrainingOptions(unit=8, precision=8, split="1000", workers=2, skip_zeros=skip_zeros)
     with pytest.raises(UserError, match=f"--split 1000: these workers can have 8 to {most} hot columns"):
         deal_by_heat(shards, np.ones(400, int), SAMPLES, options)
