@@ -186,11 +186,11 @@ MATRIX = {
     "sample weights": "2 workers, folder, resumed, 2 ranks",
     "balanced classes": "folder, resumed",
     "rcv1": "sparse, 3 workers, all lines, directories, directories, 3 workers, a sparse worker, split, no split, "
-    "folder, folder, 3 workers, folder in little memory, resumed, 2 ranks, 2 ranks of samples, "
+    "folder, folder, 3 workers, folder in little memory, resumed, resumed, small, 2 ranks, 2 ranks of samples, "
     "3 ranks of samples, split, cluster with a sparse worker",
-    "real-sim": "sparse, 3 workers, all lines, directories, 3 workers, no split, folder, folder, sparse",
+    "real-sim": "sparse, 3 workers, all lines, directories, 3 workers, no split, folder, folder, sparse, resumed",
     "criteo": "all lines, directories, split, folder, resumed, 2 ranks of samples",
-    "sparse hinge": "all lines, directories, a sparse worker, folder, resumed, 3 ranks of samples, split",
+    "sparse hinge": "all lines, directories, a sparse worker, folder, resumed, small, 3 ranks of samples, split",
     "sparse squared": "sparse, 3 workers, directories, 2 ranks, 2 ranks of samples",
     "both penalties": "2 workers, resumed",
     "l1": "2 workers, resumed on 3 workers",

@@ -8,7 +8,6 @@ import logging
 import pickle
 from contextlib import nullcontext
 
-import joblib
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,7 +15,6 @@ import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import d2_tweedie_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -92,15 +90,12 @@ def test_parameters_are_the_options_of_training(kind, task):
     ("parameters", "message"),
     [
         ({"epochs": 0}, "'epochs' parameter of GLMClassifier must be an int in the range \\[1, inf\\). Got 0"),
-        ({"epochs": "5"}, "'epochs' .* must be an int"),
         ({"epochs": 5.0}, "'epochs' .* must be an int"),
         ({"precision": True}, "^precision must be a number, not True$"),
         ({"bias": "yes"}, "'bias' .* must be an instance of 'bool'"),
         ({"split": 8.5}, "'split' .* must be an instance of 'str'"),
         ({"planes": 2.0}, "'planes' .* must be an int .* or None"),
         ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
-        ({"loss": "squared"}, "the loss squared is not for classification: choose one of logistic, hinge"),
-        ({"loss": "cubic"}, "there is no loss 'cubic': choose"),
         ({"loss": "log_loss"}, "there is no loss 'log_loss', which is logistic here: choose one of logistic"),
         ({"loss": "squared_error"}, "the loss squared_error is not for classification: choose one of logistic, hinge"),
         ({"device": "abacus"}, "there is no device 'abacus'"),
@@ -112,7 +107,6 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"sparse_workers": 2}, "^sparse_workers=2 leaves none of 1 workers dense: .* workers, or config='sparse' for"),
         ({"device": "cluster", "cluster": "nowhere.toml"}, "nowhere.toml: "),
         ({"config": "tiniest"}, "there is no configuration 'tiniest'"),
-        ({"sparse_workers": 1}, "leaves none of 1 workers dense"),
         ({"sparse_workers": -1}, "^sparse_workers must be at least 0, not -1$"),
         ({"precision": 8, "planes": 4}, "precision must be at most the 4 stored planes"),
         ({"random_state": -1}, "seed must be at least 0"),
@@ -308,17 +302,6 @@ def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
             assert (estimator.decision_function(X) == theirs.decision_function(ours._samples(X))).all()
 
 
-def test_coefficients_are_of_features_as_they_are_given():
-    X, y = load_diabetes(return_X_y=True)
-    regressor = GLMRegressor(epochs=5).fit(X, y)
-    assert regressor.predict(X) == pytest.approx(X @ regressor.coef_ + regressor.intercept_)
-    X, y = load_breast_cancer(return_X_y=True)
-    classifier = GLMClassifier(epochs=5).fit(X, y)
-    z = X @ classifier.coef_[0] + classifier.intercept_[0]
-    assert classifier.decision_function(X) == pytest.approx(z)
-    assert (classifier.predict(X) == (z > 0)).all()
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -334,15 +317,6 @@ def test_a_loaded_model_has_the_options_of_its_training(tmp_path):
     assert loaded.intercept_ == ours.intercept_
     again = loaded.set_params(warm_start=False).fit(X, y)
     assert (again.coef_ == ours.coef_).all()
-
-
-def test_a_model_of_one_class_against_the_rest(tmp_path):
-    X, y = load_digits(return_X_y=True)
-    data, path = train(tmp_path, X, y, {"epochs": 2}, "--positive", "3")
-    loaded = load_model(path)
-    assert loaded.classes_.tolist() == [0, 1]
-    assert loaded.predict(X).tolist() == json.loads(p4sgd("predict", path, data, "--json"))["predictions"]
-    assert loaded.score(X, y == 3) > 0.9
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
@@ -474,12 +448,9 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
     (tmp_path / "thesis").write_text("years of work")
     with pytest.raises(ValueError, match="already exists and is no model file"):
         save_model(second, tmp_path / "thesis", overwrite=True)
-    with pytest.raises(ValueError, match=r"thesis: .*model file"):
-        load_model(tmp_path / "thesis")
-    with pytest.raises(ValueError, match="none: cannot read"):
-        load_model(tmp_path / "none")
-    with pytest.raises(ValueError, match="nowhere"):
-        save_model(first, tmp_path / "nowhere" / "model")
+    for name in ("thesis", "none"):
+        with pytest.raises(ValueError, match=f"{name}: "):
+            load_model(tmp_path / name)
 
 
 # -- the rest of scikit-learn ------------------------------------------------------------------------------------------
@@ -497,14 +468,10 @@ def test_a_search_over_a_pipeline():
     assert cross_val_score(GLMRegressor(epochs=10), *load_diabetes(return_X_y=True), cv=3).mean() > 0.4
 
 
-@pytest.mark.parametrize("tool", [pickle, joblib])
-def test_copies_go_on_alike(tmp_path, tool):
+def test_copies_go_on_alike():
     X, y = texts()
     ours = GLMClassifier(epochs=2, precision=3).fit(X, y)
-    with open(tmp_path / "file", "wb") as file:
-        tool.dump(ours, file)
-    with open(tmp_path / "file", "rb") as file:
-        copy = tool.load(file)
+    copy = pickle.loads(pickle.dumps(ours))
     assert (copy.predict_proba(X) == ours.predict_proba(X)).all()
     assert copy.history_ == ours.history_
     assert (copy.partial_fit(X, y).coef_ == ours.partial_fit(X, y).coef_).all()
@@ -620,12 +587,6 @@ def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
     assert column.fit(X, y).predict(X).shape == (y.size,)
 
 
-def test_a_score_needs_a_fit():
-    for regressor in (GLMRegressor(), GLMRegressor(loss="poisson")):
-        with pytest.raises(NotFittedError):
-            regressor.score([[0.0], [1.0]], [0.0, 1.0])
-
-
 def test_several_labels_are_classifiers_one_by_one(tmp_path):
     X, y = load_digits(return_X_y=True)
     several = np.column_stack([y % 2, y > 4, y == 0]).astype(int)
@@ -647,9 +608,7 @@ def test_several_targets_of_a_file_have_their_classes(tmp_path):
     targets = np.column_stack([np.where(X[:, 0] > 0, 2, 1), np.where(X[:, 1] > 0, 1, -1)])
     table, model = tmp_path / "table.csv", tmp_path / "model"
     np.savetxt(table, np.hstack((X, targets)), delimiter=",", header="a,b,t,u", comments="")
-    columns = ("--label-column", "t", "--label-column", "u")
-    told = CliRunner().invoke(main, ["train", str(table), *columns, "--epochs", "3", "--out", str(model)])
-    assert told.exit_code == 0, told.output
+    p4sgd("train", table, "--label-column", "t", "--label-column", "u", "--epochs", 3, "--out", model)
     loaded = load_model(model)
     predicted = loaded.predict(X)
     assert predicted.dtype == np.int64
@@ -709,9 +668,7 @@ def test_sparse_frames():
     X, y = load_digits(return_X_y=True)
     frame = frames.DataFrame(X).astype(frames.SparseDtype(float, 0))
     classifier = GLMClassifier(epochs=2).fit(frame, y % 2)
-    assert (
-        classifier.model_.weights == GLMClassifier(epochs=2).fit(scipy.sparse.csr_array(X), y % 2).model_.weights
-    ).all()
+    assert (classifier.coef_ == GLMClassifier(epochs=2).fit(scipy.sparse.csr_array(X), y % 2).coef_).all()
     assert classifier.predict(frame[:9]).size == 9
 
 
@@ -788,14 +745,14 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, first, err
 
     monkeypatch.setattr(TrainingRun, "execute", fail)
     other, names = np.ones((60, 5)), np.repeat(["A", "B"], 30)
-    with pytest.raises(error):
-        classifier.fit(other, names)
-    with pytest.raises(error):
-        classifier.partial_fit(X, y, classes=["no", "yes"])
-    with pytest.raises(error):
-        regressor.fit(other, other[:, 0])
-    with pytest.raises(error):
-        regressor.partial_fit(X, X[:, 0])
+    for fit, *data in (
+        (classifier.fit, other, names),
+        (classifier.partial_fit, X, y, ["no", "yes"]),
+        (regressor.fit, other, other[:, 0]),
+        (regressor.partial_fit, X, X[:, 0]),
+    ):
+        with pytest.raises(error):
+            fit(*data)
     assert [vars(each) for each in (classifier, regressor)] == kept
     if not first:
         assert (classifier.predict(X) == before).all()
@@ -851,7 +808,6 @@ def test_texts_of_a_frame_are_no_gaps(missing):
 
 @pytest.mark.parametrize("kind", [None, pa.string(), pa.float64()])
 def test_a_column_that_only_other_rows_have(kind):
-    """As in a fold of few rows, where nothing, or a type alone, tells what the column has."""
     x, y = np.arange(60) % 3, np.arange(60) % 3 > 0
     estimator = GLMClassifier(missing="mean", epochs=3).fit(pa.table({"x": x, "t": pa.nulls(60, kind)}), y)
     other = pa.table({"x": x[:3], "t": pa.array(["u", None, "v"] if kind != pa.float64() else [1, None, 2], kind)})
@@ -888,10 +844,11 @@ def test_going_on_from_one_class_against_the_rest(tmp_path):
     X, y = load_digits(return_X_y=True)
     threes = (y == 3).astype(int)
     saved = tmp_path / "threes.model"
-    result = CliRunner().invoke(main, ["train", "digits", "--positive", "3", "--epochs", "3", "--out", str(saved)])
-    assert result.exit_code == 0, result.output
+    p4sgd("train", "digits", "--positive", 3, "--epochs", 3, "--out", saved)
     save_model(GLMClassifier(epochs=3).fit(X, threes), tmp_path / "alone.model")
     one, other = load_model(saved), load_model(tmp_path / "alone.model")
+    assert one.classes_.tolist() == [0, 1]
+    assert one.predict(X).tolist() == json.loads(p4sgd("predict", saved, "digits", "--json"))["predictions"]
     assert (one.model_.weights == other.model_.weights).all()
     for _ in range(3):
         one.partial_fit(X, threes)
@@ -901,7 +858,6 @@ def test_going_on_from_one_class_against_the_rest(tmp_path):
 
 
 def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
-    pa = pytest.importorskip("pyarrow")
     for values in (pa.array([0, 1, 2], pa.timestamp("us")), pa.array([[1], [2], []]), pa.array([b"a", b"b", b"c"])):
         table = pa.table({"colour": ["red", "blue", "red"], "when": values})
         with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out$"):

@@ -98,6 +98,8 @@ READ = [  # data that cannot be read, or do not suit
     ("train sparse.libsvm --config sparse --precondition block", "zeros .*leave --precondition out"),
     ("data prepare sparse.libsvm --quiet --out new --config sparse --scaling standard", "zeros .*maxabs"),
     ("data prepare sparse.libsvm --quiet --out new --config sparse --precondition block", "zeros .*--precondition"),
+    ("train thesis", "thesis: .*no prepared data or not all: p4sgd data prepare"),
+    ("data prepare word.libsvm --quiet --out new", r"word\.libsvm, line 41\b"),
     ("predict model iris", "30 are needed"),
     ("evaluate model iris", "30 are needed"),
     ("predict model ragged.csv", r"ragged\.csv"),
@@ -115,6 +117,12 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --config huge", "--config.*'huge'.*tiny, small, u280, .*, sparse"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
     ("train breast_cancer --config sparse", "makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
+    ("train iris --workers 2 --sparse-workers 2", "leaves none of 2 workers dense: .*--workers, or --config sparse"),
+    ("train iris --workers 3 --sparse-workers 2 --device rtl", "is for the emulator: .*p4sgd worker --sparse is one"),
+    ("train iris:1 --workers 2 --sparse-workers 1 --precondition block --unit 8", "whitening .*leave --precondition"),
+    ("train iris:1 --device cluster", "--device cluster needs --cluster"),
+    ("train iris:1 --device cluster --cluster info.toml", r"info\.toml: "),
+    ("train iris:1 --cluster info.toml", r"--cluster info\.toml .*--device cluster"),
     ("train breast_cancer --workers 32", "too few for 32 workers: .*at most 4"),
     ("train breast_cancer --lr 1e9", r"rate 1e\+09 .*range \S+ to \S+ for a batch of 16"),
     ("train breast_cancer --validation-fraction 0.9999", "breast_cancer: .*0.9999 of 569 samples leaves"),
@@ -129,6 +137,7 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --delimiter ;", "--delimiter is for csv, but breast_cancer is built in"),
     ("train good.libsvm --test iris --delimiter ;", "but good.libsvm is libsvm and iris is built in"),
     ("train prepared --no-header", "--header/--no-header is for csv, but prepared is prepared already"),
+    ("data prepare good.csv --out new --memory much", "--memory.*'much' .*size: .*K, M, G or T"),
     ("data prepare good.libsvm --header --out new", "--header/--no-header is for csv, but good.libsvm is libsvm"),
     ("predict model breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
     ("evaluate model good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
@@ -177,6 +186,8 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("train breast_cancer --images . --workers 2", "worker1.p4sgd: .*already .*no image file.*: choose another folder"),
     ("train good.csv --images . --out worker0.p4sgd", "worker0.p4sgd: is written already by this command"),
     ("train good.csv --images prepared", "prepared: .*prepared data.*: choose another folder$"),
+    ("data prepare good.csv --out no/where", "no/where: .*no folder no$"),
+    ("data prepare good.csv --out thesis", "thesis: is there already"),
     ("generate --config tiny --out thesis", "thesis.*(thesis.tex|not empty)"),
     ("train breast_cancer --epochs 2 --seed 7 --checkpoint kept", "kept: has epoch 1 of another run: .*delete"),
     ("train breast_cancer --epochs 2 --precision 3 --checkpoint kept", "kept: has epoch 1 of another run: "),
@@ -268,6 +279,18 @@ SERVED = [
     (f"{' '.join(f'--interface e{n}' for n in range(33))} {AT}", "at most 32 ports"),
 ]
 
+BOARD = "worker --device rtl --interface udp:127.0.0.1 --control unix:w --config"
+
+WORKED = [
+    ("tiny --slots 3", "--slots must be a power of two, not 3"),
+    ("tiny --slots 8192", "--slots must be 2 to 4096, not 8192"),
+    ("tiny --sparse", "--sparse is --config sparse: leave --config tiny or --sparse out"),
+    ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
+    ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
+    ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),
+    ("sparse --sparse", "sparse workers are programs and cannot be simulated: leave --device rtl out"),
+]
+
 SIMULATED = [
     ("--fault loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
     ("--fault up_loss", "up_loss .*up_loss=0.01, not ''"),
@@ -289,6 +312,7 @@ CASES = [
     ("train breast_cancer --init good.csv", "good.csv: not a model file of p4sgd"),
     *((f"simulate digits:3 {words}", says) for words, says in SIMULATED),
     *((f"switch serve {words}", says) for words, says in SERVED),
+    *((f"{BOARD} {words}", says) for words, says in WORKED),
 ]
 
 

@@ -169,18 +169,6 @@ def test_the_label_column_of_a_table_without_names_is_remembered(tmp_path, prepa
     assert run("predict", model, tmp_path / "features.npy").stdout == predicted
 
 
-def test_regression_in_the_unit_of_the_target(tmp_path):
-    model = tmp_path / "model"
-    run("train", "diabetes", "--loss", "squared", "--epochs", 30, "--out", model, "--quiet")
-    values = np.array([float(line) for line in run("predict", model, "diabetes").stdout.split()])
-    targets = read_dataset("diabetes").labels
-    assert abs(values.mean() - targets.mean()) < 0.1 * targets.std()
-    document = json.loads(run("evaluate", model, "diabetes", "--json").stdout)
-    assert document["mse"] == pytest.approx(np.mean((values - targets) ** 2))
-    assert document["r2"] == pytest.approx(1 - np.mean((values - targets) ** 2) / targets.var())
-    run("predict", model, "diabetes", "--probabilities", status=2)
-
-
 def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(model):
     document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
     truth, z = load_breast_cancer().target, load_model(model).decision_function(read_dataset("breast_cancer"))

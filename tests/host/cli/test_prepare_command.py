@@ -1,6 +1,5 @@
 """`p4sgd data prepare`, and `p4sgd train` on what it makes."""
 
-import dataclasses
 import json
 import os
 import re
@@ -17,14 +16,7 @@ from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image, store
-from p4sgd.host.streaming import folder as prepared_folder
-from p4sgd.host.streaming import make
-from p4sgd.host.streaming.folder import open_prepared
-from p4sgd.host.training import TrainingOptions, load_checkpoint
-from p4sgd.host.training.dealing import columns
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.model_file import load_model
-from p4sgd.hw.spec.config import WorkerConfig
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 PEAK = """
@@ -77,50 +69,6 @@ def test_document(tmp_path, data):
     assert "reading labels" not in again.stderr.splitlines(), "it is there already"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--l2", 0.01, "--schedule", "invscaling"),
-        ("--staleness", 1),
-        ("--loss", "hinge"),
-        ("--lr", 0.1, "--precision", 2, "--planes", 4),
-        ("--workers", 3),
-        ("--workers", 1, "--config", "small"),
-    ],
-)
-def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
-    """And what is measured after each epoch."""
-    results = []
-    for source, words in ((data, [*OPTIONS, *more]), (folder, more)):
-        document = train(source, *words, "--epochs", 3, "--checkpoint", tmp_path / f"of-{source.name}")
-        weights = load_checkpoint(tmp_path / f"of-{source.name}").states[0].weights.values
-        results.append((weights.tolist(), document["weights_sha256"], measured(document)))
-    assert results[0] == results[1]
-
-
-@pytest.mark.parametrize(
-    ("loss", "options"),
-    [
-        ("poisson", ["--loss", "poisson"]),
-        ("squared", ["--loss", "huber", "--epsilon", 3]),
-        ("gamma", ["--loss", "gamma"]),
-        ("tweedie", ["--loss", "tweedie"]),
-    ],
-)
-def test_numbers(tmp_path, loss, options):
-    """A folder suits every loss for the same task."""
-    rng = np.random.default_rng(3)
-    features = rng.normal(size=(100, 10))
-    source = write_data(tmp_path, "data.csv", features, rng.poisson(5, 100) + 1)
-    run("data", "prepare", source, "--out", tmp_path / "made", "--loss", loss)
-    file, folder = (train(data, *options, "--epochs", 3) for data in (source, tmp_path / "made"))
-    assert file["weights_sha256"] == folder["weights_sha256"]
-    assert measured(file) == measured(folder)
-    assert ("train_deviance" in measured(file)[0]) == (loss != "squared")
-    done = run("train", tmp_path / "made", "--loss", "quantile" if loss != "squared" else "gamma", status=2)
-    assert "was prepared for a regression" in done.stderr
-
-
 def test_labels_of_a_loss_with_weights_of_its_own_are_no_others(tmp_path):
     source = write_data(tmp_path, "data.csv", np.random.default_rng(3).normal(size=(40, 4)), np.arange(40) % 3)
     for loss, other in (("tweedie", "poisson"), ("poisson", "tweedie")):
@@ -129,32 +77,12 @@ def test_labels_of_a_loss_with_weights_of_its_own_are_no_others(tmp_path):
         assert f"prepared for the loss {loss}, labels are others for {other}" in " ".join(done.stderr.split())
     done = run("train", tmp_path / "tweedie", "--loss", "tweedie", "--tweedie-power", 1.2, status=2)
     assert "tweedie-power" in done.stderr
-
-
-@pytest.mark.parametrize("prepared", [(), ("--config", "small")], ids=["sparse", "dense"])
-def test_sparse_data(tmp_path, prepared):
-    """They are prepared for sparse workers by default; training gives the same on any workers, from file or folder."""
-    rng = np.random.default_rng(2)
-    features = rng.normal(size=(120, 300)) * (rng.random((120, 300)) < 0.03)
-    source = write_data(tmp_path, "data.libsvm", features, np.where(features.sum(axis=1) > 0, 1, -1))
-    options = ["--workers", 2, "--l2", 0.01, "--precision", 5, "--batch", 24]
-    run("data", "prepare", source, "--out", tmp_path / "made", *options[:2], *options[4:], *prepared)
-    images = [open_image(path) for path in sorted((tmp_path / "made").glob("worker*.p4sgd"))]
-    assert [image.shard.config.sparse for image in images] == [not prepared] * 2
-    results = []
-    for data in (source, tmp_path / "made"):
-        for words in (
-            [],
-            ["--config", "small"],
-            ["--config", "small", "--workers", 3, "--skip-zeros", "always"],
-            ["--config", "sparse"],
-            ["--config", "sparse", "--workers", 3],
-        ):
-            document = train(data, *options, *words, "--epochs", 2)
-            results.append((document["weights_sha256"], measured(document)))
-            if not words:
-                assert document["configuration"]["sparse"] == (data == source or not prepared)
-    assert all(result == results[0] for result in results)
+    done = run("train", tmp_path / "poisson", "--loss", "quantile", status=2)
+    assert "was prepared for a regression" in done.stderr
+    run("data", "prepare", source, "--out", tmp_path / "squared", "--loss", "squared")
+    file, folder = (train(each, "--loss", "huber", "--epsilon", 3) for each in (source, tmp_path / "squared"))
+    assert file["weights_sha256"] == folder["weights_sha256"], "a folder suits every loss for the same task"
+    assert measured(file) == measured(folder)
 
 
 @pytest.mark.parametrize("prepared", ["auto", pytest.param("always", marks=pytest.mark.slow), "never"])
@@ -196,38 +124,6 @@ def test_zeros_that_are_skipped(tmp_path, prepared):
     assert train(made, *fewer)["weights_sha256"] == expected["weights_sha256"]
     for words in (fewer, ["--config", "sparse"]):
         assert "choose --skip-zeros never" in run("train", made, *words, "--skip-zeros", "always", status=2).stderr
-
-
-def test_a_run_deals_columns_once(tmp_path, monkeypatch):
-    """To plan, to verify images and to train on them; for other options or workers it does so again."""
-    rng = np.random.default_rng(2)
-    features = rng.integers(1, 4, (120, 300)) * (rng.random((120, 300)) < 0.02)
-    source, made = write_data(tmp_path, "data.libsvm", features, rng.choice([-1, 1], 120)), tmp_path / "made"
-    run("data", "prepare", source, "--out", made, "--config", "small", "--workers", 2)
-    dealt = []
-
-    def deal_columns(*args, **more):
-        dealt.append(columns.deal_columns(*args, **more))
-        return dealt[-1]
-
-    monkeypatch.setattr(prepared_folder, "deal_columns", deal_columns)
-    train(made, "--epochs", 1)
-    assert len(dealt) == 1
-    mine, dense, sparse = open_prepared(made), WorkerConfig.small(), WorkerConfig.sparse_worker()
-    options = TrainingOptions(**mine.options({}, set()))
-    dealt.clear()
-    for configs, skip_zeros, network in (
-        ([dense, dense], "auto", False),
-        ([dense, dense], "never", False),
-        ([dense, dense], "never", True),
-        ([dense, sparse], "never", True),
-        ([dense, sparse, sparse], "never", True),
-    ):
-        other = dataclasses.replace(options, skip_zeros=skip_zeros, workers=len(configs))
-        found, again = (mine.deal_columns(deal_units(300, other, configs), other, network=network) for _ in range(2))
-        assert again is found
-        assert [shard.config for shard in found.shards] == configs
-    assert len(dealt) == 5
 
 
 @pytest.mark.parametrize("config", ["tiny", "sparse"])
@@ -350,7 +246,8 @@ def test_what_contradicts_is_refused(folder, words, told):
 
 
 def test_images_for_other_workers_may_be_files(folder, tmp_path):
-    train(folder, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
+    agreeing = [*OPTIONS[2:], "--planes", 4]
+    train(folder, *agreeing, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{i}.p4sgd" for i in range(3)]
 
 
@@ -360,30 +257,6 @@ def test_images_for_other_workers_may_be_too_large(folder, monkeypatch):
     stderr = run("train", folder, "--workers", 3, status=2).stderr
     assert "--images DIR, or prepare the data for these workers" in stderr
     assert "--precision" not in stderr
-
-
-def test_what_agrees_is_not_refused(folder):
-    run("train", folder, *OPTIONS, "--planes", 4, "--epochs", 1)
-
-
-def test_other_folders_are_refused(tmp_path, data):
-    (tmp_path / "empty").mkdir()
-    assert re.search(
-        "empty: .*no prepared data or not all: p4sgd data prepare", run("train", tmp_path / "empty", status=2).stderr
-    )
-    nowhere = run("data", "prepare", data, "--out", tmp_path / "a" / "b", status=2).stderr
-    assert f"{tmp_path}/a/b: there is no folder {tmp_path}/a\n" in nowhere
-    assert "is there already" in run("data", "prepare", data, "--out", tmp_path / "empty", status=2).stderr
-    much = run("data", "prepare", data, "--out", tmp_path / "new", "--memory", "much", status=2).stderr
-    assert re.search("--memory.*'much' .*size: .*K, M, G or T", much), much
-
-
-def test_mistakes_name_file_and_line(tmp_path):
-    path = tmp_path / "data.libsvm"
-    path.write_text("1 1:2\n-1 1:3 2:x\n")
-    told = run("data", "prepare", path, "--out", tmp_path / "made", status=2).stderr
-    assert "data.libsvm, line 2: the value of feature 2 is 'x': not a number" in told
-    assert [each.name for each in tmp_path.iterdir()] == ["data.libsvm"]
 
 
 @pytest.mark.parametrize("limit", [600, 2_000, 20_000])
@@ -420,11 +293,3 @@ def test_memory_is_bounded(tmp_path):
     peak = int(re.search(r"VmHWM:\s*(\d+) kB", done.stderr)[1]) * 1024
     print(f"peak {peak >> 20} MiB")
     assert peak < memory
-
-
-def test_blocks_of_a_tiny_budget_give_the_same(tmp_path, data, monkeypatch, folder):
-    monkeypatch.setattr(make, "bucket_rows", lambda found, memory, **more: 16)
-    run("data", "prepare", data, "--out", tmp_path / "other", *OPTIONS)
-    for worker in range(2):
-        name = f"worker{worker}.p4sgd"
-        assert (tmp_path / "other" / name).read_bytes() == (folder / name).read_bytes()

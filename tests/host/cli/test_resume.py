@@ -212,12 +212,6 @@ def test_on_the_simulated_verilog(monkeypatch):
 # -- what may change -------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_every_epoch(monkeypatch):
-    fail(monkeypatch, 4, *RUN, "--checkpoint", "c")
-    lines = run("--resume", "c").stdout.splitlines()
-    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == list("12345")
-
-
 def test_remarks_are_told_once(monkeypatch):
     words = ["breast_cancer", "--scaling", "minmax", "--lr", "2e-7", "--epochs", "3"]
     remarks = document(*words)["remarks"]
@@ -285,6 +279,9 @@ def test_a_finished_run(monkeypatch):
     run("--resume", "c")
     assert Path("model").exists(), "it was to be written there"
     assert document("--resume", "c", "--epochs", 7) == document(*RUN, "--epochs", 7)
+    run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "early")
+    says = r"early: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"
+    assert re.match(says, refused("--resume", "early", "--epochs", 500))
 
 
 def test_a_resumed_run_replaces_no_model_but_its_own():
@@ -299,39 +296,6 @@ def test_a_resumed_run_replaces_no_model_but_its_own():
     assert load_model(Path("model")).training["options"]["epochs"] == 7
     run("--resume", "c", "--epochs", 8, "--out", "other", "--overwrite")
     assert load_model(Path("other")).training["options"]["epochs"] == 8
-
-
-def test_a_run_that_stopped_early():
-    run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "c")
-    says = r"c: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"
-    assert re.match(says, refused("--resume", "c"))
-    assert re.match(says, refused("--resume", "c", "--epochs", 500))
-
-
-@pytest.mark.parametrize("more", [["--workers", 3], ["--config", "tiny"], ["--workers", 4, "--config", "u280"]])
-def test_other_workers_go_on_to_the_same_model(more):
-    words = ["digits:3", "--epochs", 3, "--workers", 2, "--config", "small", "--staleness", 1]
-    run(*words, "--out", "whole")
-    run(*words[:1], "--epochs", 1, *words[3:], "--checkpoint", "c")
-    run("--resume", "c", "--epochs", 3, "--out", "model", *more)
-    ours, whole = load_model(Path("model")), load_model(Path("whole"))
-    assert ours.weights.tolist() == whole.weights.tolist()
-    assert (ours.intercept, ours.training["metrics"]["train_loss"]) == (
-        whole.intercept,
-        whole.training["metrics"]["train_loss"],
-    )
-
-
-def test_dense_and_sparse_workers_go_on_from_each_other():
-    words = ["digits:3", "--scaling", "maxabs", "--staleness", 1, "--l1", 1e-4, "--epochs"]
-    run(*words, 5, "--config", "small", "--out", "whole")
-    run(*words, 1, "--config", "sparse", "--workers", 2, "--checkpoint", "c")
-    for epochs, *more in ((2, "--config", "small"), (3, "--config", "sparse", "--workers", 3), (4, "--workers", 1)):
-        run("--resume", "c", "--epochs", epochs, *more)
-    run("--resume", "c", "--epochs", 5, "--config", "tiny", "--workers", 2, "--out", "model")
-    ours, whole = load_model(Path("model")), load_model(Path("whole"))
-    assert ours.weights.tolist() == whole.weights.tolist()
-    assert ours.training["metrics"]["train_loss"] == whole.training["metrics"]["train_loss"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -390,10 +354,6 @@ def test_files_that_are_no_checkpoints(checkpoint):
         assert re.match(f"{re.escape(name)}: .*{says}", line := refused("--resume", name)), line
     done = CliRunner().invoke(main, ["predict", "c", "breast_cancer"])
     assert (done.exit_code, "c: not a model file of p4sgd" in done.stderr) == (2, True)
-
-
-def test_without_a_checkpoint_there_is_no_hint(monkeypatch):
-    assert fail(monkeypatch, 2, *RUN) == ["p4sgd train: worker 0 met a memory error"]
 
 
 def test_how_columns_are_dealt_is_told_once(tmp_path):

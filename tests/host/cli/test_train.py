@@ -153,17 +153,12 @@ def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, 
     assert bool(re.search(f"robust: .*{why}", folder.stderr)) == (kind == "robust")
 
 
-def test_regression_shows_r2_and_no_accuracy():
-    stdout = run("diabetes", "--loss", "squared", "--epochs", 2).stdout
-    assert "R²" in stdout
-    assert "accuracy" not in stdout
-
-
 def test_quiet_leaves_out_all_but_results(tmp_path):
     words = ["breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 2e-7]  # gives a remark
     told, quiet = run(*words), run(*words, "--quiet")
     assert told.stderr
     assert quiet.stderr == ""
+    assert json.loads(run(*words, "--json").stdout)["remarks"]
     assert [line.split("  ")[:3] for line in quiet.stdout.splitlines()] == [
         line.split("  ")[:3] for line in told.stdout.splitlines() if line != "features scaled with minmax"
     ]
@@ -183,13 +178,6 @@ def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
     assert load_model(tmp_path / "model").training["epoch"] == 2
     expected = (1, "") if gone == "reader" else (2, "p4sgd train: No space left on device\n")
     assert (done.returncode, done.stderr) == expected
-
-
-def test_json_keeps_standard_output_clean_even_with_remarks():
-    """A learning rate near the smallest gives a remark, which goes to standard error."""
-    done = run("breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 2e-7, "--json")
-    assert json.loads(done.stdout)["remarks"]
-    assert done.stderr.strip()
 
 
 def test_flags_are_reported():

@@ -81,18 +81,6 @@ def test_several_classes(tmp_path):
     assert "has several targets, of which models do not compare" in done.stderr
 
 
-def test_data_are_prepared_once_for_all_penalties(monkeypatch):
-    calls = []
-
-    def counted(data, options, *arguments, _prepare=tuning.prepare, **named):
-        calls.append((options.precision, options.batch))
-        return _prepare(data, options, *arguments, **named)
-
-    monkeypatch.setattr(tuning, "prepare", counted)
-    tuned("iris:1", *SMALL)
-    assert calls == [(2, 16), (2, 64), (8, 16), (8, 64)]
-
-
 @pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
 def test_samples_count_by_their_weights(loss, tmp_path):
     """A sample of weight 2 is two samples, in the score and roughly in its standard error; one of weight 0 is none."""
