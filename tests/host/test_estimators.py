@@ -15,6 +15,7 @@ import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import d2_tweedie_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -489,6 +490,8 @@ def test_millions_of_sparse_columns():
 @pytest.mark.parametrize("loss", ["poisson", "gamma", "tweedie"])
 def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss):
     X, y = load_diabetes(return_X_y=True)
+    with pytest.raises(NotFittedError):
+        GLMRegressor(loss=loss).score(X, y)
     regressor = GLMRegressor(loss=loss, epochs=5).fit(X, y)
     assert regressor.predict(X) == pytest.approx(np.exp(X @ regressor.coef_ + regressor.intercept_))
     power = {"poisson": 1, "gamma": 2, "tweedie": 1.5}[loss]

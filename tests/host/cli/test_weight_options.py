@@ -102,19 +102,6 @@ def test_evaluate_uses_them():
 
 @pytest.mark.rtl
 def test_the_simulated_hardware_weighs():
-    words = (
-        "data.npz",
-        "--class-weight",
-        "spam=3",
-        "--epochs",
-        1,
-        "--batch",
-        24,
-        "--lr",
-        0.5,
-        "--workers",
-        2,
-        "--json",
-    )
-    expected = json.loads(run("train", *words).stdout)["weights_sha256"]
-    assert json.loads(run("simulate", *words, "--config", "tiny").stdout)["weights_sha256"] == expected
+    words = ("data.npz", "--class-weight", "spam=3", "--epochs", 1, "--batch", 24, "--lr", 0.5, "--workers", 2)
+    expected = json.loads(run("train", *words, "--json").stdout)["weights_sha256"]
+    assert json.loads(run("simulate", *words, "--config", "tiny", "--json").stdout)["weights_sha256"] == expected
