@@ -17,7 +17,7 @@ from rich.table import Table
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.sets import REAL, LabelledSet, MissingPackageError
+from support.sets import REAL, LabelledSet, load_sets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -55,12 +55,7 @@ def main() -> None:
     table = Table("data", "metric")
     for title in ("scikit-learn", "its SGD", "p4sgd", "difference", "to its SGD"):
         table.add_column(title, justify="right")
-    for name in options.set:
-        try:
-            made = REAL[name]()
-        except MissingPackageError as error:
-            print(f"{name} is left out: {error}")
-            continue
+    for name, made in load_sets(options.set):
         results = zip(*(scores(made, seed) for seed in range(options.splits)), strict=True)
         exact, sgd, ours = (statistics.mean(each) for each in results)
         metric = "accuracy" if made.loss == "logistic" else "R²"

@@ -20,7 +20,7 @@ train without a penalty.
 Few planes have an optimum of their own, which may be worse. The second table has the loss of the model file relative to
 the optimum, and the epochs until the loss on rounded features is within 1 % of the optimum of these features. The third
 has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.spec.timing` for one worker at
-250 MHz, with the network of `bench_epoch.py`, without the search for the learning rate, which runs on the host.
+250 MHz, with 592 ns of network (hw/net/README.md), without the search for the learning rate, which runs on the host.
 
 diamonds and fair need files of other packages, see `support.sets`. A set takes a minute or two.
 """
@@ -40,7 +40,7 @@ from rich.table import Table
 from scipy.special import expit
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from support.events import events
-from support.sets import MADE, REAL, LabelledSet, MissingPackageError
+from support.sets import MADE, REAL, LabelledSet, load_sets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.order import shuffle
@@ -381,12 +381,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     chosen = parser.parse_args()
     console, rows, shapes = Console(width=120), Rows(), {}
-    for name in chosen.set:
-        try:
-            problem = make_problem(SETS[name]())
-        except MissingPackageError as error:
-            console.print(f"{name} is left out: {error}")
-            continue
+    for name, made in load_sets(chosen.set):
+        problem = make_problem(made)
         samples, features = problem.x.shape
         shapes[name] = f"{name}, {samples:,} × {features}" + (" (separable)" if problem.separable else "")
         peers = {peer: follow(problem, steps(problem), chosen.epochs) for peer, steps in PEERS.items()}

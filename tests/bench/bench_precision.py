@@ -18,7 +18,7 @@ from rich.table import Table
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.sets import REAL, LabelledSet, MissingPackageError
+from support.sets import REAL, LabelledSet, load_sets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -65,12 +65,7 @@ def main() -> None:
     chosen = parser.parse_args()
     console, titles = Console(width=120), list(map(str, chosen.bits))
     table = Table("data", "metric", *titles, "float64")
-    for name in chosen.set:
-        try:
-            made = REAL[name]()
-        except MissingPackageError as error:
-            print(f"{name} is left out: {error}")
-            continue
+    for name, made in load_sets(chosen.set):
         results = zip(*(scores(made, chosen.bits, seed) for seed in range(chosen.splits)), strict=True)
         metric = "accuracy" if made.loss == "logistic" else "R²"
         shape = "{:,} × {:,}".format(*made.features.shape)

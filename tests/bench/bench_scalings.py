@@ -13,7 +13,7 @@ import statistics
 
 from rich.console import Console
 from rich.table import Table
-from support.sets import MADE, REAL, LabelledSet, MissingPackageError
+from support.sets import MADE, REAL, LabelledSet, load_sets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -47,12 +47,7 @@ def main() -> None:
     ratios: dict[tuple[int, str], dict[str, float]] = {
         (planes, scaling): {} for planes in chosen.planes for scaling in SCALINGS
     }
-    for name in chosen.set:
-        try:
-            made = SETS[name]()
-        except MissingPackageError as error:
-            console.print(f"{name} is left out: {error}")
-            continue
+    for name, made in load_sets(chosen.set):
         for planes in chosen.planes:
             base = loss_after(made, chosen.epochs, planes, "minmax")
             for scaling in SCALINGS:

@@ -28,20 +28,10 @@ medians over the turns.
   with losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.6; ``real-sim`` 7.9, 13.0, 9.4; ``wide`` 5.6, 10.9,
   10.8. With L2 ``rcv1`` 5.0, 7.5, 3.6; ``real-sim`` 11.0, 16.3, 9.7; ``wide`` 12.2, 21.8, 10.6. With L2 and B = 256
   runs take 4.0, 9.3 and 10.4. With L1 ``rcv1`` takes 5.2, 7.9, 15.7, on a busy machine.
-- Of what losses take in ``wide``, 1.3 ms are dot products, 1.5 to read a million weights and fill up their units, 2.6
-  to fit the intercept, in six passes over the residuals of all samples, and 0.9 the mean loss and the accuracy.
-  Held-out samples and checkpoints need weights in the order of the data, another 3 ms.
-- With B = 64 a mini-batch has too few entries for a second thread.
-- With L2 a weight that has all penalties at once takes 0.08 ns a step, for seven instructions on 16 weights. One that
-  catches up takes 4 ns in the cache and 8 in ``wide``, and each change of what it loses on the way 3 to 5. So at the
-  high rates of the first epochs most weights have all penalties at once, in ``wide`` 130,000, which takes 16 of the 25
-  ms of such a run; at the low rates of the last ones a run takes 12. Branches for weights that lose the same take 40 %
-  more of the catching up at medium rates and 14 % less at low ones. It takes as long to prefetch these weights, or to
-  look up in tables where the loss changes.
-- A run takes 2.0 ns an entry, 0.9 of it forward and 0.9 backward, for 14 and 16 instructions; in ``wide`` waits for
-  weights count, too, and 4 ns a sample for its residual. It takes as long to make products in vectors first and add
-  them up afterwards, to read entries that are alone in their units apart from the others, or to update columns with a
-  single entry apart from the others. Checks of saturation would take 0.2 ns an entry.
+- Of an epoch in ``wide``, dot products take 1.3 ms, weights in the order of units 1.5, the intercept 2.6, the mean loss
+  and the accuracy 0.9. With B = 64 a mini-batch has too few entries for a second thread.
+- A run takes 2.0 ns an entry, 0.9 of it forward and 0.9 backward. With L2 a weight that has all penalties at once takes
+  0.08 ns a step, one that catches up 4 ns in the cache and 8 in ``wide``: high rates of the first epochs take longest.
 - The objective is the mean logistic loss with the penalties, computed here from the coefficients. The last columns have
   the epochs and the time of the shortest fit whose objective is at most 1 % above that of P4SGD with the first batch
   after all epochs, of fits with 1, 2, 5, 10, … epochs; the search of P4SGD and its packing count.

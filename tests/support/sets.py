@@ -6,7 +6,7 @@ Some are files of statsmodels and plotnine, whose own dependencies are not neede
 
 import csv
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import sklearn.datasets
 
-__all__ = ["MADE", "REAL", "LabelledSet", "MissingPackageError"]
+__all__ = ["MADE", "REAL", "LabelledSet", "load_sets"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -157,3 +157,12 @@ MADE: Mapping[str, Callable[[], LabelledSet]] = {
     "tails": _tails,
 }
 """Made data sets by name."""
+
+
+def load_sets(names: Sequence[str]) -> Iterator[tuple[str, LabelledSet]]:
+    """Data sets of these names; says which are left out, as their package is missing."""
+    for name in names:
+        try:
+            yield name, {**REAL, **MADE}[name]()
+        except MissingPackageError as error:
+            print(f"{name} is left out: {error}")
