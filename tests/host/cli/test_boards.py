@@ -92,7 +92,7 @@ def test_an_aggregator_on_a_board(machine, both, monkeypatch):
     assert not machine.server.aggregator.jobs
 
 
-def test_the_doctor(machine, xclbin):
+def test_the_doctor_and_what_errors_without_correction_mean(machine, xclbin, monkeypatch):
     done = run("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
     assert "the cluster can train" in done.stdout
     swapped = machine.cluster_file(xclbin, ports=[0, 2, 1])
@@ -100,6 +100,12 @@ def test_the_doctor(machine, xclbin):
     assert "worker 1" in done.stdout
     assert "port" in done.stdout
     assert not machine.open_handles
+    monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
+    for board in machine.boards:
+        board.cable = {"rs_fec": 0, "errors": {"RX_BAD_FCS": 1}}
+    file = machine.cluster_file(xclbin, network="resend_us = 20000\nrs_fec = false")
+    told = run("doctor", "--device", "cluster", "--cluster", file).stdout
+    assert "turn RS-FEC on at both ends" in " ".join(told.split())
 
 
 def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
@@ -152,16 +158,6 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
         assert all(found["evidence"][name.lower()] >= count for name, count in cable.get("errors", {}).items())
 
 
-def test_links_without_error_correction_that_lose_frames(machine, xclbin, monkeypatch):
-    monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
-    for board in machine.boards:
-        board.cable = {"rs_fec": 0, "errors": {"RX_BAD_FCS": 1}}
-    file = machine.cluster_file(xclbin, network="resend_us = 20000\nrs_fec = false")
-    assert "turn RS-FEC on at both ends" in " ".join(
-        run("doctor", "--device", "cluster", "--cluster", file).stdout.split()
-    )
-
-
 def test_the_doctor_reads_sensors(machine, xclbin):
     """By hand: 41,499,999 µW are 41 W. What is not there, cannot be read or reads 0 is unknown, and no problem."""
     words = ("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
@@ -179,11 +175,6 @@ def test_the_doctor_reads_sensors(machine, xclbin):
     }
     table = " ".join(run(*words).stdout.split())
     assert "watts 41, fpga celsius 54, hbm celsius 51, cage celsius unknown" in table
-
-
-def test_emulated_boards_have_no_sensors(tmp_path, monkeypatch):
-    monkeypatch.setattr(finding, "DRIVER", tmp_path)
-    assert finding.read_sensors("0") == {}
 
 
 def test_links_without_error_correction(machine, xclbin):
@@ -255,7 +246,7 @@ def test_ctrl_c_in_the_middle(machine, xclbin, tmp_path, monkeypatch):
     assert not machine.open_handles
 
 
-def test_info_lists_boards(machine):
+def test_info_lists_boards(machine, monkeypatch):
     (finding.DRIVER / bdf_of(2) / "ready").write_text("0x0\n")
     document = json.loads(run("info", "--json").stdout)
     assert document["boards"] == [
@@ -264,8 +255,6 @@ def test_info_lists_boards(machine):
     table = run("info").stdout
     assert bdf_of(1) in table
     assert "not ready" in table
-
-
-def test_info_without_boards(monkeypatch, tmp_path):
-    monkeypatch.setattr(finding, "DRIVER", tmp_path / "none")
+    monkeypatch.setattr(finding, "DRIVER", finding.DRIVER / "none")
     assert json.loads(run("info", "--json").stdout)["boards"] == []
+    assert finding.read_sensors("0") == {}

@@ -46,13 +46,6 @@ def test_a_healthy_cluster(opened):
     assert device.closed
 
 
-def test_sparse_workers_are_not_simulated(opened):
-    done = doctor("--config", "sparse")
-    assert done.exit_code == 2
-    assert "sparse" in done.stderr
-    assert not opened
-
-
 def test_a_worker_that_is_late(opened, monkeypatch):
     monkeypatch.setattr(NetworkedDevice, "absent", [WorkerName(2, "unix:w2")])
     done = doctor()
@@ -81,12 +74,6 @@ def test_json(opened):
     assert (found["worker"], found["check"]) == (1, "link")
     assert found["evidence"] == {"probes": 64, "echoes": 0, "aggregator_frames": 64, "aggregator_echoes": 64}
     assert "cable" in found["remedy"]
-
-
-def test_the_emulator_has_no_network():
-    done = doctor("--device", "emulator")
-    assert done.exit_code == 2
-    assert re.match("p4sgd doctor: --device emulator .*network.*: rtl", done.stderr), done.stderr
 
 
 def test_training_that_nobody_answers_names_the_doctor(monkeypatch):

@@ -141,6 +141,7 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("data prepare good.libsvm --header --out new", "--header/--no-header is for csv, but good.libsvm is libsvm"),
     ("predict model breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
     ("evaluate model good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+    ("train breast_cancer --options no.toml", r"no\.toml: .*No such file or directory$"),
     ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; .*\[train\], "),
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
@@ -197,8 +198,6 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("train good.csv --checkpoint new --out new", "new: is written already by this command"),
     ("train good.csv --checkpoint kept --out kept", "kept: .*already .*no model file"),
 ]
-
-ONE = ["--epochs", 1]
 
 RESUMED = [  # contradictions of a checkpoint
     ("--lr 0.25", "kept: .*began with --lr 0.5, not with --lr 0.25: leave that out, .*without --resume"),
@@ -273,6 +272,7 @@ SERVED = [
     (f"{LO} {AT} --slots 0", "--slots.*0 .*1<=x<=65536"),
     (f"{LO} {AT} --jobs 257", "--jobs.*257 .*1<=x<=256"),
     (f"{LO} {AT} --slots 65536 --jobs 17", "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576"),
+    ("--interface udp:127.0.0.1 --control unix:nowhere/a", "nowhere"),
     (f"--interface {'x' * 150} {AT}", "interface.* name .*at most 15 bytes"),
     (f"{LO} --control tcp:{'é' * 60}:80", "control address.*unix:PATH or tcp"),
     (f"{LO} {AT} --metrics 9", "--metrics: '9' .*HOST:PORT"),
@@ -289,6 +289,12 @@ WORKED = [
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
     ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),
     ("sparse --sparse", "sparse workers are programs and cannot be simulated: leave --device rtl out"),
+]
+
+DIAGNOSED = [
+    ("doctor --config sparse", "sparse"),
+    ("doctor --device emulator", "--device emulator .*network.*: rtl"),
+    ("switch status --cluster info.toml", r"info\.toml: "),
 ]
 
 SIMULATED = [
@@ -313,6 +319,7 @@ CASES = [
     *((f"simulate digits:3 {words}", says) for words, says in SIMULATED),
     *((f"switch serve {words}", says) for words, says in SERVED),
     *((f"{BOARD} {words}", says) for words, says in WORKED),
+    *DIAGNOSED,
 ]
 
 
@@ -337,22 +344,11 @@ def files(tmp_path_factory):
     (folder / "iris").mkdir()
     os.mkfifo(folder / "pipe")
     for words in (
-        [
-            "train",
-            "breast_cancer",
-            "--epochs",
-            1,
-            "--out",
-            folder / "model",
-            "--checkpoint",
-            folder / "kept",
-            "--lr",
-            0.5,
-        ],
-        ["train", "iris:1", "--epochs", 1, "--loss", "hinge", "--out", folder / "hinge"],
-        ["data", "prepare", "iris:1", "--out", folder / "folder"],
+        f"train breast_cancer --epochs 1 --out {folder}/model --checkpoint {folder}/kept --lr 0.5",
+        f"train iris:1 --epochs 1 --loss hinge --out {folder}/hinge",
+        f"data prepare iris:1 --out {folder}/folder",
     ):
-        done = CliRunner().invoke(main, list(map(str, words)))
+        done = CliRunner().invoke(main, words.split())
         assert done.exit_code == 0, done.output
     return folder
 

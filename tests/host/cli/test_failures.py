@@ -10,7 +10,9 @@ from p4sgd.host.cli.app import Application, main
 from p4sgd.host.errors import P4sgdError, UserError
 
 
-def run(error, env=None):
+def run(error=None, words=("fail",), env=None):
+    """A command that prints something, and then fails with an error if there is one."""
+
     @click.group(cls=Application)
     def program():
         pass
@@ -19,9 +21,11 @@ def run(error, env=None):
     @click.option("--count", type=int)
     def fail(count):
         click.echo("partial result")
-        raise error
+        if error:
+            raise error
+        return "a value is no status"
 
-    return CliRunner().invoke(program, ["fail"], env=env)
+    return CliRunner().invoke(program, words, env=env)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +52,30 @@ def test_one_line(error, status, line):
     assert (done.exit_code, done.stderr.strip()) == (status, f"p4sgd fail: {line}")
 
 
-def test_notes_follow_a_line_each():
+def test_notes_follow_a_line_each_and_statuses_pass_through():
     error = P4sgdError("it failed")
     error.add_note("go on")
     done = run(error)
     assert (done.exit_code, done.stderr) == (1, "p4sgd fail: it failed\np4sgd fail: go on\n")
+    assert run().exit_code == 0
+    assert run(click.exceptions.Exit(130)).exit_code == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["fail", "--count", "x"], "'x' is not a valid integer"),
+        (["fail", "--cuont", "1"], "No such option"),
+        (["fail", "surplus"], "Got unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line(words, says):
+    done = run(words=words)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert says in line
+    assert line.endswith("--help)")
 
 
 def test_debug_shows_the_traceback():
@@ -62,54 +85,11 @@ def test_debug_shows_the_traceback():
     assert "raise error" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nonsense"], "No such command 'nonsense'"),
-        (["fail", "--count", "x"], "'x' is not a valid integer"),
-        (["fail", "--cuont", "1"], "No such option"),
-        (["fail", "surplus"], "Got unexpected extra argument"),
-    ],
-)
-def test_wrong_usage_is_one_line(arguments, says):
-    @click.group(cls=Application)
-    def program():
-        pass
-
-    @program.command()
-    @click.option("--count", type=int)
-    def fail(count):
-        pass
-
-    done = CliRunner().invoke(program, arguments)
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert says in done.stderr
-    assert "--help)" in done.stderr
-
-
 @pytest.mark.parametrize("words", [[], ["data"]], ids=["p4sgd", "p4sgd data"])
 def test_a_command_alone_shows_its_help(words):
     done = CliRunner().invoke(main, words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == CliRunner().invoke(main, [*words, "--help"]).stdout
-
-
-def test_exit_statuses_pass_through():
-    @click.group(cls=Application)
-    def program():
-        pass
-
-    @program.command()
-    def stop():
-        raise click.exceptions.Exit(130)
-
-    @program.command()
-    def fine():
-        return "a value is no status"
-
-    assert CliRunner().invoke(program, ["stop"]).exit_code == 130
-    assert CliRunner().invoke(program, ["fine"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,6 @@ def test_what_a_model_is_and_how_it_was_trained(named):
     assert "L1 penalty" not in found
 
 
-def test_sparse_workers_are_told(tmp_path):
-    words = ("--workers", 3, "--sparse-workers", 1, "--scaling", "maxabs", "--epochs", 1, "--quiet")
-    run("train", "breast_cancer", *words, "--out", tmp_path / "model")
-    assert rows(run("inspect", tmp_path / "model").stdout)["device"] == "emulator, 3 workers, 1 of them sparse"
-
-
 def test_the_largest_coefficients_by_name(named):
     """By what a feature matters, not by its unit; constants have none."""
     model = load_model(named)

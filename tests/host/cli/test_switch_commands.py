@@ -13,12 +13,10 @@ from click.testing import CliRunner
 from support.loopback import loopback
 from support.switch import serving
 
-from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
-from p4sgd.host.serve import aggregator
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.hw.spec.udp import address_of
@@ -182,13 +180,6 @@ def test_a_job_of_another_cluster_file(lab, between):
     assert re.search(r"job 9, slot 0, round 1: .*partials .* shard 1 \(127[.\d]+\), shard 2 \(unix:/lab/w2, ", said)
 
 
-def test_the_address_of_a_switch_that_serves_is_shown_as_it_is_given(lab):
-    lab.begin()
-    old, new = loopback(100), loopback(99)
-    with pytest.raises(P4sgdError, match=f" address {old}, so it cannot become {new}:51201: give these workers {old} "):
-        lab.control.set_mac(address_of(new, 51201))
-
-
 def test_a_job_that_follows_another_in_its_place(lab, between):
     """The same slots of it are under way, but have not been for long."""
 
@@ -297,31 +288,8 @@ def test_clear_ends_the_job_that_is_named(lab):
     assert list(lab.control.served()) == [0]
 
 
-def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
-    """With MAC addresses each answer would be lost, and the session would say that none comes."""
-    worker = JoinRequest(1, 0, 1, 0x0250_3453_4700, lab.switch)
-    with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 02:50:34:53:47:00") as refusal:
-        Membership(lab.control).join(worker, 0, 1)
-    assert "give every worker its udp in the cluster file" in str(refusal.value)
-    assert lab.control.served() == {}
-
-
 def test_nobody_answers(lab):
     lab.file.write_text(lab.file.read_text().replace("/aggregator", "/nobody"))
     for command in ("status", "slots", "counters", "clear"):
         done = lab.run(command, status=2)
         assert re.search("/nobody .*No such file.*: p4sgd switch serve", done.stderr)
-
-
-def test_a_cluster_file_with_a_mistake(lab):
-    lab.file.write_text(lab.file.read_text().replace("socket", "rocket"))
-    done = lab.run("status", status=2)
-    assert re.search(r"cluster\.toml: aggregator\.kind: .*'rocket'", done.stderr)
-
-
-def test_nothing_is_compiled_for_an_address_that_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(aggregator, "warm_up", lambda: pytest.fail("that may take half a minute"))
-    words = ["--interface", f"udp:{loopback(110)}", "--control", f"unix:{tmp_path}/nowhere/aggregator"]
-    done = CliRunner().invoke(main, ["switch", "serve", *words])
-    assert done.exit_code == 2, done.output
-    assert re.search("nowhere", done.stderr), done.stderr

@@ -46,7 +46,3 @@ def test_the_only_mini_batch_and_a_coarser_scale():
         "backward                                               0██████████   1█████████",
         "update                                                        0██████      1███████",
     ]
-
-
-def test_nothing_to_draw():
-    assert list(draw(trace())) == []
