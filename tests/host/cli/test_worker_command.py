@@ -45,13 +45,11 @@ def test_an_address_in_use(run, no_work, tmp_path):
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "board"))
         other.listen()
-        done = run(address := f"unix:{tmp_path}/board")
-    assert done.exit_code == 2
-    assert f"{address}: another program" in done.stderr
+        done = run(f"unix:{tmp_path}/board")
+    assert (done.exit_code, "board: another program" in done.stderr) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = run(address := f"tcp:127.0.0.1:{other.getsockname()[1]}")
-    assert done.exit_code == 2
-    assert f"{address}: another program" in done.stderr
+    assert (done.exit_code, f"{address}: another program" in done.stderr) == (2, True)
 
 
 def test_a_missing_compiler(run, monkeypatch, tmp_path):
