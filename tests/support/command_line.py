@@ -1,4 +1,4 @@
-"""The command line in a process of its own."""
+"""The command line, in this process or in one of its own."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import click
+from click.testing import CliRunner, Result
 
 from p4sgd.host.cli.app import main
 
@@ -14,6 +15,13 @@ def commands(group=main):
     """The commands of a group, by name."""
     context = click.Context(group)
     return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
+
+def run(*words: object, status: int = 0) -> Result:
+    """Run ``p4sgd`` in this process, and check its exit status."""
+    done = CliRunner().invoke(main, list(map(str, words)), prog_name="p4sgd")
+    assert done.exit_code == status, done.output
+    return done
 
 
 def heed_interrupts():

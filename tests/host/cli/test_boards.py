@@ -6,12 +6,11 @@ import re
 import shutil
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import run
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
-from p4sgd.host.cli.app import main
 from p4sgd.host.doctor import ethernet
 from p4sgd.host.xrt import board as finding
 from p4sgd.host.xrt import mac
@@ -34,12 +33,6 @@ def machine(tmp_path, monkeypatch):
 @pytest.fixture
 def xclbin(tmp_path):
     return make_xclbin(tmp_path / "worker.xclbin", TINY)
-
-
-def run(*words, status=0):
-    done = CliRunner().invoke(main, [str(word) for word in words])
-    assert done.exit_code == status, done.output
-    return done
 
 
 JOB = ("train", "breast_cancer", "--epochs", "2", "--batch", "32", "--json")

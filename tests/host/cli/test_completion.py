@@ -44,13 +44,6 @@ def test_files_are_left_to_the_shell(line):
     assert completed(line) == [("file", line.rpartition(" ")[2])]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell(shell):
-    done = p4sgd(_P4SGD_COMPLETE=f"{shell}_source")
-    assert done.returncode == 0
-    assert f"_P4SGD_COMPLETE={shell}_complete" in done.stdout
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes(tmp_path):
     """With the line that host/training/README.md shows."""

@@ -1,21 +1,17 @@
 """`p4sgd data synth` and `p4sgd data fetch`."""
 
+import functools
 import hashlib
 import json
 import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support import command_line
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import fetch, read_dataset
 
-
-def run(*words, status=0):
-    done = CliRunner().invoke(main, ["data", *map(str, words)])
-    assert done.exit_code == status, done.output
-    return done
+run = functools.partial(command_line.run, "data")
 
 
 @pytest.mark.parametrize("suffix", ["libsvm", "npz"])

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from support.command_line import run
 from support.failing_device import FailingDevice
 from support.networked_device import NetworkedDevice
 
@@ -79,8 +80,7 @@ def test_json(opened):
 def test_training_that_nobody_answers_names_the_doctor(monkeypatch):
     error = NetworkError("the aggregator does not answer worker 0")
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers: FailingDevice(config, workers, 1, error))
-    done = CliRunner().invoke(main, ["train", "breast_cancer", "--workers", "2", "--config", "small"])
-    assert done.exit_code == 1
+    done = run("train", "breast_cancer", "--workers", "2", "--config", "small", status=1)
     problem, remedy = done.stderr.splitlines()[-2:]
     assert problem == "p4sgd train: the aggregator does not answer worker 0"
     assert "p4sgd doctor --device emulator --workers 2 --config small" in remedy

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
+from support.command_line import run
 from support.tensor_file import rewrite
 
 from p4sgd.host.cli.app import main
@@ -412,12 +413,10 @@ def test_files_that_are_to_be_replaced(files, tmp_path, monkeypatch):
         f"export {files / 'model'} --to sklearn --out m.pkl",
     ):
         for more in ((), ("--overwrite",)):
-            done = CliRunner().invoke(main, [*words.split(), *more])
-            assert done.exit_code == 0, done.output
+            run(*words.split(), *more)
         assert "--overwrite" in refused(*words.split())
     Path("p.csv").write_text("")
-    done = CliRunner().invoke(main, ["predict", str(files / "model"), "breast_cancer", "--out", "p.csv"])
-    assert done.exit_code == 0, done.output
+    run("predict", str(files / "model"), "breast_cancer", "--out", "p.csv")
 
 
 def test_what_just_passes(tmp_path, monkeypatch):
@@ -428,5 +427,4 @@ def test_what_just_passes(tmp_path, monkeypatch):
     Path("test.libsvm").write_text("1 1:1 2:3\n0 1:2\n")
     np.savez("full.npz", X=np.random.default_rng(0).random((16, 127)), y=np.arange(16) % 2)
     for words in ("iris:1", "train.csv --test test.libsvm --delimiter ; --zero-based", "full.npz --config tiny"):
-        done = CliRunner().invoke(main, ["train", *words.split(), "--epochs", "1"])
-        assert done.exit_code == 0, done.output
+        run("train", *words.split(), "--epochs", "1")

@@ -1,27 +1,23 @@
 """`p4sgd train --folds`: cross-validation with scikit-learn's folds, in which nothing of a fold is trained on."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
+from support import command_line
 from support.ranks import run_ranks
 
 from p4sgd import GLMClassifier, GLMRegressor
-from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.run import folds as folds_module
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training.model_file import load_model
 
-
-def p4sgd(*words, status=0):
-    done = CliRunner().invoke(main, ["train", *map(str, words)])
-    assert done.exit_code == status, done.output
-    return done
+p4sgd = functools.partial(command_line.run, "train")
 
 
 def found(*words):

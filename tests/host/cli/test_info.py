@@ -5,6 +5,7 @@ import shutil
 
 from click.testing import CliRunner
 from numba.misc.appdirs import AppDirs
+from support.command_line import run
 
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
@@ -12,8 +13,7 @@ from p4sgd.hw.spec.config import PRESETS
 
 
 def test_json():
-    done = CliRunner().invoke(main, ["info", "--json"])
-    assert done.exit_code == 0
+    done = run("info", "--json")
     assert done.stderr == ""
     document = json.loads(done.stdout)
     assert document["configurations"] == {name: make().table() for name, make in PRESETS.items()}

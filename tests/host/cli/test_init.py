@@ -6,27 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from click.testing import CliRunner
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from support.command_line import run
 from support.ranks import run_ranks
 from support.tensor_file import rewrite
 
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
-from p4sgd.host.cli.app import main
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training.model_file import load_model, save_model
 
 
-def p4sgd(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
-
-
 def train(data, out, *words):
-    p4sgd("train", data, "--out", out, "--overwrite", *words)
+    run("train", data, "--out", out, "--overwrite", *words)
     return load_model(Path(out))
 
 
@@ -90,7 +83,7 @@ def test_sparse_data_keep_their_zeros(tmp_path):
 
 
 def test_from_a_model_that_was_trained_on_prepared_data(tmp_path):
-    p4sgd("data", "prepare", "breast_cancer", "--out", tmp_path / "folder", "--quiet")
+    run("data", "prepare", "breast_cancer", "--out", tmp_path / "folder", "--quiet")
     of_folder = train(tmp_path / "folder", tmp_path / "model", "--epochs", 2, "--lr", 1)
     of_data = train("breast_cancer", tmp_path / "other", "--epochs", 2, "--lr", 1)
     assert (of_folder.weights == of_data.weights).all()
@@ -117,8 +110,8 @@ def test_models_of_earlier_versions(tmp_path):
     path = tmp_path / "model"
     train("iris:1", path, "--epochs", 1)
     rewrite(path, drop=("scaling_offset", "scaling_scale"), scaling=None)
-    p4sgd("evaluate", path, "iris:1")
-    (line,) = p4sgd("train", "iris:1", "--init", path, status=2).stderr.splitlines()
+    run("evaluate", path, "iris:1")
+    (line,) = run("train", "iris:1", "--init", path, status=2).stderr.splitlines()
     assert line.endswith(
         "lacks the scaling of features that training goes on from, as models of earlier versions do: train it anew"
     )
@@ -142,5 +135,5 @@ def test_damaged_options(tmp_path, options):
     model = train("iris:1", path, "--epochs", 1)
     began = model.training["options"] | options if isinstance(options, dict) else options
     save_model(dataclasses.replace(model, training={"options": began}), path)
-    (line,) = p4sgd("train", "iris:1", "--init", path, status=2).stderr.splitlines()
+    (line,) = run("train", "iris:1", "--init", path, status=2).stderr.splitlines()
     assert line.startswith(f"p4sgd train: {path}: a damaged model file: "), line

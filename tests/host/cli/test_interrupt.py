@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.command_line import heed_interrupts
+from support.command_line import heed_interrupts, run
 from support.loopback import loopback
 
 from p4sgd.host import training
@@ -98,8 +98,7 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "train", train)
-    done = CliRunner().invoke(main, ["train", "breast_cancer", "--out", str(out), "--overwrite"])
-    assert done.exit_code == 130
+    done = run("train", "breast_cancer", "--out", str(out), "--overwrite", status=130)
     assert done.stdout == ""
     assert done.stderr.strip() == "p4sgd train: interrupted"
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -150,8 +149,7 @@ def test_what_is_done_of_several_rows_is_told(tmp_path, monkeypatch, interrupted
 
 def test_folds_that_are_done_are_shown(interrupted_run):
     interrupted_run(6)
-    done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "2", "--folds", "4"])
-    assert done.exit_code == 130
+    done = run("train", "iris:1", "--epochs", "2", "--folds", "4", status=130)
     assert [line.split()[0] for line in done.stdout.splitlines() if line[1:2].isdigit()] == ["1", "2"]
     assert "mean" not in done.stdout
     assert (
@@ -164,8 +162,7 @@ def test_folds_that_are_done_are_shown(interrupted_run):
 def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, run, finished):
     interrupted_run(run)
     words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--out", str(tmp_path / "model")]
-    done = CliRunner().invoke(main, ["tune", "iris:1", *words])
-    assert done.exit_code == 130
+    done = run("tune", "iris:1", *words, status=130)
     shown = [line.split() for line in done.stdout.splitlines() if " 16 " in line]
     assert [line[-6] for line in shown] == ["0", "0.0001", "0.001"][:finished]
     assert not (tmp_path / "model").exists()

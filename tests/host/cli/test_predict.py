@@ -8,20 +8,12 @@ import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn import metrics
 from sklearn.datasets import load_breast_cancer, load_iris
+from support.command_line import run
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
-from p4sgd.host.losses import LOSSES
 from p4sgd.host.training.model_file import load_model
-
-
-def run(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -163,28 +155,6 @@ def test_the_label_column_of_a_table_without_names_is_remembered(tmp_path, prepa
     assert run("predict", model, tmp_path / "features.npy").stdout == predicted
 
 
-def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(model):
-    document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
-    truth, z = load_breast_cancer().target, load_model(model).decision_function(read_dataset("breast_cancer"))
-    predicted = [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
-    expected = {
-        "accuracy": metrics.accuracy_score(truth, predicted),
-        "balanced_accuracy": metrics.balanced_accuracy_score(truth, predicted),
-        "log_loss": metrics.log_loss(truth, LOSSES["logistic"].probabilities(z)),
-        "auc": metrics.roc_auc_score(truth, z),
-        "average_precision": metrics.average_precision_score(truth, z),
-        "f1": metrics.f1_score(truth, predicted),
-        "classes": [0, 1],
-        "confusion_matrix": metrics.confusion_matrix(truth, predicted).tolist(),
-    }
-    assert {name: document[name] for name in expected} == expected
-    assert set(document) == {"model", "data", "samples", "loss", *expected}
-    table = run("evaluate", model, "breast_cancer").stdout
-    shown = [line.split() for line in table.splitlines()]
-    assert [*shown[-3:-1]] == [[str(name), *map(str, row)] for name, row in enumerate(expected["confusion_matrix"])]
-    assert ["AUC", f"{expected['auc']:.6g}"] in shown
-
-
 def test_the_metrics_of_a_regression_are_those_of_scikit_learn(tmp_path):
     model, data = tmp_path / "model", read_dataset("diabetes")
     run("train", "diabetes", "--loss", "squared", "--epochs", 3, "--out", model, "--quiet")
@@ -261,7 +231,7 @@ def test_activations_that_overflow_have_no_metrics(model, tmp_path):
 
 
 def test_hashed_features(tmp_path):
-    """The model file says how names become columns; a prepared folder trains the same weights."""
+    """The model file says how names become columns."""
     rng = np.random.default_rng(2)
     words = rng.integers(0, 20, (80, 6))
     labels = np.where(words[:, 0] < 10, 1, -1)
@@ -269,22 +239,16 @@ def test_hashed_features(tmp_path):
         f"{label} 'id |text:0.5 {' '.join(f'word{word}:{word % 3 + 1}' for word in row)} |n {row[0]}\n"
         for label, row in zip(labels, words, strict=True)
     ]
-    train, test, folder = tmp_path / "x.vw", tmp_path / "y.vw.gz", tmp_path / "folder"
+    train, test = tmp_path / "x.vw", tmp_path / "y.vw.gz"
     train.write_text("".join(lines[:60]))
     test.write_bytes(gzip.compress("".join(lines[60:]).encode()))
-    options = ["--epochs", 30, "--precision", 4, "--workers", 2]
-    run("train", train, *options, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model")
+    run("train", train, "--epochs", 30, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model")
     trained = load_model(tmp_path / "model")
     assert (trained.coefficients.size, trained.space.hash_bits) == (1024, 10)
     found = [int(line) for line in run("predict", tmp_path / "model", test).stdout.splitlines()]
     assert np.mean(found == labels[60:]) > 0.8
     accuracy = json.loads(run("evaluate", tmp_path / "model", test, "--json").stdout)["accuracy"]
     assert accuracy == np.mean(found == labels[60:])
-    run("data", "prepare", train, "--out", folder, "--hash-bits", 10, "--precision", 4, "--workers", 2)
-    run("train", folder, *options, "--out", tmp_path / "other")
-    other = load_model(tmp_path / "other")
-    assert other.space == trained.space
-    assert np.array_equal(other.weights, trained.weights)
     done = run("evaluate", tmp_path / "model", test, "--hash-bits", 7, status=2)
     assert "--hash-bits is 7, but was 10 for the training data: leave it out" in done.stderr
     done = run("predict", tmp_path / "model", "breast_cancer", "--hash-bits", 6, status=2)
@@ -299,7 +263,7 @@ def test_numbers_where_the_model_may_know_names(tmp_path):
     remark = f"{numbers}: features are numbers, taken modulo 2^4 as the model's"
     for command in ("predict", "evaluate"):
         assert remark in " ".join(run(command, tmp_path / "model", numbers).stderr.split())
-        assert remark not in " ".join(run(command, tmp_path / "model", numbers, "--hash-bits", 4).stderr.split())
+        assert "modulo" not in run(command, tmp_path / "model", numbers, "--hash-bits", 4).stderr
         assert "modulo" not in run(command, tmp_path / "model", train).stderr
 
 

@@ -1,5 +1,6 @@
 """`p4sgd train --checkpoint` and `--resume`: whatever stops a run, it goes on to the same document and model."""
 
+import functools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support import command_line
 from support.failing_device import FailingDevice
 from support.tensor_file import rewrite
 
@@ -32,10 +34,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def run(*words, status=0):
-    done = CliRunner().invoke(main, ["train", *map(str, words)], prog_name="p4sgd")
-    assert done.exit_code == status, done.output
-    return done
+run = functools.partial(command_line.run, "train")
 
 
 def document(*words):
@@ -85,32 +84,6 @@ def refused(*words):
 # -- what stops a run ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--workers", 2, "--staleness", 1, "--loss", "hinge", "--l2", 1e-3],
-        ["--workers", 4, "--schedule", "adaptive", "--tolerance", 0.05, "--precision", 3, "--validation-fraction", 0.2],
-    ],
-    ids=["plain", "stale", "adaptive"],
-)
-def test_a_failed_worker(monkeypatch, words):
-    words = [*RUN, *map(str, words)]
-    whole = document(*words, "--out", "whole")
-    for epoch in range(2, 6):
-        said = fail(monkeypatch, epoch, *words, "--checkpoint", "a file", "--out", "model")
-        assert said[-2] == "p4sgd train: worker 0 met a memory error"
-        assert hint(said[-1]) == resuming("a file", epoch - 1)
-        assert not Path("model").exists()
-        assert document("--resume", "a file") == whole
-        model, expected = load_model(Path("model")), load_model(Path("whole"))
-        assert model.weights.tolist() == expected.weights.tolist()
-        assert model.coefficients.tolist() == expected.coefficients.tolist()
-        assert model.intercept == expected.intercept
-        for name in ("model", "a file"):
-            Path(name).unlink()
-
-
 def test_the_command_that_is_told_works(monkeypatch):
     said = fail(monkeypatch, 3, *RUN, "--checkpoint", "it's", "--json", "--quiet")
     assert hint(said[-1]) == resuming("it's", 2, "--json", "--quiet")
@@ -129,13 +102,6 @@ def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
     assert failed[-1] == "p4sgd train: worker 0 met a memory error"
     assert Path("c").read_bytes() == before, "of a run before, of which nothing is said"
     assert "another run" in refused(*RUN, "--seed", 3, "--checkpoint", "c")
-
-
-def test_a_resumed_run_that_fails_at_once(monkeypatch):
-    fail(monkeypatch, 3, *RUN, "--checkpoint", "a")
-    said = fail(monkeypatch, 1, "--resume", "a", "--checkpoint", "b", "--epochs", 7)
-    assert hint(said[-1]) == resuming("b", 2)
-    assert document("--resume", "b") == document(*RUN, "--epochs", 7)
 
 
 def test_a_full_disk(monkeypatch):

@@ -10,6 +10,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.command_line import run
 
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
@@ -25,17 +26,11 @@ from p4sgd.sim.emulator import EmulatedDevice
 RUN = ["digits:3", "--samples", "64", "--epochs", "2", "--precision", "3", "--config", "tiny", "--workers", "2"]
 
 
-def invoke(*words):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == 0, done.output
-    return done
-
-
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     model = tmp_path / "model"
-    document = json.loads(invoke("simulate", *RUN, "--fault", "link_loss=0.01", "--out", model, "--json").stdout)
+    document = json.loads(run("simulate", *RUN, "--fault", "link_loss=0.01", "--out", model, "--json").stdout)
     assert document["device"] == "rtl"
     assert document["faults"] == {"link_loss": 655 / 65536}
     for counters in document["counters"]:
@@ -50,14 +45,13 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     data = read_dataset("digits:3")
     np.savez(tmp_path / "first.npz", X=data.features[:64], y=data.labels[:64])
     words = [tmp_path / "first.npz", *RUN[3:], "--json"]
-    assert json.loads(invoke("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
+    assert json.loads(run("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
 
 
 def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
     monkeypatch.setattr(protocol, "MEMORY_BITS", 12)
     monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
-    done = CliRunner().invoke(main, ["simulate", "digits:3"])
-    assert done.exit_code == 2
+    done = run("simulate", "digits:3", status=2)
     assert "bytes of a worker's memory, there are 4,096: use fewer samples" in done.stderr
 
 
@@ -76,7 +70,7 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
 def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet):
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
     monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
-    stderr = invoke("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
+    stderr = run("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
     assert stderr.count("preparing the simulator") == (0 if quiet else 1)
 
 
@@ -85,7 +79,7 @@ def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet)
 def test_waveform(tmp_path):
     """Of one worker: that simulator takes half as long to build."""
     waves = tmp_path / "run.vcd"
-    invoke("simulate", *RUN[:-1], "1", "--waves", waves)
+    run("simulate", *RUN[:-1], "1", "--waves", waves)
     with waves.open() as file:
         start = file.read(100_000)
     assert "$timescale" in start
@@ -104,7 +98,7 @@ def test_zeros_are_skipped_to_the_same_weights(tmp_path):
     words = ["train", data, "--device", "rtl", *RUN[3:], *options]
     found = {}
     for skip_zeros in ("never", "always", "auto"):
-        document = json.loads(invoke(*words, "--skip-zeros", skip_zeros).stdout)
+        document = json.loads(run(*words, "--skip-zeros", skip_zeros).stdout)
         cycles = sum(epoch["counters"][0]["CYCLES_BUSY"] for epoch in document["epochs"])
         page = (tmp_path / "page.html").read_text()
         found[skip_zeros] = document["weights_sha256"], cycles, "The prediction is for the simulated network" in page
@@ -119,7 +113,7 @@ def test_zeros_are_skipped_to_the_same_weights(tmp_path):
 def test_table_trace_and_report(tmp_path):
     trace, report = tmp_path / "run.json", tmp_path / "run.html"
     faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
-    stdout = invoke("simulate", *RUN, *faults, "--trace", trace, "--timeline", "--report", report).stdout
+    stdout = run("simulate", *RUN, *faults, "--trace", trace, "--timeline", "--report", report).stdout
     for name in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
@@ -158,5 +152,5 @@ def test_a_trace_that_ends_early(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
     monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
     trace = tmp_path / "run.json"
-    assert f"trace in {trace}, which ends after 1 micro-batches" in invoke("simulate", *RUN, "--trace", trace).stdout
-    assert json.loads(invoke("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)
+    assert f"trace in {trace}, which ends after 1 micro-batches" in run("simulate", *RUN, "--trace", trace).stdout
+    assert json.loads(run("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)

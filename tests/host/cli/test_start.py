@@ -10,7 +10,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.command_line import commands
+from support.command_line import commands, run
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.training.model_file import load_model
@@ -119,8 +119,7 @@ def all_commands(group=main, words=()):
 @pytest.mark.parametrize("words", list(all_commands()))
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_command_has_help(words, flag):
-    done = CliRunner().invoke(main, [*words, flag])
-    assert done.exit_code == 0, done.stderr
+    done = run(*words, flag)
     assert done.stderr == ""
     assert done.stdout.startswith("Usage: ")
 
@@ -148,24 +147,8 @@ def test_every_option_has_help(param):
 
 
 def test_commands_in_the_order_of_use():
-    assert main.list_commands(click.Context(main)) == [
-        "train",
-        "tune",
-        "predict",
-        "evaluate",
-        "inspect",
-        "export",
-        "simulate",
-        "generate",
-        "build",
-        "resources",
-        "cluster",
-        "doctor",
-        "switch",
-        "worker",
-        "info",
-        "data",
-    ]
+    order = "train tune predict evaluate inspect export simulate generate build resources cluster doctor switch worker"
+    assert main.list_commands(click.Context(main)) == [*order.split(), "info", "data"]
     assert list(commands()["data"].commands) == ["synth", "fetch", "prepare"]
 
 
@@ -185,8 +168,7 @@ def predict(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     data, model = str(folder / "data.csv"), str(folder / "model")
     (folder / "data.csv").write_text("1,2,0\n3,4,1\n" * 8)
-    done = CliRunner().invoke(main, ["train", data, "--epochs", "1", "--out", model])
-    assert done.exit_code == 0, done.output
+    run("train", data, "--epochs", "1", "--out", model)
     return ["predict", model, data]
 
 

@@ -68,23 +68,17 @@ def test_other_traffic_has_further_ports(server, tmp_path):
         ('kind = "bmv2"\ncontrol = "localhost:1"\nprogram = "nothing"', "nothing: not made by"),
         ('kind = "tofino"\ncontrol = "localhost:1"', "bfrt_grpc"),
         ('kind = "socket"\ncontrol = "unix:x"', "no program to load"),
+        ('kind = "bmv2"\ncontrol = "127.0.0.1:1"\nprogram = "program"', "127.0.0.1:1 cannot be reached"),
     ],
 )
-def test_what_cannot_be_loaded(tmp_path, text, message):
+def test_what_cannot_be_loaded(server, tmp_path, text, message):
     done = run(tmp_path, text)
-    assert done.exit_code == 2, done.output
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_nobody_there(server, tmp_path):
-    done = run(tmp_path, 'kind = "bmv2"\ncontrol = "127.0.0.1:1"\nprogram = "program"')
-    assert done.exit_code == 1
-    assert "127.0.0.1:1 cannot be reached" in done.stderr
+    assert done.exit_code == (1 if "reached" in message else 2), done.output
+    (line,) = done.stderr.splitlines()
+    assert message in line
 
 
 def test_p4info_that_is_none(server, tmp_path):
     (tmp_path / "program" / "p4sgd.p4info.txtpb").write_text("nonsense {")
     done = run(tmp_path, f'kind = "bmv2"\ncontrol = "{server.address}"\nprogram = "program"')
-    assert done.exit_code == 2
-    assert "p4sgd.p4info.txtpb" in done.stderr
+    assert (done.exit_code, "p4sgd.p4info.txtpb" in done.stderr) == (2, True)

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from pyarrow import csv
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -15,20 +14,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from support.command_line import run
 
 from p4sgd import GLMClassifier, load_model
-from p4sgd.host.cli.app import main
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.synth_table import make_table
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 NUMBERS, TEXTS = ["pclass", "age", "sibsp", "parch", "fare"], ["sex", "deck", "embarked"]
-
-
-def run(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """`p4sgd train`: its JSON, tables, options and model file."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support import command_line
 from support.command_line import commands
 from support.tensor_file import read
 
@@ -26,10 +28,7 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 
-def run(*words, status=0):
-    done = CliRunner().invoke(main, ["train", *map(str, words)])
-    assert done.exit_code == status, done.output
-    return done
+run = functools.partial(command_line.run, "train")
 
 
 def test_one_process_has_no_others_to_divide_samples_with(tmp_path):

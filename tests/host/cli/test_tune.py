@@ -6,12 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command_line import run
 from support.tensor_file import read
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.run import tuning
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import CLOCK_NS
@@ -19,14 +18,8 @@ from p4sgd.hw.spec.config import CLOCK_NS
 SMALL = ["--precision", "2,8", "--batch", "16,64", "--l2", "0,0.001", "--epochs", 4]
 
 
-def p4sgd(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
-
-
 def tuned(*words):
-    return json.loads(p4sgd("tune", *words, "--json").stdout)
+    return json.loads(run("tune", *words, "--json").stdout)
 
 
 def facts(document):
@@ -49,16 +42,16 @@ def test_every_run_is_that_of_train(words, tmp_path):
     for each in found["trials"]:
         choice = ["--precision", each["precision"], "--batch", each["batch"], "--l2", each["l2"], "--epochs", 4]
         more = [] if "--validation-fraction" in words else ["--validation-fraction", 0.2]
-        run = json.loads(p4sgd("train", *words, *choice, *more, "--json").stdout)
-        assert facts(run) == facts(each)
-        assert (run["best_epoch"], run["learning_rate"]) == (each["epoch"], each["learning_rate"])
+        trained = json.loads(run("train", *words, *choice, *more, "--json").stdout)
+        assert facts(trained) == facts(each)
+        assert (trained["best_epoch"], trained["learning_rate"]) == (each["epoch"], each["learning_rate"])
     command = found["command"]
     assert command[:2] == ["p4sgd", "train"]
     assert command[-2:] == ["--out", str(tmp_path / "ours")]
-    run = json.loads(p4sgd(*command[1:-1], tmp_path / "theirs", "--json").stdout)
+    trained = json.loads(run(*command[1:-1], tmp_path / "theirs", "--json").stdout)
     chosen = found["trials"][found["chosen"]]
-    assert facts(run) == facts(chosen)
-    assert run["best_epoch"] == len(run["epochs"]) == chosen["epoch"]
+    assert facts(trained) == facts(chosen)
+    assert trained["best_epoch"] == len(trained["epochs"]) == chosen["epoch"]
     models = []
     for name in ("ours", "theirs"):
         models.append({each: array.tolist() for each, array in read(tmp_path / name)[0].items()})
@@ -71,13 +64,13 @@ def test_several_classes(tmp_path):
     )
     for each in found["trials"]:
         choice = ["--precision", each["precision"], "--l2", each["l2"], "--epochs", 4, "--validation-fraction", 0.2]
-        run = json.loads(p4sgd("train", "iris", *choice, "--json").stdout)
-        assert facts(run) == facts(each)
-        assert max(row["best_epoch"] for row in run["rows"]) == each["epoch"]
-        rates = {row["epochs"][0]["learning_rate"] for row in run["rows"]}
+        trained = json.loads(run("train", "iris", *choice, "--json").stdout)
+        assert facts(trained) == facts(each)
+        assert max(row["best_epoch"] for row in trained["rows"]) == each["epoch"]
+        rates = {row["epochs"][0]["learning_rate"] for row in trained["rows"]}
         assert each["learning_rate"] == (rates.pop() if len(rates) == 1 else None)
     np.savez(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(50, 4)), y=np.eye(50, 2))
-    done = p4sgd("tune", tmp_path / "t.npz", "--loss", "squared", status=2)
+    done = run("tune", tmp_path / "t.npz", "--loss", "squared", status=2)
     assert "has several targets, of which models do not compare" in done.stderr
 
 
@@ -115,7 +108,7 @@ def test_time_is_that_of_boards():
 def test_columns_that_boards_cannot_hold(tmp_path):
     path = tmp_path / "wide.libsvm"
     path.write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
-    done = p4sgd("tune", path, "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
+    done = run("tune", path, "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
     assert "1 board cannot hold 400,000 columns: times are not predicted" in done.stderr
     assert " *→ " in done.stdout
 
@@ -147,14 +140,14 @@ def test_choices_without_a_time_or_a_score():
     ("words", "metric"), [([], "accuracy"), (["--loss", "squared"], "R²"), (["--loss", "poisson"], "D²")]
 )
 def test_the_table(words, metric):
-    done = p4sgd("tune", "digits:3", *words, *SMALL)
+    done = run("tune", "digits:3", *words, *SMALL)
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     assert re.split(r"\s{2,}", lines[0].strip()) == (["bits", "batch", "L2", "rate", "epochs", metric, "±", "board ms"])
     assert len(lines) == 2 + 8 + 2
     assert lines[-2] == f"* best {metric}   → chosen: the fastest less than its ± below that"
     marks = [line.split()[0] for line in lines[2:-2] if not line.split()[0].isdigit()]
     assert sorted("".join(marks)) == ["*", "→"]
-    assert lines[-2] not in p4sgd("tune", "digits:3", *words, *SMALL, "--quiet").stdout
+    assert lines[-2] not in run("tune", "digits:3", *words, *SMALL, "--quiet").stdout
     assert lines[-1].startswith("recommended: p4sgd train digits:3 --precision ")
     assert lines[-1].endswith(" --out MODEL")
 
@@ -167,7 +160,7 @@ def test_options_from_a_file_and_names_with_blanks(tmp_path, monkeypatch):
         file.write(
             '[tune]\nprecision = "2,4"\nbatch = 16\nl2 = 0\nepochs = 2\nlabel-column = 4\nschedule = "constant"\n'
         )
-    done = p4sgd("tune", "some data.csv", "--options", "run.toml", "--ignore-column", 1, "--ignore-column", 2)
+    done = run("tune", "some data.csv", "--options", "run.toml", "--ignore-column", 1, "--ignore-column", 2)
     recommended = done.stdout.splitlines()[-1]
     assert recommended.startswith("recommended: p4sgd train 'some data.csv' --precision ")
     for part in ("--schedule constant", "--label-column 4", "--ignore-column 1 --ignore-column 2"):

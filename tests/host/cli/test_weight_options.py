@@ -6,11 +6,10 @@ import os
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn import metrics
+from support.command_line import run
 
 from p4sgd import GLMClassifier, load_model
-from p4sgd.host.cli.app import main
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(120, 12))
@@ -30,12 +29,6 @@ def _folder(tmp_path, monkeypatch):
         writer = csv.writer(file)
         writer.writerow(["weight", *(f"c{i}" for i in range(12)), "label"])
         writer.writerows(zip(WEIGHTS, *X.T, Y, strict=True))
-
-
-def run(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
 
 
 def trained(*words):

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.command_line import run
 from support.events import events
 from support.ranks import run_ranks
 
@@ -317,8 +318,7 @@ def test_only_reports_are_replaced(monkeypatch):
     monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("the path is checked first"))
     Path("run.html").write_text("<!doctype html>\n<p>Mine.</p>\n")
     for words in (["train", "iris:1"], ["simulate", "iris:1"]):
-        done = CliRunner().invoke(main, [*words, "--report", "run.html"])
-        assert done.exit_code == 2
+        done = run(*words, "--report", "run.html", status=2)
         assert "run.html: already exists and is no report of p4sgd: choose another name or delete it" in done.stderr
     assert "Mine" in Path("run.html").read_text()
     for path, says in (("gone/run.html", "no folder gone"), ("same", "is written already")):
