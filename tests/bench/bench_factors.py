@@ -10,8 +10,6 @@ import argparse
 import math
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from support.mpi import MPIEXEC
+from support.mpi import run_as_ranks
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import DistributedDataset
@@ -119,16 +117,9 @@ def run(options: argparse.Namespace) -> None:
 def main() -> None:
     """Start the ranks, or be one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("ranks", 4), ("columns", 4096), ("samples", 8000), ("rounds", 15)):
+    for name, default in (("columns", 4096), ("samples", 8000), ("rounds", 15)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.as_rank:
-        run(options)
-        return
-    command = [MPIEXEC, "-n", str(options.ranks), sys.executable, *sys.argv, "--as-rank"]
-    # Several ranks with several threads each would wait for each other's processors.
-    sys.exit(subprocess.run(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=False).returncode)
+    run_as_ranks(parser, run)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ namespaces: root, or `unshare -Urn` before it; for BMv2 also p4c-bm2-ss, simple_
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ LAYOUTS = (
 def measure(layout: Layout, data: Path, batch: int, epochs: int, program: Path | None) -> dict:
     """The document of a run, with packets through BMv2 if the folder of its program is given."""
     bmv2 = program is not None and layout.packets
-    words = ["train", data, "--batch", batch, "--epochs", epochs, "--lr", 1, "--schedule", "constant", "--json"]
+    words = ["train", data, "--batch", batch, "--epochs", epochs, "--lr", 1, "--schedule", "constant"]
     if layout.packets:
         words += ["--device", "cluster", "--cluster", "cluster.toml"]
     if not layout.configs:
@@ -62,18 +61,10 @@ def measure(layout: Layout, data: Path, batch: int, epochs: int, program: Path |
         try:
             if bmv2:
                 (lab.folder / "bmv2").symlink_to(program)
-                _output(layout, lab, "switch", "deploy", "--cluster", "cluster.toml")
-            return json.loads(_output(layout, lab, *words))
+                lab.document("switch", "deploy", "--cluster", "cluster.toml")
+            return lab.document(*words)
         finally:
             lab.close()
-
-
-def _output(layout: Layout, lab: Lab, *words: object) -> str:
-    run = lab.p4sgd(*words)
-    out, err = run.communicate()
-    if run.returncode:
-        raise SystemExit(f"{layout.name}: {out}{err}")
-    return out
 
 
 def row(layout: Layout, document: dict, batch: int) -> list[str]:

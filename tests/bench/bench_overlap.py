@@ -19,15 +19,13 @@ keeps other programs away, it was right within 1 %.
 import argparse
 import os
 import statistics
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from support.mpi import MPIEXEC
+from support.mpi import run_as_ranks
 from support.random_image import RandomImage
 
 from p4sgd.host.devices.session import Session
@@ -131,21 +129,13 @@ def run(options: argparse.Namespace) -> None:
 def main() -> None:
     """Start the ranks, or be one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("ranks", 4), ("batch", 512), ("mini-batches", 16), ("features", 98304), ("rounds", 5)):
+    for name, default in (("batch", 512), ("mini-batches", 16), ("features", 98304), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     for name, default in (("message-ms", 1.0), ("value-us", 30.0), ("latency-ms", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=default)
     parser.add_argument("--messages", type=int, nargs="*", default=[2, 4, 16])
     parser.add_argument("--stale", action="store_true", help="with staleness: forward passes are a mini-batch ahead")
-    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.as_rank:
-        run(options)
-        return
-    command = [MPIEXEC, "-n", str(options.ranks), sys.executable, *sys.argv, "--as-rank"]
-    # Several ranks with several threads each would wait for each other's processors.
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    sys.exit(subprocess.run(command, env=environment, check=False).returncode)
+    run_as_ranks(parser, run)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ beside the one that was predicted before the first epoch (`message_times` in the
 
 import argparse
 import itertools
-import json
 import os
 import statistics
 import tempfile
@@ -31,15 +30,11 @@ def processor_seconds(pid: int) -> tuple[float, float]:
 def measure(lab: Lab, words: list[str]) -> tuple[dict, dict[str, tuple[float, float]]]:
     """A run's document, and what each process used for it."""
     before = {name: processor_seconds(process.pid) for name, (process, _) in lab.processes.items()}
-    run = lab.p4sgd("train", *words, "--device", "cluster", "--cluster", "cluster.toml", "--json")
-    out, err = run.communicate()
-    if run.returncode:
-        raise SystemExit(err)
-    used = {}
+    document, used = lab.document("train", *words, "--device", "cluster", "--cluster", "cluster.toml"), {}
     for name, (process, _) in lab.processes.items():
         now = processor_seconds(process.pid)
         used[name] = now[0] - before[name][0], now[1] - before[name][1]
-    return json.loads(out), used
+    return document, used
 
 
 def main() -> None:

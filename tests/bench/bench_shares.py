@@ -7,7 +7,6 @@ machine need not have a core for each; one of them further, to ``--slow`` of tha
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -22,12 +21,8 @@ _BATCH = 64
 
 def train(lab: Lab, samples: int, epochs: int, *words: str) -> tuple[float, dict]:
     """Milliseconds of a mini-batch, and the document of the run."""
-    cluster = ("--device", "cluster", "--cluster", "cluster.toml", "--json")
-    run = lab.p4sgd("train", "data.npz", "--batch", _BATCH, "--epochs", epochs, "--lr", "0.01", *cluster, *words)
-    out, err = run.communicate()
-    if run.returncode:
-        raise SystemExit(err)
-    document = json.loads(out)
+    words = ("--epochs", epochs, "--lr", "0.01", "--device", "cluster", "--cluster", "cluster.toml", *words)
+    document = lab.document("train", "data.npz", "--batch", _BATCH, *words)
     seconds = statistics.median(epoch["seconds"] for epoch in document["epochs"][1:])
     return 1000 * seconds / (samples / _BATCH), document
 

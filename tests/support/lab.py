@@ -1,6 +1,7 @@
 """Workers and an aggregator as processes, each in a network namespace of its own: a lab that is gone with its owner."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -177,6 +178,14 @@ class Lab:
         options = {"cwd": self.folder, "stdout": pipe, "stderr": pipe, "text": True}
         inside = self.bmv2 or self.ranks
         return self._switch.start(*command, **options) if inside else subprocess.Popen(command, **options)
+
+    def document(self, *words):
+        """What a command says as JSON; ends the program if it fails."""
+        process = self.p4sgd(*words, "--json")
+        out, err = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{out}{err}")
+        return json.loads(out)
 
     def close(self):
         self._stack.close()

@@ -42,17 +42,12 @@ def emulated(*words):
     return json.loads(run(*JOB, "--workers", WORKERS, "--config", "tiny", *words).stdout)["weights_sha256"]
 
 
-def test_training_ends_with_the_emulators_weights(machine, xclbin):
+def test_training_ends_with_the_emulators_weights_and_goes_on(machine, xclbin, tmp_path):
     options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin))
-    document = json.loads(run(*JOB, *options).stdout)
+    document = json.loads(run(*JOB, *options, "--checkpoint", tmp_path / "run.checkpoint").stdout)
     assert document["weights_sha256"] == emulated()
     assert document["epochs"][0]["counters"][2]["PACKETS_SENT"] > 0
     assert not machine.open_handles
-
-
-def test_a_run_that_is_resumed_on_boards(machine, xclbin, tmp_path):
-    options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin))
-    run(*JOB, *options, "--checkpoint", tmp_path / "run.checkpoint")
     document = json.loads(run("train", "--resume", tmp_path / "run.checkpoint", "--epochs", 3, "--json").stdout)
     assert document["weights_sha256"] == emulated("--epochs", "3")
 

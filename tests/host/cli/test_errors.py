@@ -131,6 +131,7 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --test digits", "digits: .*64 features, 30 .*needed"),
     ("train breast_cancer --test nowhere.csv", "nowhere.csv: .*no such file"),
     ("train breast_cancer --epochs many", "--epochs.*'many'.*integer"),
+    ("train iris --positive 1 --missing mean", "iris: --missing mean is for CSV and Parquet files: leave it out"),
     ("train good.csv --zero-based", "--zero-based/--one-based is for libsvm, but good.csv is csv: leave it out"),
     ("train good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm: leave it out"),
     ("train good.libsvm --label-column 1", "--label-column is for csv, npy, parquet, but good.libsvm is libsvm"),
@@ -174,6 +175,10 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("simulate good.csv --out notes", "notes: already .*no model file"),
     ("train good.csv --out foreign", "foreign: already .*no model file"),
     ("simulate good.csv --waves notes", "notes: already .*no waveform"),
+    ("train good.csv --report notes", "notes: already .*no report of p4sgd: choose another name or delete it"),
+    ("simulate good.csv --report notes", "notes: already .*no report"),
+    ("train good.csv --report gone/run.html", "gone/run.html: .*no folder gone$"),
+    ("train good.csv --out new --report new", "new: is written already"),
     ("simulate good.csv --trace notes", "notes: already .*no trace"),
     ("data synth rcv1 --scale 0.001 --out good.libsvm", "good.libsvm: already exists.*--overwrite"),
     ("train good.csv --out /nowhere/model", "/nowhere/model: .*no folder /nowhere$"),
@@ -212,6 +217,18 @@ RESUMED = [  # contradictions of a checkpoint
     ("--epochs 2 --checkpoint notes", "notes: .*already .*no checkpoint .*choose another name"),
     ("--epochs 2 --checkpoint nowhere/c", "nowhere/c: there is no folder nowhere"),
     ("--init model", "--resume goes on from kept, --init from model"),
+]
+
+PREPARED = [  # contradictions of a prepared folder
+    ("--batch 24", "folder: was prepared with batch 16, not 24: choose that"),
+    ("--no-bias", "prepared with bias True, not False: choose that"),
+    ("--validation-fraction 0.5", "prepared with validation-fraction 0.0, not 0.5: choose that"),
+    ("--precision 2 --skip-zeros always", "not 2: prepare the data again with --precision 2, or choose"),
+    ("--loss squared", "prepared for a classification"),
+    ("--precondition block", "prepared with precondition none, not block: choose that"),
+    ("--scaling robust", r"prepared with scaling auto \(which chose standard\), not robust: choose that"),
+    ("--unit 16", r"prepared with unit \d+, not 16: choose that"),
+    ("--images new", "folder: has its images already: leave --images out"),
 ]
 
 TUNED = [
@@ -313,6 +330,7 @@ CASES = [
     *OPTIONS,
     *WRITTEN,
     *((f"train --resume kept {words}", says) for words, says in RESUMED),
+    *((f"train folder {words}", says) for words, says in PREPARED),
     *((f"tune {words}", says) for words, says in TUNED),
     *((f"train {words}", says) for words, says in (*FOLDED, *WEIGHED)),
     *((f"train {words} --init model", says) for words, says in BEGUN),

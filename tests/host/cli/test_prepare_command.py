@@ -209,28 +209,8 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--batch", 16], "prepared with batch 24, not 16: choose that"),
-        (["--no-bias"], "prepared with bias True, not False: choose that"),
-        (["--validation-fraction", 0.5], "prepared with validation-fraction 0.0, not 0.5: choose that"),
-        (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
-        (["--precision", 2, "--skip-zeros", "always"], "not 2: prepare the data again with --precision 2, or choose"),
-        (["--loss", "squared"], "prepared for a classification"),
-        (["--precondition", "block"], "prepared with precondition none, not block: choose that"),
-        (["--scaling", "robust"], "prepared with scaling auto (which chose standard), not robust: choose that"),
-        (["--unit", 16], "prepared with unit 8, not 16: choose that"),
-        (["--images", "images"], "has its images already: leave --images out"),
-    ],
-)
-def test_what_contradicts_is_refused(folder, words, told):
-    stderr = run("train", folder, *words, status=2).stderr
-    assert told in stderr
-    assert ("precision" if "--precision" in words else str(folder)) in stderr
-
-
 def test_images_for_other_workers_may_be_files(folder, tmp_path):
+    assert "at most the 4 stored planes, not 5" in run("train", folder, "--precision", 5, status=2).stderr
     agreeing = [*OPTIONS[2:], "--planes", 4]
     train(folder, *agreeing, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{i}.p4sgd" for i in range(3)]

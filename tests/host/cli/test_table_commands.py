@@ -114,15 +114,6 @@ def test_what_is_told_of_a_model(files, tmp_path):
     assert "this run began with --missing mean, not with --missing indicator" in done.stderr
 
 
-def test_gaps_are_refused_by_default(files):
-    folder, _, _ = files
-    done = run("train", folder / "titanic.csv", status=2)
-    assert "titanic.csv, line 2, column " in done.stderr
-    assert "fill it in or leave the line out, or train with --missing mean or --missing indicator" in done.stderr
-    done = run("train", "iris", "--positive", 1, "--missing", "mean", status=2)
-    assert "iris: --missing mean is for CSV and Parquet files: leave it out" in done.stderr
-
-
 def test_folds_see_nothing_of_the_samples_that_they_are_measured_on(files):
     """As estimators that are fitted to the samples outside of each fold."""
     folder, _, _ = files

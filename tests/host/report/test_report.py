@@ -15,11 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.command_line import run
 from support.events import events
 from support.ranks import run_ranks
 
-from p4sgd.host import training
 from p4sgd.host.cli.app import main
 from p4sgd.host.report import is_report_file, page, save_report
 from p4sgd.host.run.request import TrainingRequest
@@ -312,20 +310,6 @@ def test_prepared_data():
     assert CliRunner().invoke(main, ["data", "prepare", "breast_cancer", "--out", "folder"]).exit_code == 0
     train("folder", "--epochs", 2)
     assert "on training samples as the device reads them" in Page("run.html").text
-
-
-def test_only_reports_are_replaced(monkeypatch):
-    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("the path is checked first"))
-    Path("run.html").write_text("<!doctype html>\n<p>Mine.</p>\n")
-    for words in (["train", "iris:1"], ["simulate", "iris:1"]):
-        done = run(*words, "--report", "run.html", status=2)
-        assert "run.html: already exists and is no report of p4sgd: choose another name or delete it" in done.stderr
-    assert "Mine" in Path("run.html").read_text()
-    for path, says in (("gone/run.html", "no folder gone"), ("same", "is written already")):
-        done = CliRunner().invoke(main, ["train", "iris:1", "--out", "same", "--report", path])
-        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-        assert says in done.stderr
-    assert sorted(os.listdir()) == ["run.html"]
 
 
 def test_an_older_report_is_replaced():

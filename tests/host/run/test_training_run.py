@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shlex
 import shutil
 import threading
 from pathlib import Path
@@ -12,13 +11,12 @@ import numpy as np
 import pytest
 from support.command_line import commands
 from support.events import events
-from support.failing_device import FailingDevice
 from support.ranks import run_ranks
 
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.read import open_source
-from p4sgd.host.errors import P4sgdError, UserError, flag
+from p4sgd.host.errors import UserError, flag
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.streaming.make import make_folder
@@ -244,16 +242,6 @@ def test_ranks_compare_folders_whatever_their_names():
     for names in (("made", "other"), ("breast_cancer", "made")):
         with pytest.raises(UserError, match=r"^DATA: .*rank 1 has .*rank 0 has "):
             run_ranks(2, lambda ranks, names=names: run(ranks, *names))
-
-
-def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
-    monkeypatch.setattr(devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, 3))
-    request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("it's"))
-    with pytest.raises(P4sgdError) as caught:
-        TrainingRun(request).execute(resume_words=["--json"])
-    (note,) = caught.value.__notes__
-    assert shlex.split(note.rpartition(": ")[2]) == ["p4sgd", "train", "--resume", "it's", "--json"]
-    assert "epoch 2;" in note
 
 
 def test_names_of_options_are_those_of_the_command_line():
