@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import re
 
 import numpy as np
 import pytest
@@ -55,12 +54,3 @@ def test_fetch_refuses_another_checksum(tmp_path, page):
     assert len(done.stderr.splitlines()) == 1
     assert "SHA-256" in done.stderr
     assert not out.exists()
-
-
-def test_fetch_without_a_network(tmp_path, page):
-    page.unlink()
-    done = run("fetch", "toy", "--out", tmp_path / "data", status=2)
-    (line,) = done.stderr.splitlines()
-    assert "cannot be reached" in line
-    assert re.search(f"check the network, or .*put it at {tmp_path}/data/", line), line
-    assert not (tmp_path / "data").exists()

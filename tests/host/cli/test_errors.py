@@ -228,7 +228,7 @@ PREPARED = [  # contradictions of a prepared folder
     ("--precondition block", "prepared with precondition none, not block: choose that"),
     ("--scaling robust", r"prepared with scaling auto \(which chose standard\), not robust: choose that"),
     ("--unit 16", r"prepared with unit \d+, not 16: choose that"),
-    ("--images new", "folder: has its images already: leave --images out"),
+    ("--images new", "folder: .*has its images already: leave --images out"),
 ]
 
 TUNED = [

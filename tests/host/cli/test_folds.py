@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+import sklearn.datasets
+from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
 from support import command_line
 from support.ranks import run_ranks
@@ -24,31 +25,38 @@ def found(*words):
     return json.loads(p4sgd(*words, "--json").stdout)["cross_validation"]
 
 
-@pytest.mark.parametrize("precondition", ["none", "block"])
-def test_classes_as_scikit_learn_validates_the_estimator(precondition):
-    X, y = load_breast_cancer(return_X_y=True)
-    classifier = GLMClassifier(epochs=4, precision=4, random_state=3, precondition=precondition)
-    cv = StratifiedKFold(4, shuffle=True, random_state=3)
-    expected = cross_validate(classifier, X, y, cv=cv, scoring=["accuracy", "roc_auc"], return_estimator=True)
-    words = ["--epochs", 4, "--precision", 4, "--seed", 3, "--precondition", precondition]
-    ours = found("breast_cancer", "--folds", 4, *words)
-    for name, theirs in (("accuracy", "test_accuracy"), ("auc", "test_roc_auc")):
-        assert [fold[name] for fold in ours["folds"]] == pytest.approx(expected[theirs], abs=1e-12)
-        assert ours["mean"][name] == pytest.approx(expected[theirs].mean())
-        assert ours["deviation"][name] == pytest.approx(expected[theirs].std())
-    rates = [each.history_[0]["learning_rate"] for each in expected["estimator"]]
-    assert [fold["learning_rate"] for fold in ours["folds"]] == rates
-    assert sum(fold["samples"] for fold in ours["folds"]) == 569
+CLASSES = {"accuracy": "accuracy", "auc": "roc_auc"}
+SEVERAL = {"accuracy": "accuracy", "auc": "roc_auc_ovr", "f1": "f1_macro"}
+NUMBERS = {"r2": "r2", "mae": "neg_mean_absolute_error"}
 
 
-def test_numbers_as_scikit_learn_validates_the_estimator():
-    """The mean and the deviation of the targets are those of the samples outside of the fold, too."""
-    X, y = load_diabetes(return_X_y=True)
-    regressor, cv = GLMRegressor(epochs=4), KFold(3, shuffle=True, random_state=0)
-    expected = cross_validate(regressor, X, y, cv=cv, scoring=["r2", "neg_mean_absolute_error"])
-    ours = found("diabetes", "--loss", "squared", "--epochs", 4, "--folds", 3)
-    assert [fold["r2"] for fold in ours["folds"]] == pytest.approx(expected["test_r2"], abs=1e-12)
-    assert [-fold["mae"] for fold in ours["folds"]] == pytest.approx(expected["test_neg_mean_absolute_error"])
+@pytest.mark.parametrize(
+    ("words", "estimator", "metrics"),
+    [
+        ("breast_cancer --folds 4 --precision 4 --seed 3", GLMClassifier(precision=4, random_state=3), CLASSES),
+        ("breast_cancer --folds 3 --precondition block", GLMClassifier(precondition="block"), CLASSES),
+        ("iris --folds 3", GLMClassifier(), SEVERAL),
+        ("diabetes --folds 3 --loss squared", GLMRegressor(), NUMBERS),
+    ],
+    ids=["classes", "whitened", "several classes", "numbers"],
+)
+def test_metrics_are_those_of_scikit_learn_s_cross_validation(words, estimator, metrics):
+    """The mean and the deviation of targets are those of the samples outside of the fold, too."""
+    X, y = getattr(sklearn.datasets, f"load_{words.split()[0]}")(return_X_y=True)
+    estimator.set_params(epochs=4)
+    kind = StratifiedKFold if isinstance(estimator, GLMClassifier) else KFold
+    cv = kind(int(words.split()[2]), shuffle=True, random_state=estimator.random_state)
+    expected = cross_validate(estimator, X, y, cv=cv, scoring=[*metrics.values()], return_estimator=True)
+    ours = found(*words.split(), "--epochs", 4)
+    for name, theirs in metrics.items():
+        values = expected[f"test_{theirs}"] * (-1 if theirs.startswith("neg") else 1)
+        assert [fold[name] for fold in ours["folds"]] == pytest.approx(values, abs=1e-12)
+        assert ours["mean"][name] == pytest.approx(values.mean())
+        assert ours["deviation"][name] == pytest.approx(values.std())
+    if metrics is not SEVERAL:
+        rates = [each.history_[0]["learning_rate"] for each in expected["estimator"]]
+        assert [fold["learning_rate"] for fold in ours["folds"]] == rates
+    assert sum(fold["samples"] for fold in ours["folds"]) == len(y)
 
 
 def test_weights_of_samples_as_scikit_learn_passes_them(tmp_path):
@@ -82,16 +90,6 @@ def test_what_is_fitted_does_not_see_the_fold(monkeypatch):
 def test_one_class_against_the_rest_is_in_every_fold():
     ours = found("digits", "--positive", "3", "--folds", 3, "--epochs", 1)
     assert [sum(fold["confusion_matrix"][1]) for fold in ours["folds"]] == [61, 61, 61]
-
-
-def test_several_classes_as_scikit_learn_validates_the_estimator():
-    X, y = load_iris(return_X_y=True)
-    cv = StratifiedKFold(3, shuffle=True, random_state=0)
-    scoring = ["accuracy", "roc_auc_ovr", "f1_macro"]
-    expected = cross_validate(GLMClassifier(epochs=3), X, y, cv=cv, scoring=scoring, return_estimator=True)
-    ours = found("iris", "--epochs", 3, "--folds", 3)
-    for name, theirs in (("accuracy", "test_accuracy"), ("auc", "test_roc_auc_ovr"), ("f1", "test_f1_macro")):
-        assert [fold[name] for fold in ours["folds"]] == pytest.approx(expected[theirs], abs=1e-12)
 
 
 def test_several_processes_find_the_same():

@@ -56,15 +56,15 @@ def test_quiet_leaves_out_remarks_and_no_warnings(monkeypatch):
 @pytest.mark.parametrize(("width", "speed", "lines"), [(80, 1e6, 2), (80, 1e18, 2), (200, 1e6, 1)])
 def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, lines):
     """Where there is no room at all, all but the speed."""
-    shown = io.StringIO()
-    output = Output()
-    output._results = Console(file=shown, force_terminal=True, width=width, color_system=None, soft_wrap=True)
-    table = EpochTable(output, 1, COLUMNS)
     columns = [name for name in COLUMNS if "r2" not in name and "d2" not in name]
     row = dict.fromkeys(columns, 0.12345678) | {"epoch": 1000, "learning_rate": 0.01234, "samples_per_second": speed}
-    table.add(row)
-    table.print()
-    text = shown.getvalue().splitlines()
+
+    def show(output):
+        table = EpochTable(output, 1, COLUMNS)
+        table.add(row)
+        table.print()
+
+    text = shown_at(width, show)
     assert max(map(len, text)) <= width
     first = next(number for number, line in enumerate(text) if "train" in line)
     heads, numbers = text[first : first + lines], text[first + lines + 1].split()

@@ -92,18 +92,6 @@ def test_the_command_that_is_told_works(monkeypatch):
     assert done.stderr == ""
 
 
-def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
-    run(*RUN, "--checkpoint", "c")
-    before = Path("c").read_bytes()
-    told = refused(*RUN, "--checkpoint", "c")
-    assert "c: has this run to its end, epoch 5: --resume c goes on from there" in told
-    assert "--overwrite does the same work again" in told
-    failed = fail(monkeypatch, 1, *RUN, "--checkpoint", "c", "--overwrite")
-    assert failed[-1] == "p4sgd train: worker 0 met a memory error"
-    assert Path("c").read_bytes() == before, "of a run before, of which nothing is said"
-    assert "another run" in refused(*RUN, "--seed", 3, "--checkpoint", "c")
-
-
 def test_a_full_disk(monkeypatch):
     calls = []
 

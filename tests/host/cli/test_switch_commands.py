@@ -68,6 +68,11 @@ class Lab:
         return done
 
 
+def rows(said):
+    """The rows of a table."""
+    return [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
@@ -107,8 +112,7 @@ def test_a_hung_job(lab, between):
     lab.send(PacketType.PARTIAL, 5, 7, 0, 2)
     said = lab.run("status", "--interval", "2.5").stdout
     assert between.seconds == [2.5]
-    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
-    assert rows == [["2", "1", "3", "1", "1", "0"]]
+    assert rows(said) == [["2", "1", "3", "1", "1", "0"]]
     assert re.search("^no packets of job 1 were accepted in 2.5 s: .* p4sgd switch clear --job 1 ", said, re.MULTILINE)
     assert re.search(rf"job 1, slot 5, round 7: .*partials .*shard 1 \(unix:/lab/w1, {loopback(102)}\)\n", said)
     document = json.loads(lab.run("status", "--json").stdout)
@@ -138,8 +142,7 @@ def test_slots_that_are_done_or_move_are_not_named(lab, between):
     lab.send(PacketType.PARTIAL, 2, 1, 1)
     between.do = lambda: lab.send(PacketType.PARTIAL, 1, 1, 2)
     said = lab.run("status").stdout
-    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
-    assert rows == [["0", "1", "3", "2", "1", "1"]]
+    assert rows(said) == [["0", "1", "3", "2", "1", "1"]]
     assert "no packets" not in said
     (line,) = [line for line in said.splitlines() if line.startswith("job ")]
     assert re.match("job 1, slot 2, round 1: .*partials .*shard 0 ", line)
@@ -149,9 +152,7 @@ def test_an_aggregator_that_does_not_count_the_packets_of_a_job(lab, between, mo
     monkeypatch.setattr(SoftwareAggregator, "counters", lambda controller: {"FRAMES": 7})
     lab.begin()
     said = lab.run("status").stdout
-    assert [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()] == [
-        ["0", "1", "3", "0", "0", "-"]
-    ]
+    assert rows(said) == [["0", "1", "3", "0", "0", "-"]]
     assert "no packets" not in said
     (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
     assert job["packets_accepted"] is None
@@ -236,8 +237,7 @@ def test_slots(lab):
     lab.send(PacketType.PARTIAL, 2, 1, 0, 1, number=40)
     lab.send(PacketType.PARTIAL, 9, 1, 0, 1, 2, number=40)
     lab.send(PacketType.ACK, 9, 1, 2, number=40)
-    rows = [line.split() for line in lab.run("slots").stdout.splitlines() if line.strip()[:1].isdigit()]
-    assert rows == [["1", "40", "2", "1", "2", "-"], ["1", "40", "9", "1", "-", "0", "1"]]
+    assert rows(lab.run("slots").stdout) == [["1", "40", "2", "1", "2", "-"], ["1", "40", "9", "1", "-", "0", "1"]]
     first, second = json.loads(lab.run("slots", "--json").stdout)["slots"]
     assert first == {
         "place": 1,

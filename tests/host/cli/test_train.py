@@ -184,39 +184,18 @@ def test_flags_are_reported():
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
 
 
-@pytest.mark.parametrize(
-    ("loss", "option", "value"),
-    [
-        ("huber", "epsilon", 20.0),
-        ("epsilon_insensitive", "epsilon", 0.0),
-        ("quantile", "quantile", 0.9),
-        ("tweedie", "tweedie_power", 1.2),
-    ],
-)
-def test_parameters_of_losses(loss, option, value, tmp_path):
-    model = tmp_path / "model"
-    words = ["diabetes", "--loss", loss, f"--{option.replace('_', '-')}", value]
-    document = json.loads(run(*words, "--epochs", 2, "--json", "--out", model).stdout)
-    assert document["options"][option] == value
-    unit = document["labels"]["scale"] if option == "epsilon" else 1.0
-    assert load_model(model).loss_parameters == {option: pytest.approx(value / unit, rel=0.008)}
-
-
 def test_a_process_alone_has_nothing_to_merge():
     words = ["breast_cancer", "--epochs", 1, "--lr", 0.1, "--merge"]
     assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(run(*words, 4).stderr.split())
     assert "--merge" not in run(*words, "auto").output
 
 
-@pytest.mark.parametrize("from_file", [True, False])
-def test_images_as_files(tmp_path, from_file):
+def test_images_as_files(tmp_path):
     words = ["breast_cancer", "--epochs", 2, "--workers", 2, "--json"]
     folder = tmp_path / "images"
     folder.mkdir()
-    (tmp_path / "run.toml").write_text(f'[train]\nimages = "{folder}"\n')
-    more = ["--options", tmp_path / "run.toml"] if from_file else ["--images", folder]
     for _ in range(2):  # the second time older images are replaced
-        document = json.loads(run(*words, *more).stdout)
+        document = json.loads(run(*words, "--images", folder).stdout)
         assert sorted(path.name for path in folder.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
     assert document["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
     assert [open_image(folder / f"worker{worker}.p4sgd").samples for worker in (0, 1)] == [569, 569]
