@@ -12,11 +12,6 @@ The loss is the mean logistic loss of the training set, computed here from the c
 The last columns have the epochs and the CPU time of the shortest job whose loss is at most 1 % above that of P4SGD
 after all epochs, of jobs with 1, 2, 5, 10, … epochs.
 
-Of small jobs most is the start of Python, Numba and SciPy: 0.54 s on an Intel Xeon (Emerald Rapids), of 0.87 s for
-``rcv1`` with B = 64, where Vowpal Wabbit takes 0.65 s. To import Numba and SciPy's sparse matrices alone takes 0.34 s.
-From Vowpal Wabbit's own text P4SGD takes 1.00 s and the command of Vowpal Wabbit, with a cache of the text, 0.76 s;
-with a single epoch 0.94 s and 0.20 s.
-
 The data are made: ``gisette`` has that set's shape with 13 % of the values, ``rcv1`` has that one's, both as LIBSVM;
 ``dense`` is 20,000 × 4,096 in float32, and ``breast_cancer`` the real one, both as NPZ.
 """

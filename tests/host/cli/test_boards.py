@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import shutil
 
 import pytest
@@ -206,10 +205,6 @@ def test_what_is_wrong_is_one_line(machine, tmp_path):
     done = run(*JOB, "--device", "cluster", "--cluster", machine.cluster_file(other), status=2)
     assert done.stderr.startswith(f"p4sgd train: {tmp_path}/other.xclbin: is for xilinx_u50")
     assert done.stderr.count("\n") == 1
-    machine.boards[1].lost = True
-    xclbin = make_xclbin(tmp_path / "worker.xclbin", TINY)
-    done = run(*JOB, "--device", "cluster", "--cluster", machine.cluster_file(xclbin), status=1)
-    assert re.search(f"worker 1 at xrt:{bdf_of(1)} does not answer .*not on the bus", done.stderr), done.stderr
     assert not machine.open_handles
 
 

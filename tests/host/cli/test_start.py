@@ -59,8 +59,8 @@ def test_help_imports_nothing_heavy():
         from p4sgd.host.cli.app import main
         for words in sys.argv[1:]:
             assert CliRunner().invoke(main, [*words.split(), "--help"]).exit_code == 0, words"""
-    words = [" ".join(each.values[0]) for each in all_commands()]
-    assert imported(program, "", *(set(words) - {"build vitis", "build vivado"})) & HEAVY == set()
+    words = dict(all_commands()).keys() - {"build vitis", "build vivado"}
+    assert imported(program, "", *words) & HEAVY == set()
 
 
 def test_links_and_controllers_import_nothing_heavy():
@@ -111,17 +111,19 @@ def test_an_interruption_while_it_starts():
 
 def all_commands(group=main, words=()):
     for name, command in commands(group).items():
-        yield pytest.param([*words, name], id=" ".join([*words, name]))
+        yield " ".join([*words, name]), command
         if isinstance(command, click.Group):
             yield from all_commands(command, (*words, name))
 
 
-@pytest.mark.parametrize("words", list(all_commands()))
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_every_command_has_help(words, flag):
-    done = run(*words, flag)
-    assert done.stderr == ""
-    assert done.stdout.startswith("Usage: ")
+@pytest.mark.parametrize(("words", "command"), all_commands())
+def test_every_command_and_every_option_has_help(words, command):
+    for flag in ("--help", "-h"):
+        done = run(*words.split(), flag)
+        assert done.stderr == ""
+        assert done.stdout.startswith("Usage: ")
+    for option in command.params:
+        assert isinstance(option, click.Argument) or option.help.endswith("."), option.name
 
 
 def test_lists_of_commands_cut_no_sentence():
@@ -129,21 +131,6 @@ def test_lists_of_commands_cut_no_sentence():
         listed = CliRunner().invoke(main, [*words, "--help"]).stdout.partition("Commands:")[2]
         assert set(commands(group)) <= set(re.findall(r"^  (\w\S*)  +\w", listed, re.MULTILINE))
         assert "..." not in listed
-
-
-def parameters(group=main, words=()):
-    for name, command in commands(group).items():
-        if isinstance(command, click.Group):
-            yield from parameters(command, (*words, name))
-        else:
-            for param in command.params:
-                yield pytest.param(param, id=f"{' '.join([*words, name])} {param.name}")
-
-
-@pytest.mark.parametrize("param", [p for p in parameters() if isinstance(p.values[0], click.Option)])
-def test_every_option_has_help(param):
-    assert param.help
-    assert param.help.endswith(".")
 
 
 def test_commands_in_the_order_of_use():
