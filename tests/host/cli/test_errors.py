@@ -290,14 +290,14 @@ SERVED = [
     (f"{LO} {AT} --slots 0", "--slots.*0 .*1<=x<=65536"),
     (f"{LO} {AT} --jobs 257", "--jobs.*257 .*1<=x<=256"),
     (f"{LO} {AT} --slots 65536 --jobs 17", "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576"),
-    ("--interface udp:127.0.0.1 --control unix:nowhere/a", "nowhere"),
+    ("--interface udp:127.77.0.2 --control unix:nowhere/a", "nowhere"),
     (f"--interface {'x' * 150} {AT}", "interface.* name .*at most 15 bytes"),
     (f"{LO} --control tcp:{'é' * 60}:80", "control address.*unix:PATH or tcp"),
     (f"{LO} {AT} --metrics 9", "--metrics: '9' .*HOST:PORT"),
     (f"{' '.join(f'--interface e{n}' for n in range(33))} {AT}", "at most 32 ports"),
 ]
 
-BOARD = "worker --device rtl --interface udp:127.0.0.1 --control unix:w --config"
+BOARD = "worker --device rtl --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
     ("tiny --slots 3", "--slots must be a power of two, not 3"),

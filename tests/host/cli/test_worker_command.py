@@ -4,44 +4,21 @@ import socket
 
 import pytest
 from click.testing import CliRunner
+from support.loopback import loopback
 
-from p4sgd.host import links
 from p4sgd.host.cli.app import main
 from p4sgd.host.serve import simulated_worker as simulated
 from p4sgd.sim.cluster import build
 from p4sgd.sim.verilator import MissingToolError
 
 
-class Link:
-    """An interface that is there."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def send(self, frame):
-        pytest.fail("sends")
-
-    def close(self):
-        pass
+def run(control):
+    words = ["worker", "--interface", f"udp:{loopback(130)}", "--config", "tiny", "--device", "rtl"]
+    return CliRunner().invoke(main, [*words, "--control", control])
 
 
-@pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setattr(links, "open_link", Link)
-
-    def run(control, *more):
-        words = ["worker", "--interface", "eth0", "--config", "tiny", "--device", "rtl", "--control", str(control)]
-        return CliRunner().invoke(main, [*words, *more])
-
-    return run
-
-
-@pytest.fixture
-def no_work(monkeypatch):
+def test_an_address_in_use(monkeypatch, tmp_path):
     monkeypatch.setattr(simulated, "SimulatedWorker", lambda *_: pytest.fail("worked first"))
-
-
-def test_an_address_in_use(run, no_work, tmp_path):
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "board"))
         other.listen()
@@ -52,7 +29,7 @@ def test_an_address_in_use(run, no_work, tmp_path):
     assert (done.exit_code, f"{address}: another program" in done.stderr) == (2, True)
 
 
-def test_a_missing_compiler(run, monkeypatch, tmp_path):
+def test_a_missing_compiler(monkeypatch, tmp_path):
     def build_single_worker(config):
         raise MissingToolError("g++ is missing; install it with: apt-get install g++")
 
