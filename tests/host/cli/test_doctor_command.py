@@ -63,9 +63,6 @@ def test_a_sick_cluster(opened):
     assert "left out" in done.stdout
     assert "can train" not in done.stdout
     assert opened[0][2] == {"down_loss": 0.5}
-
-
-def test_json(opened):
     done = doctor("--json", "--fault", "down_loss=0.5", "--quiet")
     assert done.exit_code == 1
     assert done.stderr == ""

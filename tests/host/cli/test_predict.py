@@ -13,6 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from support.command_line import run
 
 from p4sgd.host.data import read_dataset
+from p4sgd.host.losses import LOSSES
 from p4sgd.host.training.model_file import load_model
 
 
@@ -29,6 +30,10 @@ def test_one_prediction_a_line(model):
     expected = load_model(model).predict(read_dataset("breast_cancer"))
     assert lines == [f"{label:.0f}" for label in expected]
     assert np.mean([int(line) for line in lines] == load_breast_cancer().target) > 0.9
+    document = json.loads(run("predict", model, "breast_cancer", "--probabilities", "--json").stdout)
+    assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities", "probabilities_of"}
+    assert (document["samples"], document["out"], document["probabilities_of"]) == (569, None, 1)
+    assert document["predictions"] == list(map(int, lines))
 
 
 def test_to_a_file(model, tmp_path):
@@ -52,14 +57,6 @@ def test_a_device_as_the_file_stays_a_device(model, tmp_path):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
-
-
-def test_json(model):
-    document = json.loads(run("predict", model, "breast_cancer", "--probabilities", "--json").stdout)
-    assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities", "probabilities_of"}
-    assert document["probabilities_of"] == 1
-    assert (document["samples"], document["out"]) == (569, None)
-    assert document["predictions"] == [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux' /dev/full")
@@ -155,6 +152,22 @@ def test_the_label_column_of_a_table_without_names_is_remembered(tmp_path, prepa
     assert run("predict", model, tmp_path / "features.npy").stdout == predicted
 
 
+def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(model):
+    document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
+    truth, z = load_breast_cancer().target, load_model(model).decision_function(read_dataset("breast_cancer"))
+    predicted = (z > 0).astype(int)
+    assert {name: document[name] for name in document.keys() - {"model", "data", "samples", "loss"}} == {
+        "accuracy": metrics.accuracy_score(truth, predicted),
+        "balanced_accuracy": metrics.balanced_accuracy_score(truth, predicted),
+        "log_loss": metrics.log_loss(truth, LOSSES["logistic"].probabilities(z)),
+        "auc": metrics.roc_auc_score(truth, z),
+        "average_precision": metrics.average_precision_score(truth, z),
+        "f1": metrics.f1_score(truth, predicted),
+        "classes": [0, 1],
+        "confusion_matrix": metrics.confusion_matrix(truth, predicted).tolist(),
+    }
+
+
 def test_the_metrics_of_a_regression_are_those_of_scikit_learn(tmp_path):
     model, data = tmp_path / "model", read_dataset("diabetes")
     run("train", "diabetes", "--loss", "squared", "--epochs", 3, "--out", model, "--quiet")
@@ -242,7 +255,9 @@ def test_hashed_features(tmp_path):
     train, test = tmp_path / "x.vw", tmp_path / "y.vw.gz"
     train.write_text("".join(lines[:60]))
     test.write_bytes(gzip.compress("".join(lines[60:]).encode()))
-    run("train", train, "--epochs", 30, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model")
+    run(
+        "train", train, "--epochs", 30, "--precision", 4, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model"
+    )
     trained = load_model(tmp_path / "model")
     assert (trained.coefficients.size, trained.space.hash_bits) == (1024, 10)
     found = [int(line) for line in run("predict", tmp_path / "model", test).stdout.splitlines()]
