@@ -158,9 +158,9 @@ def test_folds_that_are_done_are_shown(interrupted_run):
     )
 
 
-@pytest.mark.parametrize(("run", "finished"), [(1, 0), (6, 2), (7, 3)], ids=["first", "third", "the chosen model"])
-def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, run, finished):
-    interrupted_run(run)
+@pytest.mark.parametrize(("number", "finished"), [(1, 0), (6, 2), (7, 3)], ids=["first", "third", "the chosen model"])
+def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, number, finished):
+    interrupted_run(number)
     words = ["--precision", "8", "--batch", "16", "--epochs", "2", "--out", str(tmp_path / "model")]
     done = run("tune", "iris:1", *words, status=130)
     shown = [line.split() for line in done.stdout.splitlines() if " 16 " in line]
