@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import deal, random_job
+from support.jobs import random_job
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import FACTOR, IMPORTANCE, RATE_MANTISSA, RESIDUAL
@@ -104,21 +104,6 @@ def test_a_weight_of_1_changes_nothing_and_one_of_0_pulls_nothing():
         assert not FACTOR.overflows(factor(one, settings))
         assert delta(g, settings, one).tolist() == delta(g, settings).tolist()
         assert not delta(g, settings, 0 * one).any()
-
-
-def test_the_deal_of_units_does_not_matter():
-    """The same data on one worker and dealt to up to 8, each unit to anyone: the same weights."""
-    dealt = 0
-    for seed in range(40):
-        one = random_job(WorkerConfig.tiny(), 1, seed=seed, max_chunks=8, max_mini_batches=4)
-        assert not one.golden().flags[0].partial_clamped
-        units = -(-one.weights[0].size // one.settings.unit)
-        many, shards = deal(one, one.config, np.random.default_rng(seed).integers(0, 8, units))
-        together = one.golden().weights[0]
-        for shard, weights in zip(shards, many.golden().weights, strict=True):
-            assert weights.tolist() == together[shard.columns].tolist()
-        dealt += len(shards) > 1
-    assert dealt > 10
 
 
 @pytest.mark.parametrize(("precision", "signed"), [(1, True), (1, False), (4, True), (8, False)])

@@ -42,13 +42,6 @@ def read_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
     return ram
 
 
-def write_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
-    """A memory of ``size`` bytes on the write channels of a master's AXI4 bus."""
-    ram = axi.AxiRamWrite(axi.AxiWriteBus.from_prefix(dut, prefix), **clocking(dut), size=size)
-    pause(stall, ram.aw_channel, ram.w_channel, ram.b_channel)
-    return ram
-
-
 class Buffer:
     """A buffer in a board's memory, on a master's AXI4 bus: on its read channels alone if it has no others.
 
@@ -103,13 +96,6 @@ def frame_sink(dut: Any, prefix: str, stall: float) -> Any:
     sink = axi.AxiStreamSink(axi.AxiStreamBus.from_prefix(dut, prefix), **clocking(dut))
     pause(stall, sink)
     return sink
-
-
-def memory_master(dut: Any, prefix: str, stall: float) -> Any:
-    """A master of an AXI4 slave."""
-    master = axi.AxiMaster(axi.AxiBus.from_prefix(dut, prefix), **clocking(dut))
-    _pause_master(master, stall)
-    return master
 
 
 def register_master(dut: Any, prefix: str, stall: float) -> Any:

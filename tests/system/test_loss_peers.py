@@ -3,8 +3,12 @@
 import pytest
 from support.loss_peers import ALLOWED, CASES, compare
 
-QUICK = ("hinge, breast_cancer", "quantile 0.9, diabetes", "gamma, wine")
-"""A few that are not among the long tests."""
+QUICK = (
+    *("hinge, breast_cancer", "squared_hinge, breast_cancer, SGD", "modified_huber, breast_cancer"),
+    *("huber, diabetes", "epsilon_insensitive, diabetes", "quantile 0.9, diabetes"),
+    *("poisson, wine", "tweedie, wine", "gamma, wine"),
+)
+"""One of each loss that is not among the long tests."""
 
 
 @pytest.mark.parametrize(

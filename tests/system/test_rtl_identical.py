@@ -5,10 +5,9 @@ In every other case images of some workers have directories.
 
 import itertools
 
-import numpy as np
 import pytest
 from support.bench import default_seed, times
-from support.jobs import SMALL, check_exact, deal, random_job, run_on, with_directories
+from support.jobs import SMALL, check_exact, random_job, with_directories
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.losses import LOSSES
@@ -61,28 +60,5 @@ def test_random_jobs(config, workers):
                 runs = 1 + case // 2 % 2
                 check_exact(device, job, runs, counts=True)
                 check_exact(emulator, job, runs, counts=False)
-        finally:
-            device.close()
-
-
-@pytest.mark.rtl
-@pytest.mark.slow
-def test_clusters_of_three_shapes_train_to_the_same_weights():
-    seed = default_seed()
-    for config, workers in ((TINY, 2), (TINY, 4), (SMALL, 2)):
-        device = RtlDevice(config, workers, seed=seed)
-        try:
-            for number, unit in enumerate((8, 8, 16, 16)):
-                one = random_job(TINY, 1, seed=seed + number, chunks=16, mini_batches=6, unit=unit)
-                expected = one.golden()
-                assert not expected.flags[0].partial_clamped
-                units = -(-one.weights[0].size // unit)
-                owners = np.random.default_rng(seed + workers).permutation(np.arange(units) % workers)
-                print(f"P4SGD_SEED={seed}, {workers} workers, units of {unit} features to {owners}")
-                job, shards = deal(one, config, owners)
-                weights, status, _ = run_on(device, job)
-                assert not any(flags["partial_clamped"] for flags in status)
-                for shard, got in zip(shards, weights, strict=True):
-                    assert got.tolist() == expected.weights[0][shard.columns].tolist()
         finally:
             device.close()

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -23,30 +22,8 @@ from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.register_map import CTRL
-from p4sgd.hw.spec.registers import worker_map
 
 pytestmark = pytest.mark.usefixtures("kernels_made_once")
-
-
-def test_arguments_are_the_memories_with_their_registers(vitis_folder):
-    """XRT asks for the memory of argument i; the shared numbering has banks first, then labels."""
-    kernel = ElementTree.parse(vitis_folder / "p4sgd_worker.xml").find("kernel")
-    found = {each.get("name"): each for each in kernel.iter("arg")}
-    registers = worker_map(WorkerConfig.tiny())
-    assert [found["gmem0"].get("id"), found["gmem1"].get("id")] == ["0", "1"]
-    assert int(found["gmem0"].get("offset"), 16) == registers["LINES0_0_ADDRESS_LOW"].offset == 0x200
-    assert int(found["gmem1"].get("offset"), 16) == registers["LABELS_ADDRESS_LOW"].offset == 0x078
-    assert {each.get("addressQualifier") for each in found.values()} == {"1", "4"}
-    assert kernel.get("interrupt") == "false"
-
-
-def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
-    """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
-    kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in vitis_folder.glob("p4sgd_*.xml")}
-    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_emulated_cmac", "p4sgd_worker"]
-    for name, kernel in kernels.items():
-        assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
-        assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
 
 
 def test_memory_ports_are_packaged_for_what_readers_and_storers_ask(vitis_folder):

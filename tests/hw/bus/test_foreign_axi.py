@@ -3,19 +3,14 @@
 import random
 
 import cocotb
-import numpy as np
 import pytest
 from cocotb.triggers import RisingEdge
 from support.axi import PulseCounter, pulse
 from support.bench import parameters, run_bench, start
-from support.foreign_axi import ID_BITS, axi, frame_sink, frame_source, read_ram, register_master, write_ram
-from support.model_memory import serve_weights
-from support.streams import StreamSink, pack
+from support.foreign_axi import ID_BITS, axi, read_ram, register_master
+from support.streams import StreamSink
 
-from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
-from p4sgd.hw.bus.stream import RegisterSlice
-from p4sgd.hw.datapath.model_mover import ModelStorer
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.hw.spec.config import WorkerConfig
@@ -53,43 +48,6 @@ async def reads(dut, stall):
         await RisingEdge(dut.clk)
         assert not dut.busy.value
     assert errors.count == 0
-
-
-@cocotb.test()
-@cocotb.parametrize(stall=[0.0, 0.4])
-async def stores(dut, stall):
-    lanes, chunks = parameters()["lanes"], 32
-    ram = write_ram(dut, "m_axi", stall, SIZE)
-    before = random.randbytes(SIZE)
-    ram.write(0, before)
-    done = PulseCounter(dut, "done")
-    errors = PulseCounter(dut, "error")
-    rng = np.random.default_rng(random.getrandbits(32))
-    w = rng.integers(-(1 << 31), 1 << 31, (chunks, lanes))
-
-    await start(dut)
-    cocotb.start_soon(serve_weights(dut, [pack(chunk, 32) for chunk in w.tolist()]))
-    base = 4096 * random.randrange(4)
-    dut.base.value, dut.chunks.value = base, chunks
-    await pulse(dut, "start")
-    while not done.count:
-        await RisingEdge(dut.clk)
-    stored = w.astype("<i4").tobytes()
-    assert ram.read(0, SIZE) == before[:base] + stored + before[base + len(stored) :]
-    assert errors.count == 0
-
-
-@cocotb.test()
-@cocotb.parametrize(stall=[0.0, 0.5])
-async def frames_pass(dut, stall):
-    source, sink = frame_source(dut, "axis_in", stall), frame_sink(dut, "axis_out", stall)
-    await start(dut)
-    frames = [random.randbytes(random.choice([1, FRAME_BEAT_BYTES, random.randint(1, 300)])) for _ in range(50)]
-    for frame in frames:
-        source.send_nowait(axi.AxiStreamFrame(frame))
-    for frame in frames:
-        got = await sink.recv()
-        assert bytes(got.tdata) == frame
 
 
 @cocotb.test()
@@ -136,22 +94,6 @@ async def registers_are_bytes_of_memory(dut, stall):
 @pytest.mark.parametrize("bits", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_reads(bits):
     run_bench(VendorPorts(StridedReader(bits), {"memory": "m_axi"}, id_bits=ID_BITS), __file__, only="reads", bits=bits)
-
-
-@pytest.mark.slow
-@pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, pytest.param(64, marks=pytest.mark.slow)])
-def test_stores(lanes):
-    config = WorkerConfig(engines=1, lanes=lanes, chunks=32, line_fifo_depth=128, slots=4, table_segments=64)
-    ports = VendorPorts(ModelStorer(config), {"memory": "m_axi"}, id_bits=ID_BITS)
-    run_bench(ports, __file__, only="stores", lanes=lanes)
-
-
-@pytest.mark.rtl
-@pytest.mark.slow
-def test_frames():
-    ports = VendorPorts(RegisterSlice(FrameBeat), {"i": "axis_in", "o": "axis_out"})
-    run_bench(ports, __file__, only="frames_pass")
 
 
 @pytest.mark.rtl

@@ -42,14 +42,17 @@ async def what_happens_on_the_way_is_counted(dut, stall):
         count = random.choice([0, 1, 2, random.randint(10, 80)])
         cycles = await send(dut, count)
         frames = list(sink.items)
-        assert len(frames) == count
+        sent = [frame.to_bytes(73, "little") for frame in frames]
+        assert [frame[:14] for frame in sent] == [bytes.fromhex("02000000000202000000000188b6")] * count
+        assert [int.from_bytes(frame[14:18], "little") for frame in sent] == list(range(count))
+        assert {frame[64:] for frame in sent} <= {b"\xff" * 8 + b"\1"}, "whole, and in one beat"
         wanted = {"received": count, "wrong": 0, "missing": 0}
         if case % 2 and count > 9:
-            lost = random.randint(1, count - 3)
+            lost, several = random.randint(1, count - 5), random.randint(1, 3)
             frames[0] ^= 1 << random.randrange(8 * 64)
-            del frames[lost]
+            del frames[lost : lost + several]
             frames = [*frames, frames[-1] ^ 1 << random.randrange(8 * 64, 8 * 64 + 65)]
-            wanted = {"received": count - 2, "wrong": 2, "missing": 2}
+            wanted = {"received": count - several - 1, "wrong": 2, "missing": several + 1}
         back.send(frames)
         await back.drained()
         await ClockCycles(dut.clk, 8)
