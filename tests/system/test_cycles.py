@@ -1,5 +1,7 @@
 """Cycles of simulated RTL against the formula, and the latencies of the worker that it is made of."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from support.bench import default_seed
@@ -66,34 +68,30 @@ def test_the_way_through_the_worker_is_short(name):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_mini_batches_take_the_cycles_of_the_formula():
-    seed = default_seed()
-    device = RtlDevice(CONFIG, 1, seed=seed)
-    try:
-        for number, (chunks, precision, batch, stale) in enumerate(CASES):
-            cycles = []
-            for mini_batches in (4, 8):
-                job = random_job(
-                    CONFIG,
-                    1,
-                    seed=seed,
-                    precision=precision,
-                    chunks=chunks,
-                    micro_batches=batch // 8,
-                    mini_batches=mini_batches,
-                    stale=stale,
-                    weighted=(seed + number) % 2 == 0,  # weights of samples cost nothing
-                )
-                counters = run_on(device, job)[2][0]
-                cycles.append(np.array([counters[name] for name in ("CYCLES", "CYCLES_BUSY", "CYCLES_CHAINING")]))
-            period, busy, chaining = (cycles[1] - cycles[0]) / 4
-            expected = mini_batch_cycles(CONFIG, batch, chunks, precision, NETWORK, stale=stale)
-            assert period == expected, (chunks, precision, batch, stale)
-            assert busy == batch // 8 * chunks * precision
-            if chunks * precision >= Model.UPDATE_SPACING and not stale:
-                assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
-    finally:
-        device.close()
+def test_mini_batches_take_the_cycles_of_the_formula(rtl, seed):
+    device = rtl(CONFIG, 1, seed=seed)
+    for number, (chunks, precision, batch, stale) in enumerate(CASES):
+        cycles = []
+        for mini_batches in (4, 8):
+            job = random_job(
+                CONFIG,
+                1,
+                seed=seed,
+                precision=precision,
+                chunks=chunks,
+                micro_batches=batch // 8,
+                mini_batches=mini_batches,
+                stale=stale,
+                weighted=(seed + number) % 2 == 0,  # weights of samples cost nothing
+            )
+            counters = run_on(device, job)[2][0]
+            cycles.append(np.array([counters[name] for name in ("CYCLES", "CYCLES_BUSY", "CYCLES_CHAINING")]))
+        period, busy, chaining = (cycles[1] - cycles[0]) / 4
+        expected = mini_batch_cycles(CONFIG, batch, chunks, precision, NETWORK, stale=stale)
+        assert period == expected, (chunks, precision, batch, stale)
+        assert busy == batch // 8 * chunks * precision
+        if chunks * precision >= Model.UPDATE_SPACING and not stale:
+            assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
 
 
 @pytest.mark.rtl
@@ -101,15 +99,12 @@ def test_mini_batches_take_the_cycles_of_the_formula():
 def test_directories_take_the_cycles_of_the_schedule():
     """Every first and last line of engine 0, over four mini-batches of images from nearly empty to full ones."""
     seed, traces = default_seed(), []
-    device = RtlDevice(CONFIG, 1, seed=seed, on_trace=traces.append)
-    try:
-        jobs = []
+    jobs = []
+    with contextlib.closing(RtlDevice(CONFIG, 1, seed=seed, on_trace=traces.append)) as device:
         for number, (chunks, precision, micro_batches) in enumerate(LISTED):
             sizes = {"chunks": chunks, "precision": precision, "micro_batches": micro_batches, "mini_batches": 4}
             jobs.append(with_directories(random_job(CONFIG, 1, seed=seed + number, **sizes), seed + number))
             run_on(device, jobs[-1])
-    finally:
-        device.close()
     stages, begun = traces[0].workers[0], 0
     for job in jobs:
         sizes, layout = job.settings, job.layout(0)
@@ -128,47 +123,41 @@ def test_directories_take_the_cycles_of_the_schedule():
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_cycles_by_cause_are_nearly_those_predicted():
+def test_cycles_by_cause_are_nearly_those_predicted(rtl):
     """Of two workers of the smallest configuration, which have few slots and little room for lines."""
     seed, config, workers, mini_batches = default_seed(), WorkerConfig.tiny(), 2, 4
-    device = RtlDevice(config, workers, seed=seed)
-    try:
-        for chunks, precision, batch, stale in SHORT_OF_SLOTS:
-            sizes = {"chunks": chunks, "precision": precision, "mini_batches": mini_batches, "stale": stale}
-            job = random_job(config, workers, seed=seed, micro_batches=batch // 8, **sizes)
-            predicted = predict_cycles(config, batch=batch, network=network_cycles(workers), **sizes)
-            for counters in run_on(device, job)[2]:
-                assert counters["CYCLES_BUSY"] == predicted["CYCLES_BUSY"]
-                assert counters["CYCLES_DRAIN"] == pytest.approx(predicted["CYCLES_DRAIN"], abs=2)
-                waits = [each["CYCLES_NETWORK"] + each["CYCLES_CHAINING"] for each in (counters, predicted)]
-                assert waits[0] == pytest.approx(waits[1], abs=20, rel=0.05), (chunks, precision, batch, stale)
-    finally:
-        device.close()
+    device = rtl(config, workers, seed=seed)
+    for chunks, precision, batch, stale in SHORT_OF_SLOTS:
+        sizes = {"chunks": chunks, "precision": precision, "mini_batches": mini_batches, "stale": stale}
+        job = random_job(config, workers, seed=seed, micro_batches=batch // 8, **sizes)
+        predicted = predict_cycles(config, batch=batch, network=network_cycles(workers), **sizes)
+        for counters in run_on(device, job)[2]:
+            assert counters["CYCLES_BUSY"] == predicted["CYCLES_BUSY"]
+            assert counters["CYCLES_DRAIN"] == pytest.approx(predicted["CYCLES_DRAIN"], abs=2)
+            waits = [each["CYCLES_NETWORK"] + each["CYCLES_CHAINING"] for each in (counters, predicted)]
+            assert waits[0] == pytest.approx(waits[1], abs=20, rel=0.05), (chunks, precision, batch, stale)
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [1, 2, 4, 8])
-def test_few_of_many_stored_planes_come_at_the_full_rate(precision):
+def test_few_of_many_stored_planes_come_at_the_full_rate(rtl, precision):
     """From memories that answer after 300 ns, the slowest to be expected of a U280."""
     seed, stored, chunks = default_seed(), 8, 32
-    device = RtlDevice(CONFIG, 1, memory=MemoryTiming(latency=300 // CLOCK_NS))
-    try:
-        cycles = []
-        for micro_batches in (64, 128):
-            sizes = {"chunks": chunks, "micro_batches": micro_batches, "mini_batches": 1}
-            job = random_job(CONFIG, 1, seed=seed, precision=precision, stored=stored, **sizes)
-            weights, _, counters = run_on(device, job)
-            assert weights[0].tolist() == job.golden().weights[0].tolist()
-            cycles.append(counters[0]["CYCLES"])
-    finally:
-        device.close()
+    device = rtl(CONFIG, 1, memory=MemoryTiming(latency=300 // CLOCK_NS))
+    cycles = []
+    for micro_batches in (64, 128):
+        sizes = {"chunks": chunks, "micro_batches": micro_batches, "mini_batches": 1}
+        job = random_job(CONFIG, 1, seed=seed, precision=precision, stored=stored, **sizes)
+        weights, _, counters = run_on(device, job)
+        assert weights[0].tolist() == job.golden().weights[0].tolist()
+        cycles.append(counters[0]["CYCLES"])
     assert 64 * chunks * precision / (cycles[1] - cycles[0]) >= 0.95
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_stalls_of_the_memory_cost_little_more_than_they_take():
+def test_stalls_of_the_memory_cost_little_more_than_they_take(rtl):
     """Memory ports that pause in a tenth of all cycles, each on its own, while a line needs all of them.
 
     At best lines take 1 / 0.9 of their cycles. The queues of the readers hide that ports pause at different
@@ -176,26 +165,16 @@ def test_stalls_of_the_memory_cost_little_more_than_they_take():
     """
     cycles = {}
     for stall in (0.0, 0.1):
-        device = RtlDevice(CONFIG, 1, seed=STALL_SEED, memory_stall=stall)
-        try:
-            for batch, counts in STALLED.items():
-                found = []
-                for mini_batches in counts:
-                    job = random_job(
-                        CONFIG,
-                        1,
-                        seed=STALL_SEED,
-                        precision=4,
-                        chunks=32,
-                        micro_batches=batch // 8,
-                        mini_batches=mini_batches,
-                    )
-                    weights, _, counters = run_on(device, job)
-                    assert weights[0].tolist() == job.golden().weights[0].tolist()
-                    found.append(counters[0]["CYCLES"])
-                cycles[batch, stall] = (found[1] - found[0]) / (counts[1] - counts[0])
-        finally:
-            device.close()
+        device = rtl(CONFIG, 1, seed=STALL_SEED, memory_stall=stall)
+        for batch, counts in STALLED.items():
+            found = []
+            for mini_batches in counts:
+                sizes = {"precision": 4, "chunks": 32, "micro_batches": batch // 8, "mini_batches": mini_batches}
+                job = random_job(CONFIG, 1, seed=STALL_SEED, **sizes)
+                weights, _, counters = run_on(device, job)
+                assert weights[0].tolist() == job.golden().weights[0].tolist()
+                found.append(counters[0]["CYCLES"])
+            cycles[batch, stall] = (found[1] - found[0]) / (counts[1] - counts[0])
     for batch in STALLED:
         smooth, stalled = cycles[batch, 0.0], cycles[batch, 0.1]
         assert smooth == mini_batch_cycles(CONFIG, batch, 32, 4, NETWORK)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bench import default_seed, times
+from support.bench import times
 from support.namespace import Namespace
 from support.switch import serving
 
@@ -94,9 +94,7 @@ def go_on(control):
 
 
 @pytest.mark.slow
-def test_forged_datagrams_change_a_counter(tmp_path):
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
+def test_forged_datagrams_change_a_counter(seed, tmp_path):
     rng = np.random.default_rng(seed)
     text = (
         f'[aggregator]\nkind = "socket"\ncontrol = "unix:aggregator"\nudp = "{SWITCH}"\n[network]\nresend_us = 20000\n'

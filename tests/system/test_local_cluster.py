@@ -156,7 +156,6 @@ def test_there_is_one_at_a_time(owner):
 def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated):
     """With a sparse worker, beside a cluster of somebody else; then a worker is killed."""
     seed = default_seed() % (1 << 31)
-    print(f"P4SGD_SEED={seed}")
     faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
     words = ("--workers", "3", "--sparse-workers", "1", "--config", "tiny", "--seed", seed, *faults)
     user.run("cluster", "up", *words)

@@ -54,56 +54,40 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
     assert sorted(path.name for path in images.iterdir()) == [f"worker{rank}.p4sgd" for rank in range(4)]
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("staleness", "cases"),
-    [(0, {"auto": None, "3": [3, 3, 2]}), pytest.param(1, {"5": [5, 3]}, marks=pytest.mark.slow)],
-    ids=["fresh", "stale"],
-)
-def test_weights_do_not_depend_on_messages(data, staleness, cases, ranks):
-    """How many micro-batches travel in one is planned or given; what it takes is predicted and measured."""
-    words = (data, "--epochs", 2, "--batch", 64, "--staleness", staleness, "--json")
-    status, one, _, _ = train(*words)
+@pytest.mark.parametrize(("merge", "messages"), [("auto", None), ("3", [3, 3, 2])])
+def test_messages_are_planned_or_given(data, merge, messages):
+    """How many micro-batches travel in one; what it takes is predicted and measured."""
+    words = (data, "--epochs", 2, "--batch", 64, "--json")
+    status, one, _, _ = train(*words, ranks=1)
     assert status == 0
+    assert json.loads(one)["options"]["workers"] == 1
     assert json.loads(one)["message_times"] is None
-    for merge, messages in cases.items():
-        status, several, err, _ = train(*words, "--merge", merge, ranks=ranks)
-        assert (status, err) == (0, [])
-        document = json.loads(several)
-        assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
-        times = document["message_times"]
-        assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
-        assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
+    status, two, err, _ = train(*words, "--merge", merge, ranks=2)
+    assert (status, err) == (0, [])
+    assert json.loads(two)["weights_sha256"] == json.loads(one)["weights_sha256"]
+    times = json.loads(two)["message_times"]
+    assert times["messages"] == messages or (messages is None and sum(times["messages"]) == 8)
+    assert min(times[name] for name in ("predicted_s", "one_message_s", "measured_s", "planning_s")) > 0
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_ranks_with_sparse_workers_end_with_the_bits_of_dense_ones(data, ranks):
-    """Sparse data, whose default they are, and dense data."""
-    for words in ((data,), ("breast_cancer", "--scaling", "maxabs", "--config", "sparse")):
-        words = (*words, "--epochs", 2, "--batch", 64, "--l1", 1e-5, "--json")
-        status, several, err, _ = train(*words, ranks=ranks)
-        assert (status, err) == (0, [])
-        assert json.loads(several)["configuration"]["sparse"]
-        status, one, _, _ = train(*words, "--config", "u280")
-        assert status == 0
-        assert json.loads(several)["weights_sha256"] == json.loads(one)["weights_sha256"]
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_ranks_with_samples_of_one_worker_end_with_its_bits(data, ranks, tmp_path):
-    """In memory and from a prepared folder."""
-    words = (data, "--epochs", 2, "--batch", 64, "--l1", 1e-5, "--validation-fraction", 0.2, "--json")
-    status, one, _, _ = train(*words)
-    assert status == 0
-    prepare = ["data", "prepare", data, "--out", tmp_path / "made", "--batch", 64, "--validation-fraction", 0.2]
+@pytest.mark.parametrize("words", [(), ("--parallel", "data", "--split", "512")], ids=["model", "data"])
+def test_ranks_train_on_a_prepared_folder(data, words, tmp_path):
+    """Units are dealt to other workers than it was prepared for."""
+    options = ["--workers", 2] if not words else []
+    prepare = ["data", "prepare", data, "--out", tmp_path / "made", "--batch", 64, *options]
     done = CliRunner().invoke(main, list(map(str, prepare)))
     assert done.exit_code == 0, done.output
-    for source, split in ((data, "auto"), (data, "none"), (tmp_path / "made", "512")):
-        status, several, err, _ = train(source, *words[1:], "--parallel", "data", "--split", split, ranks=ranks)
-        assert status == 0, err
-        assert json.loads(several)["weights_sha256"] == json.loads(one)["weights_sha256"]
-        counted = json.loads(several)["epochs"][-1]["counters"]
-        assert len(counted) == ranks
+    run = (tmp_path / "made", "--epochs", 2, "--json")
+    status, one, _, _ = train(*run)
+    assert status == 0
+    status, several, err, _ = train(*run, *words, ranks=3)
+    assert status == 0, err
+    assert err.count("checking files") == 1, "told once"
+    document = json.loads(several)
+    assert document["weights_sha256"] == json.loads(one)["weights_sha256"]
+    if words:
+        counted = document["epochs"][-1]["counters"]
+        assert len(counted) == 3
         assert all(rank["BYTES_SENT"] for rank in counted)
 
 
@@ -203,27 +187,6 @@ def test_what_does_not_go_with_data_parallel_ranks_is_refused(data, words, messa
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
-
-
-def test_ranks_train_on_a_prepared_folder(data, tmp_path):
-    words = ["data", "prepare", data, "--out", tmp_path / "made", "--workers", 2, "--batch", 64]
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == 0, done.output
-    words = (tmp_path / "made", "--epochs", 2, "--json")
-    status, one, _, _ = train(*words)
-    assert status == 0
-    status, two, err, _ = train(*words, ranks=2)
-    assert (status, err) == (0, ["checking files"]), "told once"
-    assert described(json.loads(two)) == described(json.loads(one))
-    status, three, err, _ = train(*words, ranks=3)
-    assert (status, err) == (0, ["checking files"]), "units are dealt to other workers than it was prepared for"
-    assert json.loads(three)["weights_sha256"] == json.loads(one)["weights_sha256"]
-
-
-def test_a_single_rank_is_a_worker(data):
-    status, out, _, _ = train(data, "--epochs", 1, "--json", ranks=1)
-    assert status == 0
-    assert json.loads(out)["options"]["workers"] == 1
 
 
 @pytest.mark.slow

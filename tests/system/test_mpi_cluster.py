@@ -32,15 +32,19 @@ def weights(*words, **options):
     return json.loads(out)["weights_sha256"]
 
 
+def await_checkpoint(process, folder):
+    end = time.monotonic() + PATIENCE_S
+    while not (folder / "state").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def in_the_middle(lab, do_it):
     """A run to which something happens after some epochs: its exit status and standard error."""
     words = ("digits:3", "--epochs", 5000, "--batch", 64, "--checkpoint", "state", "--quiet", *CLUSTER)
     with started(*words, ranks=RANKS, cwd=lab.folder) as process:
-        end = time.monotonic() + PATIENCE_S
-        while not (lab.folder / "state").exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        await_checkpoint(process, lab.folder)
         do_it(process)
         _, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, err
@@ -120,11 +124,7 @@ def test_ranks_that_are_workers_notice_that_the_switch_has_ended(tmp_path):
     lab = Lab(tmp_path, RANKS, ranks=True, network="resend_us = 20000")
     try:
         run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16)
-        end = time.monotonic() + PATIENCE_S
-        while not (tmp_path / "state").exists():
-            assert run.poll() is None, run.communicate()
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        await_checkpoint(run, tmp_path)
         lab.kill("switch")
         _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for 120 s
         assert run.returncode == 1, err
@@ -163,11 +163,7 @@ def test_ranks_that_wait_for_a_paused_switch_can_be_interrupted(tmp_path, by):
     with serving(None, tmp_path, [f"udp:{switch}"]) as (aggregator, _):
         try:
             with started(*words, "--parallel", "data", "--split", 16, ranks=RANKS, cwd=tmp_path) as run:
-                end = time.monotonic() + PATIENCE_S
-                while not (tmp_path / "state").exists():
-                    assert run.poll() is None, run.communicate()
-                    assert time.monotonic() < end
-                    time.sleep(0.05)
+                await_checkpoint(run, tmp_path)
                 aggregator.send_signal(signal.SIGSTOP)
                 run.send_signal(by)
                 try:

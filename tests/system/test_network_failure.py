@@ -3,13 +3,11 @@
 import random
 
 import pytest
-from support.bench import default_seed
 from support.jobs import configure, random_job, run_on, start
 from support.random_image import RandomImage
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
-from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import aggregator, registers
@@ -60,114 +58,95 @@ def assert_right(device, job):
 @pytest.mark.rtl
 @pytest.mark.slow
 @pytest.mark.parametrize("stall", [0.0, 0.2])
-def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
-    seed = default_seed()
+def test_a_missing_worker_is_named_and_the_next_run_is_right(rtl, seed, stall):
     pick = random.Random(seed)
-    device = RtlDevice(TINY, 4, seed=seed, memory_stall=stall, link_stall=stall)
-    try:
-        for number in range(6):
-            job = random_job(TINY, 4, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
-            cycles = pick.randrange(1, 1500)
-            print(f"P4SGD_SEED={seed}, worker 3 is lost after {cycles} cycles of {job.settings}")
-            # Nobody hears it any more.
-            status = run_into(
-                device, job, cycles, lambda: clients_of(device)[3].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
-            )
-            assert all(flags["network_error"] for flags in status)
-            said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
-            assert said.startswith("worker 3 no longer answers: worker 0, 1, 2 waited for it in vain (slot "), said
-            assert_right(device, job)
-    finally:
-        device.close()
+    device = rtl(TINY, 4, seed=seed, memory_stall=stall, link_stall=stall)
+    for number in range(6):
+        job = random_job(TINY, 4, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
+        cycles = pick.randrange(1, 1500)
+        print(f"P4SGD_SEED={seed}, worker 3 is lost after {cycles} cycles of {job.settings}")
+        # Nobody hears it any more.
+        status = run_into(
+            device, job, cycles, lambda: clients_of(device)[3].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
+        )
+        assert all(flags["network_error"] for flags in status)
+        said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
+        assert said.startswith("worker 3 no longer answers: worker 0, 1, 2 waited for it in vain (slot "), said
+        assert_right(device, job)
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_a_run_is_aborted_at_any_time():
-    seed = default_seed()
+def test_a_run_is_aborted_at_any_time(rtl, seed):
     pick = random.Random(seed)
-    device = RtlDevice(TINY, 2, seed=seed, memory_stall=0.1)
+    device = rtl(TINY, 2, seed=seed, memory_stall=0.1)
 
     def abort():
         for client in clients_of(device):
             client.write(registers.ABORT, abort=1)
 
-    try:
-        ended = 0
-        for number in range(12):
-            job = random_job(TINY, 2, seed=seed + number, mini_batches=12)
-            cycles = pick.choice([pick.randrange(1, 60), pick.randrange(60, 2000)])
-            print(f"P4SGD_SEED={seed}, aborted after {cycles} cycles of {job.settings}")
-            status = run_into(device, job, cycles, abort)
-            assert not any(flags["network_error"] for flags in status)
-            ended += all(flags["aborted"] for flags in status)
-            assert_right(device, job)
-        assert ended > 3, "nearly all runs were over before"
-    finally:
-        device.close()
+    ended = 0
+    for number in range(12):
+        job = random_job(TINY, 2, seed=seed + number, mini_batches=12)
+        cycles = pick.choice([pick.randrange(1, 60), pick.randrange(60, 2000)])
+        print(f"P4SGD_SEED={seed}, aborted after {cycles} cycles of {job.settings}")
+        status = run_into(device, job, cycles, abort)
+        assert not any(flags["network_error"] for flags in status)
+        ended += all(flags["aborted"] for flags in status)
+        assert_right(device, job)
+    assert ended > 3, "nearly all runs were over before"
 
 
 @pytest.mark.rtl
-def test_no_run_begins_outside_of_a_job():
+def test_no_run_begins_outside_of_a_job(rtl, seed):
     """After an abort the sums of before may still come: the next run ends at once, and says why."""
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    device = RtlDevice(TINY, 2, seed=seed, link_reordering=0.2)
+    device = rtl(TINY, 2, seed=seed, link_reordering=0.2)
     job = random_job(TINY, 2, seed=seed, mini_batches=12)
-    try:
-        run_into(device, job, 300, lambda: [client.write(registers.ABORT, abort=1) for client in clients_of(device)])
-        clients = clients_of(device)
-        for client in clients:
-            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-            client.write(registers.CTRL, start=1)
-        device.wait(0.0002)
-        for client in clients:
-            assert client.read(registers.CTRL)["done"]
-            assert [name for name, value in client.read(registers.STATUS).items() if value] == ["not_joined"]
-            counters = client.read_counters(registers.counters(TINY))
-            assert counters["PACKETS_SENT"] == counters["ENGINE0_LINES"] == 0
-        assert_right(device, job)
-    finally:
-        device.close()
+    run_into(device, job, 300, lambda: [client.write(registers.ABORT, abort=1) for client in clients_of(device)])
+    clients = clients_of(device)
+    for client in clients:
+        client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+        client.write(registers.CTRL, start=1)
+    device.wait(0.0002)
+    for client in clients:
+        assert client.read(registers.CTRL)["done"]
+        assert [name for name, value in client.read(registers.STATUS).items() if value] == ["not_joined"]
+        counters = client.read_counters(registers.counters(TINY))
+        assert counters["PACKETS_SENT"] == counters["ENGINE0_LINES"] == 0
+    assert_right(device, job)
 
 
 @pytest.mark.rtl
-def test_a_run_that_cannot_be_is_refused():
-    seed = default_seed()
-    device = RtlDevice(TINY, 2, seed=seed)
+def test_a_run_that_cannot_be_is_refused(rtl, seed):
+    device = rtl(TINY, 2, seed=seed)
     job = random_job(TINY, 2, seed=seed)
-    try:
-        clients = configure(device.workers, job)
-        planes = job.settings.features.precision
-        for register, changes in (
-            (registers.MINI_BATCHES, {"value": 0}),
-            (registers.CHUNKS, {"value": TINY.chunks + 1}),
-            (registers.FORMAT, {"directory": 1, "stored": planes}),  # of which an engine has no lines
-        ):
-            good = [client.read(register) for client in clients]
-            for client, known in zip(clients, good, strict=True):
-                client.write(register, **known | changes)
-            start(clients, job)
-            device.wait(0.0002)
-            for client, known in zip(clients, good, strict=True):
-                assert client.read(registers.STATUS)["refused"]
-                client.write(registers.STATUS, refused=1)
-                client.write(register, **known)
-        assert_right(device, job)
-    finally:
-        device.close()
+    clients = configure(device.workers, job)
+    planes = job.settings.features.precision
+    for register, changes in (
+        (registers.MINI_BATCHES, {"value": 0}),
+        (registers.CHUNKS, {"value": TINY.chunks + 1}),
+        (registers.FORMAT, {"directory": 1, "stored": planes}),  # of which an engine has no lines
+    ):
+        good = [client.read(register) for client in clients]
+        for client, known in zip(clients, good, strict=True):
+            client.write(register, **known | changes)
+        start(clients, job)
+        device.wait(0.0002)
+        for client, known in zip(clients, good, strict=True):
+            assert client.read(registers.STATUS)["refused"]
+            client.write(registers.STATUS, refused=1)
+            client.write(register, **known)
+    assert_right(device, job)
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_a_session_goes_on_after_a_run_was_interrupted():
+def test_a_session_goes_on_after_a_run_was_interrupted(rtl, seed):
     """In a new job, whatever of the old one is under way; no worker is left running."""
-    seed = default_seed()
     pick = random.Random(seed)
-    print(f"P4SGD_SEED={seed}")
     expected = begin_session(EmulatedDevice(TINY, 2), seed)
     expected.run(ModelSource.ZERO)
-    device = RtlDevice(TINY, 2, seed=seed, link_stall=0.3, link_reordering=0.2, link_loss=0.05)
+    device = rtl(TINY, 2, seed=seed, link_stall=0.3, link_reordering=0.2, link_loss=0.05)
     wait = device.wait
 
     def interrupted(timeout_s=None):
@@ -175,18 +154,15 @@ def test_a_session_goes_on_after_a_run_was_interrupted():
         device._simulator.request("run", cycles=pick.randrange(200, 2000))
         raise KeyboardInterrupt
 
-    try:
-        session = begin_session(device, seed)
-        for _ in range(6):
-            device.wait = interrupted
-            with pytest.raises(KeyboardInterrupt):
-                session.run(ModelSource.ZERO)
-            assert all(client.read(registers.CTRL)["idle"] for client in clients_of(device))
-            session.run(ModelSource.ZERO, timeout_s=0.002)
-            for got, wanted in zip(session.read_weights(), expected.read_weights(), strict=True):
-                assert [each.tolist() for each in got] == [each.tolist() for each in wanted]
-    finally:
-        device.close()
+    session = begin_session(device, seed)
+    for _ in range(6):
+        device.wait = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            session.run(ModelSource.ZERO)
+        assert all(client.read(registers.CTRL)["idle"] for client in clients_of(device))
+        session.run(ModelSource.ZERO, timeout_s=0.002)
+        for got, wanted in zip(session.read_weights(), expected.read_weights(), strict=True):
+            assert [each.tolist() for each in got] == [each.tolist() for each in wanted]
 
 
 def begin_session(device, seed):
@@ -205,25 +181,21 @@ def begin_session(device, seed):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_losses_do_not_hide_who_is_missing():
-    seed = default_seed()
-    device = RtlDevice(TINY, 2, seed=seed)
+def test_losses_do_not_hide_who_is_missing(rtl, seed):
+    device = rtl(TINY, 2, seed=seed)
 
     def cut():
         device.cut(up=[1], down=[1])
         device.inject_faults(link_loss=0.1)
 
-    try:
-        for number in range(6):
-            device.cut()
-            device.inject_faults()
-            job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
-            print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
-            run_into(device, job, 200, cut)
-            said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
-            assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
-    finally:
-        device.close()
+    for number in range(6):
+        device.cut()
+        device.inject_faults()
+        job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
+        print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
+        run_into(device, job, 200, cut)
+        said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
+        assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
 
 
 @pytest.mark.rtl
@@ -245,12 +217,8 @@ def test_losses_do_not_hide_who_is_missing():
     ],
     ids=["aggregator", "address", "job"],
 )
-def test_the_reason_is_found(fault, says):
-    seed = default_seed()
-    device = RtlDevice(TINY, 2, seed=seed)
-    try:
-        status = run_into(device, random_job(TINY, 2, seed=seed, mini_batches=30), 200, lambda: fault(device))
-        assert any(flags["network_error"] for flags in status)
-        assert explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)]).startswith(says)
-    finally:
-        device.close()
+def test_the_reason_is_found(rtl, seed, fault, says):
+    device = rtl(TINY, 2, seed=seed)
+    status = run_into(device, random_job(TINY, 2, seed=seed, mini_batches=30), 200, lambda: fault(device))
+    assert any(flags["network_error"] for flags in status)
+    assert explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)]).startswith(says)

@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from support.bench import default_seed
 from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
@@ -49,8 +48,7 @@ def check_order(stages, settings, runs):
 @pytest.mark.rtl
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", FAULTS, ids=["calm", "disturbed"])
-def test_random_jobs(faults):
-    seed = default_seed()
+def test_random_jobs(seed, faults):
     for case in range(3):
         job = random_job(TINY, 2, seed=seed + case)
         print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}")
