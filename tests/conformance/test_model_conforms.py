@@ -36,26 +36,19 @@ def test_cases_of_other_sizes(geometry, subject):
 
 
 @SUBJECTS
-@pytest.mark.parametrize("geometry", [SMALL, Geometry(), KEYED], ids=str)
-def test_new_random_sequences(geometry, subject):
+@pytest.mark.parametrize("frames", [5_000, pytest.param(times(40_000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED], ids=str)
+def test_random_sequences(geometry, frames, subject):
+    """Each frame apart, and as many as there are in a row at once."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
-    assert run(subject(geometry), random_cases(geometry, seed, 10_000)).frames == 10_000
+    for close in (False, True):
+        assert run(subject(geometry), random_cases(geometry, seed, frames), close=close).frames == frames
 
 
 def test_no_counter_is_missing():
     """The runner compares those that a subject has; the model has all but that of a hardware queue."""
     assert set(ModelSubject(SMALL).counters()) == set(counters(AggregatorConfig(jobs=2))) - {"OVERRUNS"}
-
-
-@pytest.mark.slow
-@SUBJECTS
-@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED], ids=str)
-def test_long_random_sequences(geometry, subject):
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    frames = times(40_000)
-    assert run(subject(geometry), random_cases(geometry, seed, frames)).frames == frames
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -86,41 +86,37 @@ def test_what_another_process_uses_stays(cache):
     assert not done.exists()
 
 
-def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):
-    monkeypatch.setattr(verilator, "environment", lambda: {"VERILATOR_ROOT": "/somewhere"})
-    monkeypatch.setattr(verilator, "_run", lambda *_: None)
-    versions = {"verilator": "5", "cocotb": "2"}
-    monkeypatch.setattr(verilator, "version", versions.__getitem__)
-    first = verilator.build("module m; endmodule", "m").directory
-    assert verilator.build("module m; endmodule", "m").directory == first
-    for tool in versions:
-        versions[tool] += ".1"
-        assert verilator.build("module m; endmodule", "m").directory != first
-
-
-@pytest.mark.parametrize("options", ["_VERILATOR", "_COMPILER", "_MAKE_VARIABLES", "_PRECOMPILE"])
-def test_other_options_make_other_simulators(cache, monkeypatch, options):
-    """Options for all models, which the tools get in arguments or in the environment."""
+@pytest.mark.parametrize(
+    "options", ["_VERILATOR", "_COMPILER", "_MAKE_VARIABLES", "_PRECOMPILE", "verilator", "cocotb"]
+)
+def test_other_options_and_tools_make_other_simulators(cache, monkeypatch, options):
+    """Options for all models, which the tools get in arguments or in the environment; settings of each; versions."""
     passed = []
 
     def run(folder, command, step):
         passed.extend([*command, *verilator.environment().values()])
 
+    versions = {"verilator": "5", "cocotb": "2"}
     monkeypatch.setattr(verilator, "_run", run)
     monkeypatch.setattr(verilator.shutil, "which", lambda program: program)
-    first = verilator.build("module m; endmodule", "m").directory
+    monkeypatch.setattr(verilator, "version", versions.__getitem__)
+
+    def folders():
+        settings = [{}, {"waves": True}, {"optimize": True}, {"apart": ["n"]}]
+        return {verilator.build("module m; endmodule", "m", **each).directory for each in settings}
+
+    first = folders()
+    assert folders() == first
+    assert len(first) == 4
     assert not any("--more" in word for word in passed)
-    before = getattr(verilator, options)
-    monkeypatch.setattr(verilator, options, before + (" --more" if isinstance(before, str) else ("--more",)))
-    assert verilator.build("module m; endmodule", "m").directory != first
-    assert any("--more" in word for word in passed)
-
-
-def test_settings_of_a_simulator_make_another(cache, monkeypatch):
-    monkeypatch.setattr(verilator, "_run", lambda *_: None)
-    settings = [{}, {"waves": True}, {"optimize": True}, {"apart": ["n"]}]
-    folders = {verilator.build("module m; endmodule", "m", **each).directory for each in settings}
-    assert len(folders) == len(settings)
+    if options in versions:
+        versions[options] += ".1"
+    else:
+        before = getattr(verilator, options)
+        more = before + (" --more" if isinstance(before, str) else ("--more",))
+        monkeypatch.setattr(verilator, options, more)
+    assert not folders() & first
+    assert options in versions or any("--more" in word for word in passed)
 
 
 def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch):

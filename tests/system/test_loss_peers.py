@@ -4,7 +4,12 @@ import pytest
 from support.loss_peers import ALLOWED, CASES, compare
 
 QUICK = (
-    *("hinge, breast_cancer", "squared_hinge, breast_cancer, SGD", "modified_huber, breast_cancer"),
+    *(
+        "logistic, breast_cancer",
+        "hinge, breast_cancer",
+        "squared_hinge, breast_cancer, SGD",
+        "modified_huber, breast_cancer",
+    ),
     *("huber, diabetes", "epsilon_insensitive, diabetes", "quantile 0.9, diabetes"),
     *("poisson, wine", "tweedie, wine", "gamma, wine"),
 )
