@@ -1,15 +1,17 @@
 """Lines of an engine in the order in which it reads them, with what is known of each, for benches."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cocotb.triggers import RisingEdge
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["Line", "engine_config", "line_sequence", "make_sparse", "pack_kept", "pack_place"]
+__all__ = ["Line", "begin_run", "engine_config", "line_sequence", "make_sparse", "pack_kept", "pack_place"]
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,11 @@ def pack_place(config: WorkerConfig, line: Line) -> int:
 def pack_kept(config: WorkerConfig, line: Line) -> int:
     """A kept line and its place as a word of `kept_layout`."""
     return line.word | pack_place(config, line) << config.line_bits
+
+
+async def begin_run(dut: Any) -> None:
+    """Inside the simulator: start a run once the settings have been there for two cycles."""
+    for start_now in (0, 0, 1):
+        dut.start.value = start_now
+        await RisingEdge(dut.clk)
+    dut.start.value = 0

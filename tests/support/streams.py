@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Event, ReadOnly, RisingEdge
+from cocotb.triggers import Event, ReadOnly, RisingEdge, Timer
 
 
 def pack(values: Iterable[int], width: int) -> int:
@@ -135,3 +135,19 @@ class StreamSink:
                         self._on_item(item)
             else:
                 assert offered is None, f"{self._name}: valid fell before the transfer"
+
+
+async def check_registered(dut: Any, inputs: Iterable[Any], outputs: Iterable[Any], cycles: int = 200) -> None:
+    """Whatever the inputs do within a cycle, the outputs must stay as they are."""
+    inputs, outputs = list(inputs), list(outputs)
+    for _ in range(cycles):
+        seen = set()
+        for level in (0, 1, None, None):
+            for port in inputs:
+                port.value = random.getrandbits(len(port)) if level is None else level * ((1 << len(port)) - 1)
+            await Timer(100, unit="ps")
+            await ReadOnly()
+            seen.add(tuple(int(port.value) for port in outputs))
+            await Timer(100, unit="ps")
+        assert len(seen) == 1
+        await RisingEdge(dut.clk)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.line_sequences import engine_config, line_sequence, make_sparse, pack_kept
+from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -20,14 +20,6 @@ from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import golden
-
-
-async def begin(dut):
-    """Start a run once the settings have been there for two cycles."""
-    for start_now in (0, 0, 1):
-        dut.start.value = start_now
-        await RisingEdge(dut.clk)
-    dut.start.value = 0
 
 
 def place_flag(dut, config: WorkerConfig, name: str) -> bool:
@@ -96,7 +88,7 @@ async def rounded_dot_products(dut, stall):
         dut.unit_chunks.value, dut.directory.value = unit_chunks, int(directory)
         dut.precision.value, dut.signed.value = precision, int(is_signed)
         dut.chunks.value, dut.micro_batches.value = used, of_mini_batch
-        await begin(dut)
+        await begin_run(dut)
         lines.send(item.word for item in items)
         sent += [pack_kept(config, item) for item in items if item.place is not None]
         absent += sum(item.absent for item in items if item.micro_batch % of_mini_batch == 0)
@@ -122,7 +114,7 @@ async def a_line_every_cycle(dut):
     dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, chunks, 4
     dut.unit_chunks.value = dut.directory.value = 0
     await start(dut)
-    await begin(dut)
+    await begin_run(dut)
     await RisingEdge(dut.clk)
     dut.lines__valid.value = 1
     seen, last = [], []
@@ -148,7 +140,7 @@ async def a_directory_takes_two_cycles(dut):
     dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, 1, 4
     dut.unit_chunks.value, dut.directory.value = 0, 1
     await start(dut)
-    await begin(dut)
+    await begin_run(dut)
     items = line_sequence(ImageLayout(config, 1, 32, 2, 8, directory=True), np.full((32, 1), 3))
     dut.lines__valid.value = 1
     cycles = []

@@ -11,7 +11,7 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
 from support.directory_cycles import BackwardPass
-from support.line_sequences import Line, engine_config, line_sequence, make_sparse, pack_kept
+from support.line_sequences import Line, begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
@@ -40,14 +40,6 @@ class Collector:
             if dut.gradients__valid.value:
                 values = unpack(int(dut.gradients__values.value), GRADIENT_BITS, self._lanes)
                 self.items.append((cycle, int(dut.gradients__chunk.value), int(dut.gradients__final.value), values))
-
-
-async def begin(dut):
-    """Start a run once the settings have been there for two cycles."""
-    for start_now in (0, 0, 1):
-        dut.start.value = start_now
-        await RisingEdge(dut.clk)
-    dut.start.value = 0
 
 
 def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
@@ -86,7 +78,7 @@ async def exact_gradients(dut, stall):
         layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
         items = [item for item in line_sequence(layout, q) if item.place is not None]
         dut.signed.value, dut.micro_batches.value = int(is_signed), of_mini_batch
-        await begin(dut)
+        await begin_run(dut)
         for _ in range(SPACING):  # lines come later than this
             await RisingEdge(dut.clk)
         lines.send(pack_kept(config, item) for item in items)
@@ -120,7 +112,7 @@ async def begins_as_soon_as_it_says(dut):
     await start(dut)
     shape = 16, 2 * config.lanes
     items = line_sequence(ImageLayout(config, shape[1], shape[0], 3, config.lanes), np.ones(shape, np.int64))
-    await begin(dut)
+    await begin_run(dut)
     StreamSource(dut, "lines").send(pack_kept(config, item) for item in items)
     for _ in range(3):
         await RisingEdge(dut.clk)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.line_sequences import engine_config, line_sequence, make_sparse, pack_place
+from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_place
 
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.spec.config import WorkerConfig
@@ -40,10 +40,7 @@ async def follows_the_image(dut):
         lines = line_sequence(layout, make_sparse(rng, rng.integers(0, 1 << precision, shape), config.lanes))
         dut.precision.value, dut.chunks.value, dut.micro_batches.value = precision, chunks, of_mini_batch
         dut.directory.value, dut.unit_chunks.value = directory, unit_chunks
-        for begin in (0, 0, 1):
-            dut.start.value = begin
-            await RisingEdge(dut.clk)
-        dut.start.value = 0
+        await begin_run(dut)
         unit = None
         for line in lines[: random.randint(1, len(lines))]:  # a run may begin anywhere in the one before
             for _ in range(2):  # cycles until the line is known

@@ -4,9 +4,9 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge, Timer
+from cocotb.triggers import RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.streams import StreamSink, StreamSource
+from support.streams import StreamSink, StreamSource, check_registered
 
 from p4sgd.hw.kernel.frames import FrameMerge
 
@@ -75,21 +75,11 @@ async def ports_take_turns(dut):
 @cocotb.test()
 async def ready_is_registered(dut):
     """Neither side's ready or valid shows in the same cycle what the other side does."""
-    ports = parameters()["ports"]
     await start(dut)
-    rx = [(getattr(dut, f"rx__{port}__valid"), getattr(dut, f"rx__{port}__ready")) for port in range(ports)]
-    for _ in range(200):
-        seen = set()
-        for level in (0, 1, random.getrandbits(1)):
-            dut.frames__ready.value = level
-            for valid, _ in rx:
-                valid.value = level
-            await Timer(100, unit="ps")
-            await ReadOnly()
-            seen.add((int(dut.frames__valid.value), *(int(ready.value) for _, ready in rx)))
-            await Timer(100, unit="ps")
-        assert len(seen) == 1
-        await RisingEdge(dut.clk)
+    valids, readies = (
+        [getattr(dut, f"rx__{port}__{name}") for port in range(parameters()["ports"])] for name in ("valid", "ready")
+    )
+    await check_registered(dut, [dut.frames__ready, *valids], [dut.frames__valid, *readies])
 
 
 @pytest.mark.rtl

@@ -4,9 +4,9 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge, Timer
+from cocotb.triggers import RisingEdge
 from support.bench import parameters, run_sizes, start
-from support.streams import StreamSink, StreamSource
+from support.streams import StreamSink, StreamSource, check_registered
 
 from p4sgd.hw.kernel.frames import FrameSplit
 
@@ -58,20 +58,8 @@ async def ready_is_registered(dut):
     ports = parameters()["ports"]
     await start(dut)
     dut.frames__payload.value = ((1 << ports) - 1) << BEAT_BITS
-    readies = [getattr(dut, f"tx__{port}__ready") for port in range(ports)]
-    for _ in range(200):
-        seen = set()
-        for level in (0, 1, random.getrandbits(1)):
-            dut.frames__valid.value = level
-            for ready in readies:
-                ready.value = level
-            await Timer(100, unit="ps")
-            await ReadOnly()
-            valids = [int(getattr(dut, f"tx__{port}__valid").value) for port in range(ports)]
-            seen.add((int(dut.frames__ready.value), *valids))
-            await Timer(100, unit="ps")
-        assert len(seen) == 1
-        await RisingEdge(dut.clk)
+    valids, readies = ([getattr(dut, f"tx__{port}__{name}") for port in range(ports)] for name in ("valid", "ready"))
+    await check_registered(dut, [dut.frames__valid, *readies], [dut.frames__ready, *valids])
 
 
 @pytest.mark.rtl
