@@ -4,6 +4,7 @@ import re
 
 import pytest
 from support.bench import default_seed
+from support.packet_cluster import Readless
 
 from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.rtl import RtlDevice
@@ -209,16 +210,6 @@ def test_a_network_that_loses_nearly_all(device):
     assert [(finding.worker, finding.check) for finding in bad(examination)] == [(0, "link"), (1, "link")]
 
 
-class Unreadable:
-    """A cluster with an aggregator that cannot be read."""
-
-    aggregator = network_settings = links = sensors = shares = names = None
-    absent = ()
-
-    def __init__(self, device):
-        self.name, self.workers, self.wait = device.name, device.workers, device.wait
-
-
 @pytest.mark.rtl
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -230,7 +221,7 @@ class Unreadable:
 )
 def test_another_worker_is_asked_which_way_is_dead(device, way, says):
     device.cut(**{way: [1]})
-    (found,) = bad(examine(Unreadable(device), IMPATIENT))
+    (found,) = bad(examine(Readless(device), IMPATIENT))
     assert (found.worker, found.check, found.result) == (1, "link", Result.FAILED)
     assert says in found.problem
     assert found.evidence["partials_of"] == ("0b1" if way == "up" else "0b11")

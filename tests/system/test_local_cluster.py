@@ -111,10 +111,6 @@ def emulated(owner):
     return owner.weights(*TRAIN, "--workers", "2", "--config", "tiny")
 
 
-def test_weights_are_the_emulators(owner, emulated):
-    assert owner.weights(*TRAIN, *CLUSTER) == emulated
-
-
 @pytest.mark.slow
 def test_several_classes_share_a_plan_of_packets(owner):
     """Each is a run of its own on the same samples, whose plan is made once."""
@@ -328,11 +324,15 @@ def test_control_over_tcp_with_a_token(user, emulated):
     assert "a client was refused: this worker has another token" in said[1]
 
 
-def test_a_log_that_cannot_be_written(user):
-    (user.folder / "p4sgd").mkdir(mode=0o700)
-    log = user.folder / "p4sgd" / "worker0.log"
-    log.mkdir()
-    assert f"{log}: cannot write: Is a directory" in user.run("cluster", "up", "--config", "tiny", status=2)
+def test_a_folder_that_cannot_be_used(user):
+    folder = user.folder / "p4sgd"
+    folder.mkdir()
+    folder.chmod(0o755)
+    assert f"others may look into it: chmod 700 {folder}" in user.run("cluster", "up", status=2)
+    folder.chmod(0o700)
+    (folder / "worker0.log").mkdir()
+    said = user.run("cluster", "up", "--config", "tiny", status=2)
+    assert f"{folder}/worker0.log: cannot write: Is a directory" in said
     assert user.processes() == []
 
 
@@ -382,9 +382,3 @@ def test_one_of_another_version(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["cluster", "down"])
     assert done.stdout == "the cluster has ended; logs stay in d\n"
     thread.join()
-
-
-def test_a_folder_that_others_may_look_into(user):
-    (user.folder / "p4sgd").mkdir(mode=0o755)
-    (user.folder / "p4sgd").chmod(0o755)
-    assert f"others may look into it: chmod 700 {user.folder}/p4sgd" in user.run("cluster", "up", status=2)

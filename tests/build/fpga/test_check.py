@@ -66,13 +66,6 @@ def test_finds(vitis_folder, tmp_path, name, file, before, after, message):
     assert re.search(message, found, re.DOTALL), found
 
 
-def test_a_missing_file(vitis_folder, tmp_path):
-    shutil.copytree(vitis_folder, tmp_path / "out")
-    (tmp_path / "out" / "rules.mk").unlink()
-    (problem,) = CHECKS["manifest"](open_folder(tmp_path / "out"))
-    assert str(problem) == "rules.mk: is missing"
-
-
 @pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker.v", "link_hw.cfg"])
 def test_a_missing_file_is_told_and_nothing_else(vitis_folder, tmp_path, name):
     shutil.copytree(vitis_folder, tmp_path / "out")

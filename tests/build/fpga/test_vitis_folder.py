@@ -63,17 +63,17 @@ def test_the_memory_of_a_u280():
     assert found.bank_bytes == 512 << 20
 
 
-def test_labels_go_elsewhere_where_banks_take_all_ports():
-    found = map_memories(WorkerConfig.u280_wide(), BOARDS["u280"].hbm)
-    assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
-
-
-def test_labels_have_the_last_channel_to_themselves_where_banks_leave_it():
-    found = map_memories(WorkerConfig(engines=5, ports=2), BOARDS["u280"].hbm)
-    assert [list(channels) for channels in found.channels[-2:]] == [[27, 28, 29], [31]]
-
-
-def test_more_banks_than_channels_are_refused():
+@pytest.mark.parametrize(
+    ("config", "last"),
+    [
+        (WorkerConfig.u280_wide(), [[30], [31], []]),
+        (WorkerConfig(engines=5, ports=2), [[24, 25, 26], [27, 28, 29], [31]]),
+    ],
+    ids=["elsewhere", "to themselves"],
+)
+def test_labels_go_where_banks_leave_them_room(config, last):
+    found = map_memories(config, BOARDS["u280"].hbm)
+    assert [list(channels) for channels in found.channels[-3:]] == last
     with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
         map_memories(WorkerConfig(engines=32, ports=2), BOARDS["u280"].hbm)
 

@@ -21,19 +21,19 @@ WORKERS = tuple(Member(0x0200_0000_0010 + shard, shard % 2) for shard in range(5
 JOB = Job(3, WORKERS, 0x0350_0000_0003, 0b11)
 
 
-def packet(kind, shard, slot, number):
-    values = tuple(random.randrange(-(1 << 28), 1 << 28) for _ in range(8)) if kind is PacketType.PARTIAL else (0,) * 8
+def packet(job, kind, shard, number, values, slot=0):
+    """With these values if it is a PARTIAL."""
     return Packet(
         type=kind,
-        job=JOB.number,
+        job=job.number,
         slot=slot,
         round=number,
         shard=shard,
-        workers=len(WORKERS),
+        workers=len(job.members),
         bitmap=1 << shard,
-        values=values,
+        values=tuple(values) if kind is PacketType.PARTIAL else (0,) * 8,
         destination=MAC,
-        source=WORKERS[shard].mac,
+        source=job.members[shard].mac,
     )
 
 
@@ -51,7 +51,11 @@ async def answers_as_the_model(dut, stall):
     model.begin(1, JOB, 1)
     for number in range(1, 4):
         for kind in (PacketType.PARTIAL, PacketType.ACK):
-            step = [packet(kind, shard, slot, number) for shard in range(len(WORKERS)) for slot in range(CONFIG.slots)]
+            step = [
+                packet(JOB, kind, shard, number, (random.randrange(-(1 << 28), 1 << 28) for _ in range(8)), slot)
+                for shard in range(len(WORKERS))
+                for slot in range(CONFIG.slots)
+            ]
             again = random.sample(step, 10)  # answered to the sender alone
             for packets in (step, again):
                 random.shuffle(packets)
@@ -76,21 +80,6 @@ FLOODING = Job(4, (Member(0x0200_0000_0020, 0),), 0x0350_0000_0004, 0b01)
 """A job of one worker, alone behind port 0; every repetition of its PARTIAL is answered."""
 
 VICTIM = Job(5, (Member(0x0200_0000_0030, 1), Member(0x0200_0000_0031, 1)), 0x0350_0000_0005, 0b10)
-
-
-def packet_of(job, kind, shard, number):
-    return Packet(
-        type=kind,
-        job=job.number,
-        slot=0,
-        round=number,
-        shard=shard,
-        workers=len(job.members),
-        bitmap=1 << shard,
-        values=(number * (shard + 1),) * 8 if kind is PacketType.PARTIAL else (0,) * 8,
-        destination=MAC,
-        source=job.members[shard].mac,
-    )
 
 
 class Port:
@@ -135,7 +124,7 @@ async def a_flood_at_one_port_costs_the_other_a_turn(dut, flood):
         for number in numbers:
             for kind in (PacketType.PARTIAL, PacketType.ACK):
                 for shard in range(2):
-                    sent = packet_of(VICTIM, kind, shard, number)
+                    sent = packet(VICTIM, kind, shard, number, [number * (shard + 1)] * 8)
                     source.send_nowait(axi.AxiStreamFrame(sent.to_bytes()))
                     answer = model.receive(sent, 1)
                 frame = await with_timeout(sink.recv(), 4000, "ns")
@@ -145,8 +134,8 @@ async def a_flood_at_one_port_costs_the_other_a_turn(dut, flood):
         return found
 
     (alone,) = set(await latencies(range(1, 30)))
-    repeats = packet_of(FLOODING, PacketType.PARTIAL, 0, 1)
-    claims = packet_of(VICTIM, PacketType.PARTIAL, 0, 30)
+    repeats = packet(FLOODING, PacketType.PARTIAL, 0, 1, [1] * 8)
+    claims = packet(VICTIM, PacketType.PARTIAL, 0, 30, [30] * 8)
     dut.axis_rx0_tdata.value = int.from_bytes((repeats if flood == "answered" else claims).to_bytes(), "little")
     dut.axis_rx0_tkeep.value, dut.axis_rx0_tlast.value, dut.axis_rx0_tvalid.value = (1 << 64) - 1, 1, 1
     await ClockCycles(dut.ap_clk, 100)

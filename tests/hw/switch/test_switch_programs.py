@@ -43,26 +43,6 @@ def test_other_protocols_are_forwarded(tmp_path, architecture, global_rid):
     assert not switch.program.counts
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("port", [0, 5])
-def test_answers_to_all_go_back_too(tmp_path, architecture, port):
-    """To the port that the last packet came from: its worker needs the sums as the others do."""
-    switch = InterpretedSwitch(tmp_path, architecture, CONFIG)
-    switch.set_mac(MAC)
-    job = Job(1, (Member(0x0200_0000_0000, 3), Member(0x0200_0000_0001, port)), 0x0100_0000_0001, 1 << 3 | 1 << port)
-    switch.begin(0, job, 0)
-    for kind, answer in ((PacketType.PARTIAL, PacketType.FULL), (PacketType.ACK, PacketType.CLEAR)):
-        left = []
-        for shard, member in enumerate(job.members):
-            fields = {"job": 1, "slot": 0, "round": 0, "shard": shard, "workers": 2, "bitmap": 1 << shard}
-            packet = Packet(type=kind, destination=MAC, source=member.mac, **fields)
-            left.append(switch.receive(packet.to_bytes(), member.port))
-        assert left[0] is None
-        sent, ports = left[1]
-        assert Packet.from_bytes(sent).type is answer
-        assert ports == job.ports
-
-
 @pytest.mark.parametrize(("architecture", "longer"), [("v1model", DropReason.LONG), ("tna", DropReason.VERSION)])
 def test_version_2_is_dropped(tmp_path, architecture, longer):
     """Whatever it says, nothing of it is added; a probe is answered in version 1."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.jobs import KEY, collect, configure, random_job, run_on, start
-from support.packet_cluster import PacketCluster
+from support.packet_cluster import PacketCluster, Readless
 
 from p4sgd.host.devices.device import NetworkSettings
 from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
@@ -421,17 +421,6 @@ def test_the_doctor_trains_with_the_longest_packets():
         for finding in failed:
             assert finding.evidence == {"runs": 0, "frame_bytes": 1512}
             assert finding.remedy.endswith("does not carry frames of 1,512 bytes, train with --merge 1")
-
-
-class Readless:
-    """A cluster of which the aggregator cannot be read."""
-
-    aggregator = network_settings = links = sensors = shares = names = None
-    absent = ()
-    message_times = None
-
-    def __init__(self, cluster):
-        self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait
 
 
 def test_what_was_counted_before_a_run_is_not_of_it():
