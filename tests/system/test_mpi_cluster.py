@@ -51,14 +51,6 @@ def in_the_middle(lab, do_it):
 
 
 @pytest.mark.slow
-def test_weights_are_the_emulators(lab):
-    words = ("breast_cancer", "--epochs", 3, "--batch", 32)
-    expected = weights(*words, "--workers", RANKS, "--config", "tiny")
-    for _ in range(2):  # the second is another job
-        assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == expected
-
-
-@pytest.mark.slow
 def test_a_rank_may_drive_a_sparse_worker(tmp_path):
     lab = Lab(tmp_path, RANKS, config=["tiny", "--sparse --slots 4"], network="resend_us = 20000")
     try:
