@@ -321,9 +321,7 @@ def test_numbers_of_a_libsvm_file(tmp_path, parser):
     again = read_dataset(write(tmp_path, f"1 | {items}\n-1 | 3:1\n".encode()), like=data.space)
     assert by_column(again.features) == by_column(data.features)
     assert by_column(read_dataset(path, like=data.space).features) == by_column(data.features)
-    with pytest.raises(
-        UserError, match=r"line 1: feature 2147483648 is beyond 2147483647: --hash-bits takes larger ones"
-    ):
+    with pytest.raises(UserError, match=r"line 1: feature 2147483648 is beyond 2147483647: --hash-bits takes larger"):
         read_dataset(path)
     with pytest.raises(UserError, match="with --hash-bits numbers begin at 0: leave --zero-based/--one-based out"):
         read_dataset(path, hash_bits=3, zero_based=False)

@@ -96,11 +96,7 @@ def flip(port, bit):
         ({"slow": {0: 1.5}}, "memory 0", "reads only 67% of a beat a cycle alone"),
         ({"slow": {4: 3}}, "memory 4", "memory port 4 (labels) reads only 33% of a beat a cycle alone"),
         ({"slow": {3: lambda ports: len(ports) / 2}}, "memory 3", "reads only 50% of a beat a cycle while the others"),
-        (
-            {"written": flip(2, 70)},
-            "memory 2",
-            "131,072 beats; then the host reads 1 of them wrong, and the port itself 1",
-        ),
+        ({"written": flip(2, 70)}, "memory 2", "131,072 beats; then the host reads 1 of them wrong, and the port"),
         ({"frames": {1: {"received": -3}}}, "cage 1", "of 10,000,000 frames 3 were lost, and 0 came back wrong"),
         ({"frames": {0: {"received": -1, "wrong": 1}}}, "cage 0", "0 were lost, and 1 came back wrong"),
         ({"frames": {0: {"missing": 2}}}, "cage 0", "frames came back out of order"),
@@ -217,14 +213,8 @@ def test_frames_are_waited_for_while_they_come():
 @pytest.mark.parametrize(
     ("faults", "problem"),
     [
-        (
-            {"stuck": {1: 17, 3: 0}},
-            "of 131,072 beats memory port 1 has had 17, and none in the last 10,000 cycles: the memory does not answer",
-        ),
-        (
-            {"frames": {1: {"sending": 1, "sent": -9_999_000}}},
-            "of 10,000,000 frames the MAC of cage 1 has taken 1,000, and none in the last 10,000 cycles",
-        ),
+        ({"stuck": {1: 17, 3: 0}}, "of 131,072 beats memory port 1 has had 17, and none in the last 10,000 cycles:"),
+        ({"frames": {1: {"sending": 1, "sent": -9_999_000}}}, "of 10,000,000 frames the MAC of cage 1 has taken"),
         ({"clock": 0}, "the kernel's clock stands still"),
     ],
 )

@@ -199,8 +199,6 @@ def test_a_bank_has_an_end(remote):
         lambda: remote.write_memory(0, last + 1, np.zeros(64, np.uint8)),
         lambda: remote.read_memory(0, 1, last + 64),
     ):
-        with pytest.raises(
-            P4sgdError, match=r"refuses: bank 0 needs 16,777,217 bytes, the simulated memory has 16,777,216"
-        ):
+        with pytest.raises(P4sgdError, match=r"refuses: bank 0 needs 16,777,217 bytes, the simulated memory has"):
             ask()
     assert remote.read_memory(0, last, 64).tolist() == list(range(64))

@@ -310,10 +310,7 @@ def test_a_finished_folder_of_another_version_is_refused(job, tiny):
     build(path, folder, options)
     manifest = folder / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 1}))
-    with pytest.raises(
-        UserError,
-        match=r"manifest\.json: .* of version 1, .*: choose another name or delete it$",
-    ):
+    with pytest.raises(UserError, match=r"manifest\.json: .* of version 1, .*: choose another name or delete it$"):
         build(path, folder, options)
     with pytest.raises(UserError, match=r"manifest\.json: .* of version 1, .*: prepare the data again$"):
         open_prepared(folder)

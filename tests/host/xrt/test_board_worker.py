@@ -293,9 +293,7 @@ def opened(xclbin, bdf=bdf_of(0)):
 
 
 def test_a_missing_board(machine, xclbin):
-    with pytest.raises(
-        UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device '0000:99:00.1'"
-    ) as raised:
+    with pytest.raises(UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device") as raised:
         opened(xclbin, "0000:99:00.1")
     assert f"boards of this machine: xrt:{bdf_of(0)} (xilinx_u280_gen3x16_xdma_base_1)" in str(raised.value)
     assert not machine.open_handles
