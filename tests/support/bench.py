@@ -26,8 +26,10 @@ _VARIABLE = "P4SGD_BENCH"
 
 
 def default_seed() -> int:
-    """Seed of this test session: ``$P4SGD_SEED``, else a new one; printed on failure by `run_bench`."""
-    return int(os.environ.get("P4SGD_SEED") or random.SystemRandom().randrange(1 << 31))
+    """Seed of a test: ``$P4SGD_SEED``, else a new one; printed, so that the report of a failure has it."""
+    seed = int(os.environ.get("P4SGD_SEED") or random.SystemRandom().randrange(1 << 31))
+    print(f"P4SGD_SEED={seed}")
+    return seed
 
 
 def times(cases: int) -> int:

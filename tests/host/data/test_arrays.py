@@ -123,13 +123,6 @@ def test_an_archive_of_other_files(tmp_path):
         read_dataset(path)
 
 
-def test_sparse_of_one_dimension(tmp_path):
-    path = tmp_path / "data.npz"
-    scipy.sparse.save_npz(path, scipy.sparse.coo_array(Y))
-    with pytest.raises(UserError, match=r"must be a matrix .*not of shape \(3,\)"):
-        read_dataset(path, labels_needed=False, like=FeatureSpace(3))
-
-
 def test_labels_of_npz_that_are_not_needed(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, X=X, y=Y[:2].astype(object))
@@ -157,14 +150,6 @@ def test_whole_labels_of_npy(tmp_path):
     assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
     with pytest.raises(UserError, match=f"the label {2**60} is too large"):
         read_dataset(path, label_column=1)
-
-
-def test_bytes_stay_small(tmp_path):
-    path = tmp_path / "data.npy"
-    np.save(path, np.array([[255, 0, 1]], np.uint8))
-    data = read_dataset(path)
-    assert data.features.dtype == np.float32
-    assert data.features.tolist() == [[255, 0]]
 
 
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data import read_dataset
 from p4sgd.host.data.formats import csv_file
 from p4sgd.host.data.formats.source import NotNumbersError
 from p4sgd.host.errors import UserError
@@ -180,21 +180,6 @@ def test_nothing_in_it(tmp_path, content, message):
         read_dataset(path)
 
 
-def test_width_of_the_training_data(tmp_path):
-    path = write(tmp_path, ROWS)
-    assert read_dataset(path, like=FeatureSpace(2)).samples == 3
-    with pytest.raises(UserError, match=f"^{path}: there are 2 features beside the label .column 3., 3 are needed"):
-        read_dataset(path, like=FeatureSpace(3))
-
-
-def test_without_labels(tmp_path):
-    path = write(tmp_path, ROWS)
-    data = read_dataset(path, labels_needed=False, like=FeatureSpace(3))
-    assert data.features.shape == (3, 3)
-    assert not data.labelled
-    assert data.labels.tolist() == [0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("first", "choice", "header"),
     [
@@ -261,12 +246,6 @@ def test_a_label_column_that_is_guessed_is_told(tmp_path, text, options, told):
     path = write(tmp_path, text)
     remark = "labels are those of the last column, column 3 (c): --label-column NAME takes another"
     assert (remark in read_dataset(path, **options).remarks) == told
-
-
-def test_header_is_forced(tmp_path):
-    path = write(tmp_path, "1,2,3\n4,5,6\n")
-    assert read_dataset(path, header=True).samples == 1
-    assert read_dataset(path).samples == 2
 
 
 def test_delimiter_is_forced(tmp_path):

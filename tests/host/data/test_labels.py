@@ -91,11 +91,6 @@ def test_labels_that_do_not_suit(labels, options, message):
         classes(*labels, **options)
 
 
-def test_texts_are_no_numbers():
-    with pytest.raises(UserError, match="--loss logistic"):
-        LabelCoding.fit(Task.REGRESSION, dataset(0, 1, names=("a", "b")))
-
-
 def test_several_classes_are_rows_of_one_against_the_rest():
     names = ("ant", "bee", "cat", "dog")
     coding = classes(3, 0, 1, 3, 1, names=names)

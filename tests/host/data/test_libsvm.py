@@ -188,12 +188,6 @@ def test_nothing_in_it(tmp_path, content, message):
     check_mistake(write(tmp_path, content), f": {message}")
 
 
-def test_another_kind_of_file(tmp_path):
-    path = write(tmp_path, b"a,b,label\n1,2,0\n")
-    with pytest.raises(UserError, match=r"line 1: the label is 'a,b,label': not a number \(is this a LIBSVM file"):
-        read_dataset(path)
-
-
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(

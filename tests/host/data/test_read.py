@@ -18,22 +18,6 @@ from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.errors import UserError
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "labels"),
-    [
-        ("breast_cancer", (569, 30), {0, 1}),
-        ("digits", (1797, 64), set(range(10))),
-        ("iris", (150, 4), {0, 1, 2}),
-        ("wine", (178, 13), {0, 1, 2}),
-    ],
-)
-def test_builtin(name, shape, labels):
-    data = read_dataset(name)
-    assert data.features.shape == shape
-    assert set(data.labels) == labels
-    assert name in BUILTIN
-
-
 @pytest.mark.parametrize("name", BUILTIN)
 @pytest.mark.parametrize("moved", [False, True])
 def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):

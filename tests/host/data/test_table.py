@@ -23,7 +23,7 @@ from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.synth_table import make_table, write_table
-from p4sgd.host.data.table import Column, Table, UnknownTexts
+from p4sgd.host.data.table import Column, Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode, encode_table, prepare
@@ -250,7 +250,7 @@ def test_what_is_missing_in_typed_columns(tmp_path):
 def test_no_text_is_a_gap_among_typed_numbers(tmp_path, text, missing):
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"c": ["1", "2", text], "y": [0, 1, 1]}), path)
-    with pytest.raises(UserError, match=rf"row 3, column 1 \(c\):"):
+    with pytest.raises(UserError, match=r"row 3, column 1 \(c\):"):
         read_dataset(path, missing=missing)
 
 
@@ -538,14 +538,6 @@ def test_damage_is_seen(change):
     assert TableEncoding.from_json(good).count == 1
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableEncoding.from_json(good | change)
-
-
-def test_unknown_texts_are_counted():
-    known = Table((Column("a", ("x", "y")),))
-    unknown = UnknownTexts()
-    rows = known.rows([pa.array(["x", "z", None, "z", " y", "w"])], gaps=True, unknown=unknown)
-    assert rows[:, 0].tolist()[:2] == [0, -1]
-    assert unknown.found == {"a": (3, "z")}
 
 
 def test_the_made_table(tmp_path):

@@ -53,7 +53,6 @@ def receive(link, seconds=10.0):
 
 def test_frames_of_all_addresses_come_in_order(ends):
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
     a, b = ends
     sent = [frame_of(destination=pick.randbytes(6), fill=pick.randbytes(1)) for _ in range(50)]

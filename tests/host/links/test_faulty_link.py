@@ -51,7 +51,6 @@ def test_without_chances_nothing_happens():
 @pytest.mark.parametrize("way", ["up", "down", "link"])
 def test_losses_are_of_the_direction_that_is_named(way):
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     for arrived, name in zip(both_ways({f"{way}_loss": 0.1}, seed), ("up", "down"), strict=True):
         if way in (name, "link"):
             assert 17_500 < len(arrived) < 18_500
@@ -69,7 +68,6 @@ def test_a_chance_for_a_direction_takes_the_place_of_that_for_both():
 
 def test_duplicates_follow_each_other():
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     arrived, _ = both_ways({"up_duplication": 0.1}, seed)
     assert sorted(set(arrived)) == FRAMES
     assert arrived == sorted(arrived)
@@ -78,7 +76,6 @@ def test_duplicates_follow_each_other():
 
 def test_reordered_frames_are_overtaken_by_the_next():
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     arrived, _ = both_ways({"up_reordering": 0.1}, seed)
     late = [index for index, (one, next_) in enumerate(pairwise(arrived)) if one > next_]
     assert sorted(arrived)[:-1] == FRAMES[: len(arrived) - 1], "but for the last, which may still be held"

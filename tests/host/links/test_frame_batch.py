@@ -96,7 +96,6 @@ NAME = struct.Struct("=H2s4s8x")
 @pytest.fixture
 def pick():
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     return random.Random(seed)
 
 

@@ -213,7 +213,6 @@ def test_broadcasts_after_the_address_has_moved_to_another_interface(two_network
 def test_datagrams_with_flipped_bits_are_dropped_and_counted(tmp_path):
     """Of one bit: the sums stay right. Linux counts what it has dropped for its checksum."""
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     with contextlib.ExitStack() as stack:
         here, there = (stack.enter_context(contextlib.closing(Namespace())) for _ in range(2))
         cable = stack.enter_context(contextlib.closing(CorruptingCable([here, there], 0.2, seed)))
@@ -314,7 +313,6 @@ def test_an_address_that_is_taken(opened, colon, port):
 def test_a_switch_for_udp(tmp_path):
     """Workers behind one port, which answers to all leave through to a group."""
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     with (
         contextlib.closing(Namespace()) as namespace,
         contextlib.ExitStack() as stack,
@@ -336,7 +334,6 @@ def test_a_switch_for_udp(tmp_path):
 def test_a_switch_for_udp_without_a_group(tmp_path):
     """What is for all goes to each worker in UDP by itself, and to all behind another port as it is."""
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
         namespace.pair("s1", "w1")
         _, control = stack.enter_context(serving(namespace, tmp_path, ["udp:127.0.0.9", "s1"]))

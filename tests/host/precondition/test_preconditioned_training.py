@@ -111,17 +111,6 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
     assert np.array_equal(loaded.decision_function(data), model.decision_function(data))
 
 
-def test_fewer_epochs():
-    """Features are a random walk, whose steps are independent."""
-    data = dataset(samples=800)
-    device = open_device("emulator", CONFIG, 1)
-    losses = [
-        train(data, TrainingOptions(**options), device).metrics["train_loss"]
-        for options in ({"epochs": 3}, {"epochs": 3, "precondition": "block"})
-    ]
-    assert losses[1] < losses[0]
-
-
 def test_workers_units_and_planes_change_nothing():
     data = dataset()
     options = TrainingOptions(precondition="block", epochs=2)

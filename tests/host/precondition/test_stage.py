@@ -17,9 +17,8 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed import open_communicator
 from p4sgd.host.distributed.planner import FactorPlan
-from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import BLOCK, Moments, Whitening, stage
-from p4sgd.host.precondition.moments import MAX_SAMPLES, block_slices
+from p4sgd.host.precondition.moments import block_slices
 from p4sgd.host.precondition.stage import measure, whiten
 from p4sgd.host.precondition.whitening import WhitenedBlock
 
@@ -135,13 +134,6 @@ def test_a_block_is_sent_without_rounding(damping):
         assert (received.left_out, received.problem) == (block.left_out, block.problem)
         for name in ("centre", "matrix", "exponent"):
             np.testing.assert_array_equal(getattr(received, name), getattr(block, name), strict=True)
-
-
-def test_too_many_samples_are_refused(monkeypatch):
-    data = make(3, 2, 5)
-    monkeypatch.setattr(Dataset, "samples", MAX_SAMPLES + 1)
-    with pytest.raises(UserError, match=r"2,147,483,648 samples exactly.* --precondition"):
-        whiten(data, Scaling.fit(data.features), 0.1, 8)
 
 
 @needs_mpi

@@ -77,7 +77,6 @@ def serving(job):
 def test_its_weights_are_golden_run_after_run(board, remote):
     """Before every answer come frames that are not of the protocol, of all lengths."""
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
     job = random_job(TINY, 1, seed=seed, mini_batches=5)
     aggregator = serving(job)

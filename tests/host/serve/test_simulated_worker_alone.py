@@ -1,9 +1,8 @@
 """What a simulated worker asks of its simulator, for which a few lines stand in."""
 
-import numpy as np
 import pytest
 
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.serve.simulated_worker import SimulatedWorker
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -94,27 +93,6 @@ def test_a_run_lasts_until_the_worker_is_idle(worker):
     assert worker.next_work is None
     lasting = [arguments["cycles"] for do, arguments in asked() if do == "exchange"]
     assert lasting[0] == lasting[1] == lasting[2] > 100
-
-
-def test_memory_is_handed_over_before_a_start_and_is_out_of_reach_until_the_end(worker):
-    worker.forget_memory(0, 0, 2)
-    worker.write_memory(0, 0, np.array([1, 2], np.uint8))
-    worker.write_register(registers.CTRL.offset, START)
-    assert [do for do, _ in asked()] == ["load", "write"]
-    for ask in (worker.read_memory, worker.forget_memory):
-        with pytest.raises(UserError, match="a run is under way"):
-            ask(0, 0, 2)
-    with pytest.raises(UserError, match="a run is under way"):
-        worker.write_memory(0, 0, np.zeros(2, np.uint8))
-    worker.work()
-    assert worker.read_memory(TINY.labels_memory, 0, 2).tolist() == [0, 0]
-
-
-def test_what_a_bank_has_no_room_for_is_refused_before_it_comes(worker):
-    worker.forget_memory(0, (1 << 24) - 2, 2)
-    for ask in (worker.read_memory, worker.forget_memory):
-        with pytest.raises(UserError, match="bank 0 needs 16,777,217 bytes, the simulated memory has 16,777,216"):
-            ask(0, (1 << 24) - 2, 3)
 
 
 @pytest.mark.parametrize(("word", "cycles", "seen"), [(500_000, 200, 500_000), (1, 1, 2500), (0, 0, 0)])

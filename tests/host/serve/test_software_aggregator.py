@@ -80,7 +80,6 @@ def probe(shard, slot=0, *, workers, number=1):
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 def test_sums_are_exact(served, links, loss):
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     _, control = served
     control.begin(0, job_of(PORTS), 1)
     got, right = Workers(links, seed=seed, loss=loss).all_reduce(60)
@@ -108,7 +107,6 @@ def test_answers_to_all_leave_through_the_ports_of_the_job_only(served, links):
 def test_two_jobs_do_not_touch_each_other(served, links):
     """The second job claims to be the first as well, in all ways that it has."""
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     _, control = served
     control.begin(0, job_of(2, 1), 1)
     control.begin(1, job_of(2, 2, ports=[2, 3]), 1)
@@ -150,7 +148,6 @@ def test_probes_are_answered_whatever_is_wrong(served, links):
 
 def test_wrong_frames_by_the_thousand_change_nothing(served, links):
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
     process, control = served
     control.begin(0, job_of(PORTS), 1)

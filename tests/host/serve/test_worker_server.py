@@ -223,7 +223,6 @@ def raw(address):
 
 def test_garbage_stops_nothing(board, address):
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
     methods = [
         "read_registers",

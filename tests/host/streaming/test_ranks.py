@@ -120,38 +120,6 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
     assert history(resumed) == history(whole)
 
 
-@pytest.mark.parametrize("precision", [2, 4])
-@pytest.mark.parametrize("seed", [1, 3])
-def test_a_folder_trains_as_memory_does(tmp_path, seed, precision):
-    """Although the schedule changes the rate, which follows the loss of the samples that are held out."""
-    path = write_data(tmp_path, "data.npy", *make_samples(seed, 120, 10))
-    options = TrainingOptions(precision=precision, validation_fraction=0.25, epochs=25)
-    make_folder(open_source(path), options, CONFIG, tmp_path / "made")
-    results = [
-        train(data, options, EmulatedDevice(CONFIG, 1))
-        for data in (read_dataset(path), open_prepared(tmp_path / "made"))
-    ]
-    one, other = ([(record.learning_rate, record.metrics) for record in result.history] for result in results)
-    assert one == other
-    assert len({rate for rate, _ in one}) > 1, "the schedule is not tried"
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_folder_of_several_classes_trains_as_memory_does(tmp_path, workers):
-    features, _ = make_samples(3, 120, 10)
-    labels = np.digitize(features @ np.ones(10), [-1, 1])
-    path = write_data(tmp_path, "data.npy", features, labels)
-    options = TrainingOptions(precision=4, validation_fraction=0.25, epochs=4, workers=workers)
-    make_folder(open_source(path), dataclasses.replace(options, workers=1), CONFIG, tmp_path / "made")
-    one, other = (
-        train(data, options, EmulatedDevice(CONFIG, workers))
-        for data in (read_dataset(path), open_prepared(tmp_path / "made"))
-    )
-    assert one.names == other.names == ("0", "1", "2")
-    assert [history(row) for row in one.rows] == [history(row) for row in other.rows]
-    assert one.model.weights.tolist() == other.model.weights.tolist()
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_norms_do_not_depend_on_the_samples_beside(kind):
     features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)
