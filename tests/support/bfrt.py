@@ -54,11 +54,8 @@ class _Made:
 class _Table:
     """Entries of a match table, or of the replication engine.
 
-    Attributes
-    ----------
-    from_hw : bool
-        Where entries must be read: from the chip what packets change, from the driver what controllers write, as the
-        chip may lack parameters that an action does not use.
+    ``from_hw``: where entries must be read: from the chip what packets change, from the driver what controllers write,
+    as the chip may lack parameters that an action does not use.
     """
 
     from_hw = False
@@ -213,10 +210,7 @@ class _Counter(_Table):
 class Switch:
     """A switch. `module` makes the client that controls it.
 
-    Attributes
-    ----------
-    on_write : callable
-        Called before every write, with its kind and table.
+    ``on_write``: called before every write, with its kind and table.
     """
 
     def __init__(self, program):

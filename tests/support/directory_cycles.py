@@ -42,14 +42,7 @@ class BackwardPass:
     def take(self, chunks: Listed, earliest: int, *, final: bool) -> tuple[int, list[tuple[int, int]]]:
         """The cycle of a micro-batch's first line, and those in which chunks are completed.
 
-        Parameters
-        ----------
-        chunks
-            The chunks.
-        earliest
-            Cycle before which it cannot begin.
-        final
-            It is the last of its mini-batch.
+        ``earliest``: cycle before which it cannot begin; ``final``: it is the last of its mini-batch.
         """
         before = iter(self._completed)
         passed = next(before, None)
@@ -89,18 +82,8 @@ def schedule(
 ) -> Schedule:
     """When the engines of workers, all of one configuration, take their lines.
 
-    Parameters
-    ----------
-    listed
-        What each engine's micro-batches list.
-    micro_batches
-        Micro-batches of a mini-batch.
-    chunks
-        Chunks of an engine.
-    config
-        The workers.
-    network
-        Cycles from PARTIAL to FULL.
+    ``listed``: what each engine's micro-batches list; ``micro_batches``: micro-batches of a mini-batch; ``chunks``:
+    chunks of an engine; ``network``: cycles from PARTIAL to FULL.
     """
     count = len(listed[0])
     times = [np.zeros((len(listed), count), np.int64) for _ in range(4)]

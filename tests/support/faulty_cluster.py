@@ -88,14 +88,9 @@ class FaultyCluster:
     If ``keyed``, packets are of version 2: each job has a new key, and one that is restarted keeps its number, so that
     its key alone tells its packets from those before. The seed also decides when workers submit and check their timers.
 
-    Attributes
-    ----------
-    counts : Counter of str
-        Fates of packets (see `Line`), packets ``resent``, and how often workers have ``given up``.
-    got : list of lists of tuples of int
-        Sums that each worker has received in this run, in order.
-    discarded : list of (operation, tuple of int)
-        Sums that a worker had received of operations that a restart of the job repeats.
+    ``counts``: fates of packets (see `Line`), packets ``resent``, and how often workers have ``given up``; ``got``:
+    sums that each worker has received in this run, in order; ``discarded``: sums that a worker had received of
+    operations that a restart of the job repeats.
     """
 
     def __init__(

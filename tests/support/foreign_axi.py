@@ -47,14 +47,7 @@ class Buffer:
 
     Beside it there is nothing: what a master reads or writes elsewhere ends in an error and is noted.
 
-    Attributes
-    ----------
-    base : int
-        Where it is on the board.
-    content : bytearray
-        Its bytes.
-    strays : list of str
-        What was asked for that is not in it.
+    ``base``: where it is on the board; ``strays``: what was asked for that is not in it.
     """
 
     def __init__(self, dut: Any, prefix: str, stall: float, base: int, size: int) -> None:

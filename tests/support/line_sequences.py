@@ -18,18 +18,8 @@ __all__ = ["Line", "begin_run", "engine_config", "line_sequence", "make_sparse",
 class Line:
     """A line of the image.
 
-    Parameters
-    ----------
-    word
-        Its bits.
-    micro_batch
-        Number of its micro-batch.
-    place
-        The fields of `place_layout`; None for a directory.
-    plane
-        Its plane.
-    absent
-        If it is the first of its chunk: chunks before that which are not listed.
+    ``micro_batch``: number of its micro-batch; ``place``: the fields of `place_layout`; None for a directory;
+    ``absent``: if it is the first of its chunk: chunks before that which are not listed.
     """
 
     word: int

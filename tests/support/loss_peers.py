@@ -86,18 +86,9 @@ _NUMBERS = ("diabetes", "wine, proline", "digits, dark pixels")
 class Case:
     """A loss on a data set.
 
-    Parameters
-    ----------
-    loss, data
-        Their names.
-    estimator
-        Makes scikit-learn's, for a seed and the training targets.
-    options
-        Those of training, made from the fitted estimator and the training targets.
-    metric
-        What is compared, of targets and predictions.
-    larger
-        Whether larger is better.
+    ``estimator``: makes scikit-learn's, for a seed and the training targets; ``options``: those of training, made from
+    the fitted estimator and the training targets; ``metric``: what is compared, of targets and predictions; ``larger``:
+    whether larger is better.
     """
 
     loss: str
@@ -210,14 +201,7 @@ CASES = [case for data in _CLASSES for case in _classifiers(data)] + [
 def compare(case: Case, splits: int = 5, **more: Any) -> Scores:
     """Train on three quarters of the samples and measure on the others, for each of some splits.
 
-    Parameters
-    ----------
-    case
-        What to compare.
-    splits
-        Number of splits at random, of seeds 0, 1, ….
-    more
-        Further options of training.
+    ``splits``: number of splits at random, of seeds 0, 1, …; ``more``: further options of training.
     """
     x, y = _DATA[case.data]()
     theirs: list[float] = []

@@ -9,14 +9,8 @@ from p4sgd.hw.net.timers import ResendTimer
 class Asked:
     """The slot that a timer asks.
 
-    Attributes
-    ----------
-    waits_for_full, waits_for_clear : Signal
-        The slot asked waited for it, a cycle ago, and has not been forgotten since.
-    stays : Signal
-        It is the slot that was asked a cycle ago.
-    may_ask : Value
-        Whether it may be offered, or given up.
+    ``waits_for_full``, ``waits_for_clear``: the slot asked waited for it, a cycle ago, and has not been forgotten
+    since; ``stays``: it is the slot that was asked a cycle ago; ``may_ask``: whether it may be offered, or given up.
     """
 
     def __init__(self, m: Module, timer: ResendTimer) -> None:

@@ -23,19 +23,8 @@ def with_sizes(folder: Path, config: AggregatorConfig) -> Path:
 class InterpretedSwitch:
     """A switch with one of the programs.
 
-    Parameters
-    ----------
-    folder
-        An empty one, for the sources.
-    architecture
-        ``v1model`` or ``tna``.
-
-    Attributes
-    ----------
-    groups : dict of set of int
-        Ports of the multicast groups.
-    global_rid : int
-        On Tofino: the replication number of all nodes.
+    ``folder``: an empty one, for the sources; ``groups``: ports of the multicast groups; ``global_rid``: on Tofino: the
+    replication number of all nodes.
     """
 
     def __init__(self, folder: Path, architecture: str, config: AggregatorConfig) -> None:

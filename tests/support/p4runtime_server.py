@@ -56,20 +56,9 @@ class RefusedError(Exception):
 class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     """A server that runs ``program`` once a pipeline is set, on a free port of this machine.
 
-    Attributes
-    ----------
-    writes : list of str
-        Updates in order, such as "INSERT jobs".
-    on_write : callable
-        Called after every update that was carried out.
-    on_packet : callable
-        Called before a packet-out is processed.
-    lose : int
-        Number of packet-outs to lose first.
-    left : list of bytes
-        Packet-ins sent so far.
-    late : list of bytes
-        Packet-ins to send before the answer to the next packet-out.
+    ``writes``: updates in order, such as "INSERT jobs"; ``on_write``: called after every update that was carried out;
+    ``on_packet``: called before a packet-out is processed; ``lose``: number of packet-outs to lose first; ``left``:
+    packet-ins sent so far; ``late``: packet-ins to send before the answer to the next packet-out.
     """
 
     def __init__(self, program: Program, *, credentials=None, has_pipeline=True, has_cpu_port=True):

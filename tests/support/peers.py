@@ -43,20 +43,11 @@ _CONSTANT = 11650396
 class Settings:
     """How to train.
 
-    Parameters
-    ----------
-    loss
-        ``logistic`` or ``squared``.
-    batch
-        Samples of a mini-batch, where there are any.
-    threads
-        Threads that may be used, where that can be chosen.
-    rate
-        Learning rate, where there is no good default, times the mean squared norm of a sample.
-    l2, l1
-        Strengths of the penalties of scaled coefficients, ``l2 / 2 · ‖w‖² + l1 · ‖w‖₁`` beside the mean loss; one of
-        them at most, and only for scikit-learn and Vowpal Wabbit, which applies them beside steps of other sizes and so
-        minimises something else.
+    ``batch``: samples of a mini-batch, where there are any; ``threads``: threads that may be used, where that can be
+    chosen; ``rate``: learning rate, where there is no good default, times the mean squared norm of a sample; ``l2``,
+    ``l1``: strengths of the penalties of scaled coefficients, ``l2 / 2 · ‖w‖² + l1 · ‖w‖₁`` beside the mean loss; one
+    of them at most, and only for scikit-learn and Vowpal Wabbit, which applies them beside steps of other sizes and so
+    minimises something else.
     """
 
     loss: str = "logistic"
@@ -68,17 +59,7 @@ class Settings:
 
 
 class Peer:
-    """A model of another package and the data to train it with.
-
-    Parameters
-    ----------
-    features
-        Scaled features.
-    labels
-        -1 and 1.
-    settings
-        How to train.
-    """
+    """A model of another package and the data to train it with."""
 
     distribution: ClassVar[str]
     """What `importlib.metadata` calls it."""
@@ -99,13 +80,7 @@ class Peer:
 
     @classmethod
     def from_file(cls, path: Path, settings: Settings) -> "Peer":
-        """Read and scale the samples of a file.
-
-        Raises
-        ------
-        ValueError
-            If the peer cannot read it.
-        """
+        """Read and scale the samples of a file."""
         features, labels = read_file(path)
         offset, scale = _scale(features)
         peer = cls(features, labels, settings)

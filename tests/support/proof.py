@@ -80,14 +80,8 @@ class Proof(Elaboratable):
 def free(m: Module, component: wiring.Component, *, stable: Collection[str] = ()) -> None:
     """Let the inputs of a component be anything in every cycle.
 
-    Parameters
-    ----------
-    m
-        Module that gets the assignments.
-    component
-        Its submodule.
-    stable
-        Inputs that are anything, but the same in all cycles; named as its ports in Verilog.
+    ``m``: module that gets the assignments; ``stable``: inputs that are anything, but the same in all cycles; named as
+    its ports in Verilog.
     """
     for path, member, port in component.signature.flatten(component):
         name = "__".join(map(str, path))
@@ -106,26 +100,12 @@ def holds(m: Module, stream: Any, *, rule: Callable[[ValueLike], Any] = Assert, 
 
 
 def check(proof: Proof, folder: Path, *, cycles: int) -> None:
-    """Try all runs of so many cycles from reset.
-
-    Raises
-    ------
-    CounterexampleError
-        If one breaks an assertion: with the solver's words and the place of its waveform.
-    """
+    """Try all runs of so many cycles from reset."""
     _solve(_formulas(proof, folder), CounterexampleError, "--presat", "-t", str(cycles))
 
 
 def prove(proof: Proof, folder: Path, *, k: int) -> None:
-    """Try all runs, by induction over k cycles.
-
-    Raises
-    ------
-    CounterexampleError
-        If one of k cycles breaks an assertion.
-    InductionError
-        If the assertions of k cycles are not enough for those of the next: with the place of a waveform.
-    """
+    """Try all runs, by induction over k cycles."""
     proof.by_induction = True
     formulas = _formulas(proof, folder)
     _solve(formulas, CounterexampleError, "--presat", "-t", str(k))
@@ -133,13 +113,7 @@ def prove(proof: Proof, folder: Path, *, k: int) -> None:
 
 
 def reach(proof: Proof, folder: Path, *, cycles: int) -> None:
-    """Find runs of so many cycles from reset that come to every ``Cover``.
-
-    Raises
-    ------
-    UnreachedError
-        If there is none to one of them: with the solver's words.
-    """
+    """Find runs of so many cycles from reset that come to every ``Cover``."""
     _solve(_formulas(proof, folder), UnreachedError, "-c", "-t", str(cycles))
 
 

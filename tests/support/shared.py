@@ -7,14 +7,7 @@ import os
 def make_once(factory, name, make):
     """A folder of the test session: the first process that asks for it makes it, the others wait and read it.
 
-    Parameters
-    ----------
-    factory
-        pytest's ``tmp_path_factory``.
-    name
-        Name of the folder.
-    make
-        Function that writes the folder, given its path.
+    ``name``: name of the folder; ``make``: function that writes the folder, given its path.
     """
     root = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -9,13 +9,7 @@ _PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)
 
 
 def read_ports(text: str, top: str) -> list[Port]:
-    """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations.
-
-    Raises
-    ------
-    KeyError
-        If there is no such module.
-    """
+    """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations."""
     found = _PORT.findall(modules(text)[top])
     return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
@@ -31,13 +25,7 @@ def instances_of(text: str, module: str) -> dict[str, str]:
 
 
 def module_at(text: str, top: str, path: str) -> str:
-    """Module of the cell that a path of instances leads to, ``a/b/c``.
-
-    Raises
-    ------
-    KeyError
-        If there is none.
-    """
+    """Module of the cell that a path of instances leads to, ``a/b/c``."""
     for name in path.split("/"):
         top = instances_of(text, top)[name]
     return top

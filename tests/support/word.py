@@ -14,18 +14,9 @@ class Word:
 
     Nothing is read before the first cycle, so nothing must be written before the first item has its turn.
 
-    Attributes
-    ----------
-    address : Signal
-        Any, but always the same.
-    value : Signal
-        The word.
-    previewed, has_turn : Value
-        ``before``, or ``old``, is to show it in this cycle.
-    is_item, follows : Value
-        There is an item to preview, and ``follows`` is to say this of it.
-    keeps_rules : Value
-        Whether what is made, and written, is what may be.
+    ``address``: any, but always the same; ``previewed``, ``has_turn``: ``before``, or ``old``, is to show it in this
+    cycle; ``is_item``, ``follows``: there is an item to preview, and ``follows`` is to say this of it; ``keeps_rules``:
+    whether what is made, and written, is what may be.
     """
 
     def __init__(self, m: Module, table: ReadModifyWrite, shape: ShapeLike) -> None:

@@ -26,174 +26,128 @@ class Command(NamedTuple):
     """Most of them; None if there is no limit."""
 
 
-def _found(options: str = "") -> Command:
-    """Syntax of a command that finds objects."""
-    return Command("quiet verbose regexp nocase", f"filter of_objects {options}", 0, 1)
+_SYNTAX = """
+# projects
+create_project 0 2 | force in_memory ip rtl_kernel | part
+close_project 0 0 | delete |
+current_project 0 1 | |
+current_fileset 0 1 | constrset simset srcset blockset |
+version 0 0 | short java |
+add_files 0 1 | norecurse force scan_for_includes | fileset of_objects copy_to
+update_compile_order 0 0 | force_gui | fileset
+set_property 0 3 | | dict name value objects
+get_property 2 2 | min max |
+get_files 0 1 | norecurse references all regexp nocase | filter of_objects compile_order
+# IP
+create_ip 0 1 | force | vlnv module_name dir vendor library name version revision
+get_ips 0 1 | all exclude_bd_ips regexp nocase | filter of_objects
+generate_target 2 2 | force |
+update_ip_catalog 0 0 | rebuild scan_changes | add_ip delete_ip repo_path
+ipx::package_project 0 1 | import_files force | root_dir vendor library taxonomy set_current generated_files module
+    archive_source_project
+ipx::current_core 0 1 | |
+ipx::get_user_parameters 0 1 | | of_objects
+ipx::remove_user_parameter 2 2 | |
+ipx::infer_bus_interface 3 3 | |
+ipx::add_bus_interface 2 2 | |
+ipx::remove_bus_interface 2 2 | |
+ipx::get_bus_interfaces 0 1 | | of_objects
+ipx::associate_bus_interfaces 1 1 | clear | busif clock reset
+ipx::add_bus_parameter 2 2 | |
+ipx::add_port_map 2 2 | |
+ipx::add_memory_map 2 2 | |
+ipx::add_address_block 2 2 | |
+ipx::add_register 2 2 | |
+ipx::add_field 2 2 | |
+ipx::add_register_parameter 2 2 | |
+ipx::create_xgui_files 1 1 | | logo_file
+ipx::update_checksums 1 1 | |
+ipx::check_integrity 1 1 | kernel |
+ipx::save_core 0 1 | |
+package_xo 0 0 | force | kernel_name kernel_xml output_kernel_xml design_xml ip_directory parent_ip_directory
+    kernel_files kernel_xml_args kernel_xml_pipes kernel_xml_connections ctrl_protocol xo_path
+# synthesis and implementation
+read_verilog 1 1 | sv | library
+read_xdc 1 1 | unmanaged no_add | cells ref mode
+synth_design 0 0 | rtl bufg rtl_skip_ip no_lc assert no_timing_driven sfcu | name part constrset top include_dirs
+    generic verilog_define flatten_hierarchy directive mode fsm_extraction keep_equivalent_registers resource_sharing
+    max_bram max_uram max_dsp shreg_min_size
+opt_design 0 0 | retarget propconst sweep remap resynth_area | directive
+place_design 0 0 | no_psip no_timing_driven unplace | directive
+phys_opt_design 0 0 | fanout_opt placement_opt routing_opt rewire | directive
+route_design 0 0 | unroute preserve ultrathreads tns_cleanup | directive nets physical_nets
+report_timing_summary 0 0 | no_detailed_paths setup hold unique_pins input_pins no_header report_unconstrained
+    warn_on_violation append | delay_type max_paths nworst path_type file name rpx check_timing_verbose
+report_utilization 0 0 | hierarchical append slr packthru | file name cells pblocks hierarchical_depth
+    hierarchical_percentages
+open_run 1 1 | pr_configs | name
+report_cdc 0 0 | details summary all_checks_per_endpoint no_header show_waiver no_waiver waived append | from to cells
+    severity file name
+get_cdc_violations 0 1 | regexp nocase | name filter
+report_methodology 0 0 | append waived no_waivers return_string | name cells checks file rpx slack_lesser_than
+    merge_exceptions
+get_methodology_violations 0 1 | regexp nocase | name filter
+get_timing_paths 0 0 | unique_pins setup hold | from to through delay_type max_paths nworst sort_by group
+    slack_lesser_than filter
+report_bus_skew 0 0 | no_detailed_paths sort_by_slack no_header append return_string warn_on_violation | delay_type
+    max_paths nworst file rpx cells
+report_power 0 0 | no_propagation advisory return_string append | hier file name format
+report_qor_suggestions 0 0 | append return_string no_split report_all_suggestions | file name max_strategies max_paths
+get_qor_suggestions 0 - | | filter
+report_drc 0 0 | append | file name checks ruledecks rpx
+write_checkpoint 1 1 | force | cell
+get_runs 0 1 | regexp nocase | filter of_objects
+launch_runs 1 1 | force next_step | jobs dir to_step scripts_only pre_launch_script
+wait_on_run 1 1 | | timeout
+# constraints
+create_clock 0 1 | add | period name waveform
+set_max_delay 1 1 | datapath_only rise fall | from to through
+set_bus_skew 1 1 | | from to through
+create_waiver 0 0 | scoped | type id objects from to strings of_objects user description tags timestamp
+set_multicycle_path 1 1 | setup hold start end | from to through
+set_false_path 0 0 | setup hold | from to through
+get_cells 0 1 | hierarchical regexp nocase | filter of_objects hsc match_style
+get_pins 0 1 | hierarchical leaf regexp nocase | filter of_objects
+get_ports 0 1 | regexp nocase | filter of_objects
+get_clocks 0 1 | include_generated_clocks regexp nocase | filter of_objects
+get_pblocks 0 1 | include_nested_pblocks regexp nocase | filter of_objects
+create_pblock 1 1 | |
+resize_pblock 1 1 | replace | add remove from to locs
+add_cells_to_pblock 1 2 | top add_primitives clear_locs | cells
+set_operating_conditions 0 0 | | voltage grade process junction_temp ambient_temp thetaja thetasa airflow heatsink
+    thetajb board board_temp board_layers design_power_budget
+current_design 0 1 | |
+# block designs
+create_bd_design 1 1 | | dir cell bdsource
+create_bd_cell 1 1 | | type vlnv reference
+create_bd_port 1 1 | | dir type from to freq_hz
+create_bd_intf_port 1 1 | | mode vlnv
+connect_bd_net 1 - | | net
+connect_bd_intf_net 1 2 | | intf_net boundary_type
+get_bd_pins 0 1 | regexp nocase | filter of_objects
+get_bd_ports 0 1 | regexp nocase | filter of_objects
+get_bd_intf_pins 0 1 | regexp nocase | filter of_objects
+get_bd_intf_ports 0 1 | regexp nocase | filter of_objects
+get_bd_addr_spaces 0 1 | regexp nocase | filter of_objects
+get_bd_addr_segs 0 1 | excluded addressed addressing unaddressed regexp nocase | filter of_objects
+assign_bd_address 0 1 | force | target_address_space offset range
+validate_bd_design 0 1 | force | design
+save_bd_design 0 1 | |
+make_wrapper 0 0 | top testbench inst_template import force | fileset files
+"""
+"""A command, the fewest and the most of its arguments (- if there is no limit), options without a value beside -quiet
+and -verbose, and options with one. Not all options are listed, only those that a script might use."""
 
 
-_ALWAYS = "quiet verbose"
+def _parse(line: str) -> tuple[str, Command]:
+    head, flags, options = line.split("|")
+    name, least, most = head.split()
+    limit = None if most == "-" else int(most)
+    return name, Command(f"quiet verbose {flags}", options, int(least), limit)
 
-COMMANDS: dict[str, Command] = {
-    # projects
-    "create_project": Command(f"force in_memory ip rtl_kernel {_ALWAYS}", "part", 0, 2),
-    "close_project": Command(f"delete {_ALWAYS}", "", 0, 0),
-    "current_project": Command(_ALWAYS, "", 0, 1),
-    "current_fileset": Command(f"constrset simset srcset blockset {_ALWAYS}", "", 0, 1),
-    "version": Command(f"short java {_ALWAYS}", "", 0, 0),
-    "add_files": Command(f"norecurse force scan_for_includes {_ALWAYS}", "fileset of_objects copy_to", 0, 1),
-    "update_compile_order": Command(f"force_gui {_ALWAYS}", "fileset", 0, 0),
-    "set_property": Command(_ALWAYS, "dict name value objects", 0, 3),
-    "get_property": Command(f"min max {_ALWAYS}", "", 2, 2),
-    "get_files": Command(f"norecurse references all {_ALWAYS} regexp nocase", "filter of_objects compile_order", 0, 1),
-    # IP
-    "create_ip": Command(f"force {_ALWAYS}", "vlnv module_name dir vendor library name version revision", 0, 1),
-    "get_ips": Command(f"all exclude_bd_ips {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
-    "generate_target": Command(f"force {_ALWAYS}", "", 2, 2),
-    "update_ip_catalog": Command(f"rebuild scan_changes {_ALWAYS}", "add_ip delete_ip repo_path", 0, 0),
-    "ipx::package_project": Command(
-        f"import_files force {_ALWAYS}",
-        "root_dir vendor library taxonomy set_current generated_files module archive_source_project",
-        0,
-        1,
-    ),
-    "ipx::current_core": Command(_ALWAYS, "", 0, 1),
-    "ipx::get_user_parameters": Command(_ALWAYS, "of_objects", 0, 1),
-    "ipx::remove_user_parameter": Command(_ALWAYS, "", 2, 2),
-    "ipx::infer_bus_interface": Command(_ALWAYS, "", 3, 3),
-    "ipx::add_bus_interface": Command(_ALWAYS, "", 2, 2),
-    "ipx::remove_bus_interface": Command(_ALWAYS, "", 2, 2),
-    "ipx::get_bus_interfaces": Command(_ALWAYS, "of_objects", 0, 1),
-    "ipx::associate_bus_interfaces": Command(f"clear {_ALWAYS}", "busif clock reset", 1, 1),
-    "ipx::add_bus_parameter": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_port_map": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_memory_map": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_address_block": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_register": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_field": Command(_ALWAYS, "", 2, 2),
-    "ipx::add_register_parameter": Command(_ALWAYS, "", 2, 2),
-    "ipx::create_xgui_files": Command(_ALWAYS, "logo_file", 1, 1),
-    "ipx::update_checksums": Command(_ALWAYS, "", 1, 1),
-    "ipx::check_integrity": Command(f"kernel {_ALWAYS}", "", 1, 1),
-    "ipx::save_core": Command(_ALWAYS, "", 0, 1),
-    "package_xo": Command(
-        f"force {_ALWAYS}",
-        "kernel_name kernel_xml output_kernel_xml design_xml ip_directory parent_ip_directory kernel_files "
-        "kernel_xml_args kernel_xml_pipes kernel_xml_connections ctrl_protocol xo_path",
-        0,
-        0,
-    ),
-    # synthesis and implementation
-    "read_verilog": Command(f"sv {_ALWAYS}", "library", 1, 1),
-    "read_xdc": Command(f"unmanaged no_add {_ALWAYS}", "cells ref mode", 1, 1),
-    "synth_design": Command(
-        f"rtl bufg rtl_skip_ip no_lc assert no_timing_driven sfcu {_ALWAYS}",
-        "name part constrset top include_dirs generic verilog_define flatten_hierarchy directive mode fsm_extraction "
-        "keep_equivalent_registers resource_sharing max_bram max_uram max_dsp shreg_min_size",
-        0,
-        0,
-    ),
-    "opt_design": Command(f"retarget propconst sweep remap resynth_area {_ALWAYS}", "directive", 0, 0),
-    "place_design": Command(f"no_psip no_timing_driven unplace {_ALWAYS}", "directive", 0, 0),
-    "phys_opt_design": Command(f"fanout_opt placement_opt routing_opt rewire {_ALWAYS}", "directive", 0, 0),
-    "route_design": Command(
-        f"unroute preserve ultrathreads tns_cleanup {_ALWAYS}", "directive nets physical_nets", 0, 0
-    ),
-    "report_timing_summary": Command(
-        f"no_detailed_paths setup hold unique_pins input_pins no_header report_unconstrained warn_on_violation append "
-        f"{_ALWAYS}",
-        "delay_type max_paths nworst path_type file name rpx check_timing_verbose",
-        0,
-        0,
-    ),
-    "report_utilization": Command(
-        f"hierarchical append slr packthru {_ALWAYS}",
-        "file name cells pblocks hierarchical_depth hierarchical_percentages",
-        0,
-        0,
-    ),
-    "open_run": Command(f"pr_configs {_ALWAYS}", "name", 1, 1),
-    "report_cdc": Command(
-        f"details summary all_checks_per_endpoint no_header show_waiver no_waiver waived append {_ALWAYS}",
-        "from to cells severity file name",
-        0,
-        0,
-    ),
-    "get_cdc_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
-    "report_methodology": Command(
-        f"append waived no_waivers return_string {_ALWAYS}",
-        "name cells checks file rpx slack_lesser_than merge_exceptions",
-        0,
-        0,
-    ),
-    "get_methodology_violations": Command(f"regexp nocase {_ALWAYS}", "name filter", 0, 1),
-    "get_timing_paths": Command(
-        f"unique_pins setup hold {_ALWAYS}",
-        "from to through delay_type max_paths nworst sort_by group slack_lesser_than filter",
-        0,
-        0,
-    ),
-    "report_bus_skew": Command(
-        f"no_detailed_paths sort_by_slack no_header append return_string warn_on_violation {_ALWAYS}",
-        "delay_type max_paths nworst file rpx cells",
-        0,
-        0,
-    ),
-    "report_power": Command(f"no_propagation advisory return_string append {_ALWAYS}", "hier file name format", 0, 0),
-    "report_qor_suggestions": Command(
-        f"append return_string no_split report_all_suggestions {_ALWAYS}", "file name max_strategies max_paths", 0, 0
-    ),
-    "get_qor_suggestions": Command(_ALWAYS, "filter", 0, None),
-    "report_drc": Command(f"append {_ALWAYS}", "file name checks ruledecks rpx", 0, 0),
-    "write_checkpoint": Command(f"force {_ALWAYS}", "cell", 1, 1),
-    "get_runs": _found(),
-    "launch_runs": Command(f"force next_step {_ALWAYS}", "jobs dir to_step scripts_only pre_launch_script", 1, 1),
-    "wait_on_run": Command(_ALWAYS, "timeout", 1, 1),
-    # constraints
-    "create_clock": Command(f"add {_ALWAYS}", "period name waveform", 0, 1),
-    "set_max_delay": Command(f"datapath_only rise fall {_ALWAYS}", "from to through", 1, 1),
-    "set_bus_skew": Command(_ALWAYS, "from to through", 1, 1),
-    "create_waiver": Command(
-        f"scoped {_ALWAYS}", "type id objects from to strings of_objects user description tags timestamp", 0, 0
-    ),
-    "set_multicycle_path": Command(f"setup hold start end {_ALWAYS}", "from to through", 1, 1),
-    "set_false_path": Command(f"setup hold {_ALWAYS}", "from to through", 0, 0),
-    "get_cells": Command(f"hierarchical {_ALWAYS} regexp nocase", "filter of_objects hsc match_style", 0, 1),
-    "get_pins": Command(f"hierarchical leaf {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
-    "get_ports": _found(),
-    "get_clocks": Command(f"include_generated_clocks {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
-    "get_pblocks": Command("include_nested_pblocks quiet verbose regexp nocase", "filter of_objects", 0, 1),
-    "create_pblock": Command(_ALWAYS, "", 1, 1),
-    "resize_pblock": Command(f"replace {_ALWAYS}", "add remove from to locs", 1, 1),
-    "add_cells_to_pblock": Command(f"top add_primitives clear_locs {_ALWAYS}", "cells", 1, 2),
-    "set_operating_conditions": Command(
-        _ALWAYS,
-        "voltage grade process junction_temp ambient_temp thetaja thetasa airflow heatsink thetajb board board_temp "
-        "board_layers design_power_budget",
-        0,
-        0,
-    ),
-    "current_design": Command(_ALWAYS, "", 0, 1),
-    # block designs
-    "create_bd_design": Command(_ALWAYS, "dir cell bdsource", 1, 1),
-    "create_bd_cell": Command(_ALWAYS, "type vlnv reference", 1, 1),
-    "create_bd_port": Command(_ALWAYS, "dir type from to freq_hz", 1, 1),
-    "create_bd_intf_port": Command(_ALWAYS, "mode vlnv", 1, 1),
-    "connect_bd_net": Command(_ALWAYS, "net", 1, None),
-    "connect_bd_intf_net": Command(_ALWAYS, "intf_net boundary_type", 1, 2),
-    "get_bd_pins": _found(),
-    "get_bd_ports": _found(),
-    "get_bd_intf_pins": _found(),
-    "get_bd_intf_ports": _found(),
-    "get_bd_addr_spaces": _found(),
-    "get_bd_addr_segs": Command(
-        f"excluded addressed addressing unaddressed {_ALWAYS} regexp nocase", "filter of_objects", 0, 1
-    ),
-    "assign_bd_address": Command(f"force {_ALWAYS}", "target_address_space offset range", 0, 1),
-    "validate_bd_design": Command(f"force {_ALWAYS}", "design", 0, 1),
-    "save_bd_design": Command(_ALWAYS, "", 0, 1),
-    "make_wrapper": Command(f"top testbench inst_template import force {_ALWAYS}", "fileset files", 0, 0),
-}
-"""By name. Not all options are listed, only those that a script might use."""
+
+COMMANDS = dict(map(_parse, re.findall(r"^\w.*(?:\n    .*)*", _SYNTAX, re.MULTILINE)))
+"""By name."""
 
 
 class Ip(NamedTuple):

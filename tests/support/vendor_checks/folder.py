@@ -69,13 +69,7 @@ class Run(NamedTuple):
 
 
 def run_script(folder: Path, script: str, *, seconds: int = 10) -> Run:
-    """Run a script in which every command must be one of `COMMANDS`, with the options listed there.
-
-    Raises
-    ------
-    NoTclError
-        If there is no Tcl interpreter.
-    """
+    """Run a script in which every command must be one of `COMMANDS`, with the options listed there."""
     calls, problems = [], []
     for kind, file, line, *rest in run_tcl(folder, script, commands=command_table(), seconds=seconds):
         if kind == "call":
@@ -124,13 +118,7 @@ class VendorFolder(Folder):
 
     @cached_property
     def runs(self) -> dict[str, Run]:
-        """Every script that a tool is started with, run.
-
-        Raises
-        ------
-        NoTclError
-            If there is no Tcl interpreter.
-        """
+        """Every script that a tool is started with, run."""
         return {name: run_script(self.path, name) for name in self.scripts}
 
 

@@ -20,13 +20,7 @@ from support.verilog_ports import read_ports
 
 
 def check_scripts(folder: VendorFolder) -> Iterator[Problem]:
-    """Scripts run to their end; files, parameters of IP, declarations of kernels, and cells in constraints are right.
-
-    Raises
-    ------
-    NoTclError
-        If there is no Tcl interpreter.
-    """
+    """Scripts run to their end; files, parameters of IP, declarations of kernels and cells in constraints are right."""
     for script, run in folder.runs.items():
         yield from run.problems
         for call in run.calls:
