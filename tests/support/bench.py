@@ -41,12 +41,7 @@ def times(cases: int) -> int:
 
 
 def run_bench(
-    component: wiring.Component,
-    file: str,
-    *,
-    only: str | None = None,
-    sources: Sequence[Path] = (),
-    **parameters: Any,
+    component: wiring.Component, file: str, *, only: str | None = None, sources: Sequence[Path] = (), **parameters: Any
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
 

@@ -526,12 +526,7 @@ def make_xclbin(
         "uuid": (number << 64 | 0xAB00_00CD).to_bytes(16, "little").hex(),  # zeros in it must not end it
         "platform": platform,
         "kernels": {
-            f"{kernel}_1": {
-                "config": dataclasses.asdict(config),
-                "groups": groups,
-                "control": control,
-                "cages": cages,
-            }
+            f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups, "control": control, "cages": cages}
         },
     }
     for cage in range(macs):
@@ -690,9 +685,7 @@ class Machine:
         try:
             with open(os.fsdecode(ctypes.string_at(path))) as file:
                 document = json.load(file)
-            return self._add(
-                Xclbin(bytes.fromhex(document["uuid"]), document["platform"], document["kernels"]),
-            )
+            return self._add(Xclbin(bytes.fromhex(document["uuid"]), document["platform"], document["kernels"]))
         except ValueError:
             raise RefusedError(0, "Invalid xclbin") from None
 

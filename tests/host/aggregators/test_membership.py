@@ -211,15 +211,6 @@ def test_workers_behind_one_port():
     assert cluster.together(2) == {0, 1, 2}
 
 
-def test_two_joins_as_the_same_shard():
-    cluster = Cluster()
-    cluster.join(0, 5, 1)
-    cluster.join(1, 5, 1)
-    assert cluster.served == {}
-    cluster.join(0, 5, 0)
-    assert cluster.served == {5: ([0, 1], 1)}
-
-
 def test_jobs_of_another_program_are_left_alone():
     first = Cluster()
     first.join(0, 1, 0, workers=1)

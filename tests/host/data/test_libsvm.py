@@ -67,10 +67,7 @@ def test_plain_text_by_another_name(tmp_path):
     assert read_dataset(write(tmp_path, TEXT, "data.libsvm.gz")).samples == 3
 
 
-@pytest.mark.parametrize(
-    ("zero_based", "expected"),
-    [(None, [[1.0, 0, 2]]), (True, [[1.0, 0, 2]]), (False, None)],
-)
+@pytest.mark.parametrize(("zero_based", "expected"), [(None, [[1.0, 0, 2]]), (True, [[1.0, 0, 2]]), (False, None)])
 def test_indices_from_zero(tmp_path, zero_based, expected):
     path = write(tmp_path, b"1 0:1 2:2\n")
     if expected is None:
@@ -191,9 +188,7 @@ def test_nothing_in_it(tmp_path, content, message):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
-        st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6),
-        min_size=1,
-        max_size=8,
+        st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6), min_size=1, max_size=8
     ),
     seed=st.integers(0, 99),
 )

@@ -128,8 +128,7 @@ def test_columns_that_are_refused(tmp_path, more, says):
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
-    [(np.ones(4), r"weights of shape \(4,\)"), (np.array(["a"] * 3), "weights: must hold numbers")],
+    ("weights", "says"), [(np.ones(4), r"weights of shape \(4,\)"), (np.array(["a"] * 3), "weights: must hold numbers")]
 )
 def test_arrays_that_are_refused(tmp_path, weights, says):
     np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)

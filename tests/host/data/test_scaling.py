@@ -212,10 +212,7 @@ def test_every_division_of_the_samples_gives_the_same_bits(matrix, sparse, singl
 
 
 @settings(max_examples=60)
-@given(
-    columns=arrays(np.float64, (7, 3), elements=st.floats(-1e6, 1e6)),
-    planes=st.integers(2, 8),
-)
+@given(columns=arrays(np.float64, (7, 3), elements=st.floats(-1e6, 1e6)), planes=st.integers(2, 8))
 def test_standard_is_mean_and_deviation(columns, planes):
     """All columns reach equally many of their deviations, taken in long fractions."""
     from fractions import Fraction
@@ -354,8 +351,7 @@ def test_sparse_data_are_not_centred():
 
 
 @given(
-    values=arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=FINITE),
-    size=st.integers(1, 4),
+    values=arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=FINITE), size=st.integers(1, 4)
 )
 @settings(deadline=None)
 def test_order_statistics(values, size):

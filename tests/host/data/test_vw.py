@@ -145,27 +145,8 @@ WORDS = st.one_of(
     st.sampled_from(
         ["1", "-1", "0.5", "+2", "nan", "1e999", "cat", "1:2", "'t", "'", "|", "||", "|:2", ":3", "a:", "a:b:c"]
     ),
-    st.sampled_from(
-        [
-            "|n",
-            "|n:2",
-            "|n:x",
-            "|n:1e300",
-            "a:1e300",
-            "a:2x",
-            "a:nan",
-            "a:infinity",
-            "a:Inf",
-            "a:nyc",
-            "a:n",
-            "7:india",
-            "a|b",
-            "12",
-            "1x",
-            "a:1|",
-            "é",
-        ]
-    ),
+    st.sampled_from(["|n", "|n:2", "|n:x", "|n:1e300", "a:1e300", "a:2x", "a:nan", "a:infinity", "a:Inf", "a:nyc"]),
+    st.sampled_from(["a:n", "7:india", "a|b", "12", "1x", "a:1|", "é"]),
     st.sampled_from(["18446744073709551615:1", "9" * 30, "\0", "\x01b", "a:1:2", "|7", "abcd", "abcde:.5"]),
     st.from_regex(r"[0-9a-c]{1,5}(:-?[0-9]{0,2}\.?[0-9]{0,2})?", fullmatch=True),
 )

@@ -45,15 +45,6 @@ def test_frames_come_as_they_were_sent(ends):
     assert received.receive(ends[1].fileno()) == 0
 
 
-def test_a_batch_may_be_sent_and_received_again_and_again(ends):
-    batch = FrameBatch(2)
-    for size in (1500, 3, 64):
-        ends[0].send(bytes([size % 256]) * size)
-        assert batch.receive(ends[1].fileno()) == 1
-        assert batch.send(ends[1].fileno(), np.array([0])) == 1
-        assert ends[0].recv(2000) == bytes([size % 256]) * size
-
-
 def test_of_a_frame_that_is_too_long_the_beginning_is_kept(ends):
     ends[0].send(b"x" * 4000)
     batch = FrameBatch(1)

@@ -234,11 +234,6 @@ def test_datagrams_with_flipped_bits_are_dropped_and_counted(tmp_path):
         assert dropped >= cable.flips - 10 > 20, "but those on their way at the end"
 
 
-def test_datagrams_carry_a_checksum(opened):
-    link = opened(f"udp:{loopback(1)}")
-    assert link._local.getsockopt(socket.SOL_SOCKET, 11) == 0, "SO_NO_CHECK"
-
-
 def test_on_the_wire_it_is_what_the_hardware_takes_but_for_the_checksum():
     with contextlib.closing(Namespace()) as namespace:
 
@@ -263,19 +258,6 @@ def test_on_the_wire_it_is_what_the_hardware_takes_but_for_the_checksum():
                 assert wire[22] == 64, "time to live"
                 while select.select([heard], [], [], 0.1)[0]:
                     heard.recv(2048)
-
-
-def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened):
-    link = opened(f"udp:{loopback(1)}")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind((str(loopback(2)), 40_000))
-        for size in (0, 49, 51, 57, 1400, 1467):
-            other.sendto(b"x" * size, (str(loopback(1)), PORT))
-            assert receive(link) == bytes(64)
-        other.sendto(b"x" * 50, (str(loopback(1)), PORT))
-        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), (
-            "the source port may be any, but says more if it is one of programs"
-        )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from support.switch import MAC, PROGRAM, Workers, from_worker, job_of, serving, 
 from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
-from p4sgd.hw.spec.packet import BROADCAST, GROUP_BIT, DropReason, EchoValue, Packet, PacketType
+from p4sgd.hw.spec.packet import GROUP_BIT, DropReason, Packet, PacketType
 
 PORTS = 4
 
@@ -71,22 +71,13 @@ def counted_to(control, count, name="FRAMES"):
     return counted
 
 
-def probe(shard, slot=0, *, workers, number=1):
-    """A PROBE of a worker."""
-    packet = from_worker(PacketType.PARTIAL, slot, 0, shard, workers, (77, *[0] * 7), number)
-    return Packet(**vars(packet) | {"type": PacketType.PROBE})
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.2])
-def test_sums_are_exact(served, links, loss):
-    seed = default_seed()
+def test_sums_are_exact_despite_losses(served, links):
     _, control = served
     control.begin(0, job_of(PORTS), 1)
-    got, right = Workers(links, seed=seed, loss=loss).all_reduce(60)
+    got, right = Workers(links, seed=default_seed(), loss=0.2).all_reduce(60)
     assert got == [right] * PORTS
     assert control.counters()["FULLS_TO_ALL"] == 60
-    if loss:
-        assert control.counters()["FULLS_TO_ONE"]
+    assert control.counters()["FULLS_TO_ONE"]
 
 
 def test_answers_to_all_leave_through_the_ports_of_the_job_only(served, links):
@@ -126,76 +117,42 @@ def test_two_jobs_do_not_touch_each_other(served, links):
     assert counted_to(control, 1, "DROPPED_JOB")["FULLS_TO_ALL"] == 2 * 5 * 10 + 10
 
 
-def test_probes_are_answered_whatever_is_wrong(served, links):
-    _, control = served
-    control.begin(0, job_of(2), 7)
-    links[1].send(probe(1, workers=2).to_bytes())
-    echo = receive(links[1])
-    assert (echo.type, echo.destination, echo.round) == (PacketType.ECHO, worker_mac(1), 6)
-    assert [echo.values[name] for name in (EchoValue.NUMBER, EchoValue.VERDICT, EchoValue.PORT, EchoValue.SLOTS)] == [
-        77,
-        0,
-        1,
-        16,
-    ]
-    lost = Packet(**vars(probe(0, workers=2, number=9)) | {"destination": BROADCAST})
-    links[3].send(lost.to_bytes())
-    echo = receive(links[3])
-    assert echo.values[EchoValue.VERDICT] == 1, "there is no such job"
-    assert echo.values[EchoValue.PORT] == 3
-    assert echo.source == MAC
+def broken_frames(right, pick):
+    """By the reason for which it is dropped, what makes a wrong frame of a right one."""
+
+    def change(place, value):
+        return right[:place] + bytes([value]) + right[place + 1 :]
+
+    return {
+        DropReason.RUNT: lambda: right[: pick.randrange(14, 64)],
+        DropReason.LONG: lambda: right + pick.randbytes(pick.randrange(1, 1400)),
+        DropReason.VERSION: lambda: change(14, pick.choice([0, *range(3, 16)]) << 4 | 1),
+        DropReason.RESERVED: lambda: change(pick.randrange(26, 32), pick.randrange(1, 256)),
+        DropReason.ADDRESS: lambda: change(place := pick.randrange(6), right[place] ^ pick.randrange(1, 256)),
+        DropReason.TYPE: lambda: change(14, 1 << 4 | pick.choice([0, 2, 4, 6, 7, 15])),
+        DropReason.JOB: lambda: change(15, pick.choice([0, 2, 255])),
+    }
 
 
 def test_wrong_frames_by_the_thousand_change_nothing(served, links):
-    seed = default_seed()
-    pick = random.Random(seed)
+    pick = random.Random(default_seed())
     process, control = served
     control.begin(0, job_of(PORTS), 1)
     links[0].send(from_worker(PacketType.PARTIAL, 3, 1, 0, PORTS, range(8)).to_bytes())
-    receive_none = counted_to(control, 1)
+    counted_to(control, 1)
     before = control.read_slots(0, range(16))
-    right = from_worker(PacketType.PARTIAL, 3, 1, 1, PORTS, range(8)).to_bytes()
-    sent = dict.fromkeys(
-        (
-            DropReason.RUNT,
-            DropReason.LONG,
-            DropReason.VERSION,
-            DropReason.RESERVED,
-            DropReason.ADDRESS,
-            DropReason.TYPE,
-            DropReason.JOB,
-        ),
-        0,
-    )
-
-    def broken(drop):
-        frame = bytearray(right)
-        if drop is DropReason.RUNT:
-            return bytes(frame[: pick.randrange(14, 64)])
-        if drop is DropReason.LONG:
-            return bytes(frame) + pick.randbytes(pick.randrange(1, 1400))
-        if drop is DropReason.VERSION:
-            frame[14] = pick.choice([0, *range(3, 16)]) << 4 | 1
-        if drop is DropReason.RESERVED:
-            frame[pick.randrange(26, 32)] = pick.randrange(1, 256)
-        if drop is DropReason.ADDRESS:
-            frame[pick.randrange(6)] ^= pick.randrange(1, 256)
-        if drop is DropReason.TYPE:
-            frame[14] = 1 << 4 | pick.choice([0, 2, 4, 6, 7, 15])
-        if drop is DropReason.JOB:
-            frame[15] = pick.choice([0, 2, 255])
-        return bytes(frame)
-
+    broken = broken_frames(from_worker(PacketType.PARTIAL, 3, 1, 1, PORTS, range(8)).to_bytes(), pick)
+    sent = dict.fromkeys(broken, 0)
     for count in range(5000):
         drop = pick.choice(list(sent))
         sent[drop] += 1
-        links[1].send(broken(drop))
+        links[1].send(broken[drop]())
         if count % 100 == 99:
             counted_to(control, count + 2)  # no more at a time than buffers have room for
     counted = counted_to(control, 5001)
     assert {drop: counted[f"DROPPED_{drop.name}"] for drop in sent} == sent
     assert counted["FRAMES"] == 5001
-    assert counted["JOB0_ACCEPTED"] == receive_none["JOB0_ACCEPTED"] == 1
+    assert counted["JOB0_ACCEPTED"] == 1
     assert control.read_slots(0, range(16)) == before
     for shard in range(1, PORTS):
         links[shard].send(from_worker(PacketType.PARTIAL, 3, 1, shard, PORTS, range(8)).to_bytes())

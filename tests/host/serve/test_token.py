@@ -122,10 +122,11 @@ def test_requests_before_a_proof_are_not_carried_out(address, first):
 
 
 class Recorder:
-    """Passes one connection on to an address, and keeps what the client and the server say."""
+    """Passes one connection on to an address, keeps what client and server say, and may ``change`` the former."""
 
-    def __init__(self, address):
+    def __init__(self, address, change=lambda data: data):
         self.said = [b"", b""]
+        self._change = change
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
         self._there = ControlAddress.parse(address)
@@ -134,20 +135,16 @@ class Recorder:
 
     def _run(self):
         with self._listener, self._listener.accept()[0] as client, self._there.connect(10) as server:
-            ways = [
-                threading.Thread(target=self._pass, args=(0, client, server)),
-                threading.Thread(target=self._pass, args=(1, server, client)),
-            ]
-            for way in ways:
-                way.start()
-            for way in ways:
-                way.join()
+            back = threading.Thread(target=self._pass, args=(1, server, client, lambda data: data))
+            back.start()
+            self._pass(0, client, server, self._change)
+            back.join()
 
-    def _pass(self, index, source, target):
+    def _pass(self, index, source, target, change):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self.said[index] += data
-                target.sendall(data)
+                target.sendall(change(data))
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
 
@@ -330,33 +327,15 @@ def test_strangers_are_no_clients_and_do_not_stay(monkeypatch, first):
             assert stranger.recv(1000) == b"", "hung up"
 
 
-class Meddler(Recorder):
-    """Changes a word that the client writes."""
-
-    def _pass(self, index, source, target):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self.said[index] += data
-                target.sendall(data.replace(b"119]", b"118]"))
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-
 def test_what_is_changed_on_its_way_changes_nothing(address):
-    meddler = Meddler(address)
-    with (
-        pytest.raises(P4sgdError, match="refuses: a message was changed on its way"),
-        connect(meddler.address) as worker,
-    ):
-        write_now(worker, 119)
+    meddler = Recorder(address, lambda data: data.replace(b"119]", b"118]"))
+    with connect(meddler.address) as worker:
+        client_of(worker).write_pair(PAIR, 119)
+        with pytest.raises(P4sgdError, match="refuses: a message was changed on its way"):
+            worker.read_register(PAIR[0].offset)
     meddler.join()
     assert b"119]" in meddler.said[0]
     assert read(address) == BEFORE
-
-
-def write_now(worker, value):
-    client_of(worker).write_pair(PAIR, value)
-    worker.read_register(PAIR[0].offset)
 
 
 def test_one_that_is_not_there_is_started_with_it():
@@ -449,23 +428,18 @@ def test_the_cluster_file_names_it(file, tmp_path):
         read_cluster(cluster)
 
 
-@pytest.mark.parametrize("words", [["worker", "--interface", "lo"], ["switch", "serve", "--interface", "lo"]])
-def test_programs_that_serve_say_what_is_wrong(words, file, tmp_path):
-    def run(*more):
-        done = CliRunner().invoke(main, [*words, *map(str, more)])
-        assert done.exit_code == 2
-        return done.stderr
-
-    file.chmod(0o640)
-    assert f"chmod 600 {file}" in run("--control", "tcp:127.0.0.1:9", "--token", file)
-    assert "no such file with a token" in run("--control", "tcp:127.0.0.1:9", "--token", tmp_path / "none")
-    file.chmod(0o600)
-    assert "is its owner's anyway: leave it out" in run("--control", f"unix:{tmp_path}/control", "--token", file)
-
-
 @pytest.mark.parametrize("words", [["worker"], ["switch", "serve"]])
-def test_programs_for_other_machines_need_one(words):
-    address, link = "tcp:0.0.0.0:" + free_address().rpartition(":")[2], f"udp:{loopback(1)}"
-    done = CliRunner().invoke(main, [*words, "--interface", link, "--control", address])
-    assert done.exit_code == 2
-    assert "anybody who reaches this address could control the program: give --token FILE" in done.stderr
+def test_programs_that_serve_say_what_is_wrong(words, file, tmp_path):
+    others, port = tmp_path / "others", free_address().rpartition(":")[2]
+    others.touch(0o640)
+    for control, token, says in (
+        ("tcp:127.0.0.1:9", others, f"chmod 600 {others}"),
+        ("tcp:127.0.0.1:9", tmp_path / "none", "no such file with a token"),
+        (f"unix:{tmp_path}/control", file, "is its owner's anyway: leave it out"),
+        (f"tcp:0.0.0.0:{port}", None, "anybody who reaches this address could control the program: give --token FILE"),
+    ):
+        link = "lo" if token else f"udp:{loopback(1)}"
+        more = ["--token", str(token)] if token else []
+        done = CliRunner().invoke(main, [*words, "--interface", link, "--control", control, *more])
+        assert done.exit_code == 2
+        assert says in done.stderr

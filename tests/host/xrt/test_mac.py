@@ -19,6 +19,8 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
     with contextlib.closing(Machine(tmp_path, 1)) as found:
         found.install(monkeypatch)
         yield found
@@ -132,9 +134,7 @@ def test_the_doctor_names_the_port_whose_link_is_down(three, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("needed", [1, 3, 5])
-def test_receivers_are_reset_until_they_adapt(machine, address, monkeypatch, needed):
-    monkeypatch.setattr(mac, "_TRY_S", 0.05)
-    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
+def test_receivers_are_reset_until_they_adapt(machine, address, needed):
     machine.boards[0].cable = {"rx_resets": needed}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         mac.await_links([found])
@@ -143,8 +143,7 @@ def test_receivers_are_reset_until_they_adapt(machine, address, monkeypatch, nee
     assert unit(machine).resets == (0 if needed <= mac._TRIES else 2)
 
 
-def test_a_link_that_only_the_other_end_does_not_receive_is_left_alone(machine, address, monkeypatch):
-    monkeypatch.setattr(mac, "_TRY_S", 0.05)
+def test_a_link_that_only_the_other_end_does_not_receive_is_left_alone(machine, address):
     machine.boards[0].cable = {"remote_fault": 1}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         mac.await_links([found])
@@ -153,10 +152,8 @@ def test_a_link_that_only_the_other_end_does_not_receive_is_left_alone(machine, 
 
 
 @pytest.mark.parametrize("here", [False, True])
-def test_the_other_end_differs_in_error_correction(machine, address, monkeypatch, here):
+def test_the_other_end_differs_in_error_correction(machine, address, here):
     """This is found out, and the setting is as before. When the other end has changed, nothing is said of it."""
-    monkeypatch.setattr(mac, "_TRY_S", 0.05)
-    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
     machine.boards[0].cable = {"rs_fec": not here}
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         found.set_rs_fec(here)
@@ -167,9 +164,7 @@ def test_the_other_end_differs_in_error_correction(machine, address, monkeypatch
         assert found.link_state().other_end_fec is None
 
 
-def test_loopback_outlasts_resets(machine, address, monkeypatch):
-    monkeypatch.setattr(mac, "_TRY_S", 0.0)
-    monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.0)
+def test_loopback_outlasts_resets(machine, address):
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         machine.boards[0].faults = {"loopback": {"there": False}}
         found.set_loopback(True)
