@@ -9,6 +9,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VERSION, DropReason, EchoValue, Packet, PacketType
 from support.aggregator_model import Aggregator
+from support.recording_device import BareDevice
 
 
 class CountingAggregator:
@@ -78,7 +79,7 @@ class ProbingWorker:
         }
 
 
-class NetworkedDevice:
+class NetworkedDevice(BareDevice):
     """Worker i is behind port i.
 
     ``up(worker, frame)`` and ``down(worker, echo)`` are the links: what they return comes out, nothing if it is None.
@@ -87,12 +88,6 @@ class NetworkedDevice:
     """
 
     name = "networked"
-    network_settings = None
-    links = sensors = None
-    shares = None
-    message_times = None
-    names = None
-    absent = ()
     CYCLES = 50
 
     def __init__(self, config, workers, *, slots=None, version=VERSION):
@@ -104,7 +99,6 @@ class NetworkedDevice:
         self.up = lambda worker, frame: frame
         self.down = lambda worker, echo: echo
         self.begin = lambda job: self.network.model.begin(0, job)
-        self.closed = False
 
     def job(self):
         """The job that the workers are in, as a controller would have it served."""
@@ -148,12 +142,3 @@ class NetworkedDevice:
                 resent = 2
             for name, count in (("CYCLES", 1), ("PACKETS_SENT", 2 + resent), ("PACKETS_RESENT", resent)):
                 worker.words[registers.COUNTERS[name].registers[0].offset] = count
-
-    def take_in(self, tell):
-        return ()
-
-    def clear(self):
-        pass
-
-    def close(self):
-        self.closed = True

@@ -69,17 +69,31 @@ class RecordingWorker:
         return [write.values for write in self.writes if write.register == name]
 
 
-class RecordingDevice:
+class BareDevice:
+    """What is there of a device without a network."""
+
+    aggregator = network_settings = links = sensors = shares = names = message_times = None
+    absent = ()
+    closed = False
+
+    def take_in(self, tell):
+        return ()
+
+    def clear(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+class RecordingDevice(BareDevice):
     """Workers that all end as soon as they are waited for, after ``on_run(device)``."""
 
     name = "recording"
-    aggregator = network_settings = links = sensors = shares = names = message_times = None
-    absent = ()
 
     def __init__(self, config, workers, on_run: Callable[["RecordingDevice"], None] = lambda device: None):
         self.workers = [RecordingWorker(config) for _ in range(workers)]
         self.on_run = on_run
-        self.closed = False
 
     def wait(self, timeout_s=None):
         if all(worker.writes[-1].register == "ABORT" for worker in self.workers):
@@ -91,12 +105,3 @@ class RecordingDevice:
         self.on_run(self)
         for worker in self.workers:
             worker.words[registers.CTRL.offset] = registers.CTRL.encode(done=1, idle=1)
-
-    def take_in(self, tell):
-        return ()
-
-    def clear(self):
-        pass
-
-    def close(self):
-        self.closed = True

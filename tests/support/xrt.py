@@ -190,10 +190,20 @@ class KernelWorker(NetworkedWorker):
             self._board.machine.violations.append("a run has met an error of the memory")
 
 
-class KernelAggregator:
-    """An aggregator as a kernel: registers in front of the switch's state machine, without counters."""
+class Kernel:
+    """A kernel that neither runs nor takes frames."""
 
     runs = hangs = False
+
+    def receive(self, frame):
+        pass
+
+    def work(self):
+        pass
+
+
+class KernelAggregator(Kernel):
+    """An aggregator as a kernel: registers in front of the switch's state machine, without counters."""
 
     def __init__(self, machine, config):
         self._machine = machine
@@ -235,14 +245,8 @@ class KernelAggregator:
             show.write_pair(aggregator_registers.SHOWN_MAC, shown.mac)
             show.write(aggregator_registers.SHOWN_PORT, value=shown.port)
 
-    def receive(self, frame):
-        pass
 
-    def work(self):
-        pass
-
-
-class KernelSelfTest:
+class KernelSelfTest(Kernel):
     """A self-test as a kernel: by the exact model, with a beat a cycle after a latency.
 
     The board's ``faults`` say what is wrong: the ``read`` or ``written`` content of a port (a function that changes
@@ -252,7 +256,6 @@ class KernelSelfTest:
     cable.
     """
 
-    runs = hangs = False
     LATENCY = 75
 
     def __init__(self, board, config, cages, groups):
@@ -337,17 +340,9 @@ class KernelSelfTest:
         for name, register in selftest.cage_registers(cage).items():
             self._client.write(register, value=result[name])
 
-    def receive(self, frame):
-        pass
 
-    def work(self):
-        pass
-
-
-class KernelMac:
+class KernelMac(Kernel):
     """A MAC as a kernel. Its link is up a moment after loading or reset, if the cable is good."""
-
-    runs = hangs = False
 
     def __init__(self, board):
         self._board = board
@@ -399,12 +394,6 @@ class KernelMac:
             self.resets += 1
             self._begin()
         self.rx_resets += before["rx_reset"] and not after["rx_reset"]
-
-    def receive(self, frame):
-        pass
-
-    def work(self):
-        pass
 
 
 class Board:

@@ -13,7 +13,7 @@ import pytest
 import sklearn.datasets
 from support.data_files import read_in_blocks
 
-from p4sgd.host.data import FeatureSpace, builtin, read_dataset
+from p4sgd.host.data import builtin, read_dataset
 from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.errors import UserError
 
@@ -91,28 +91,6 @@ def test_format_is_forced(tmp_path):
         read_dataset(path, file_format="xls")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the file is empty"),
-        (b"\x7fELF\x00\x01", "unknown format: --format takes libsvm"),
-        (b"some words of prose\n", "unknown format: say which it is with --format"),
-    ],
-)
-def test_format_is_not_recognised(tmp_path, content, message):
-    path = tmp_path / "data"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{path}: {message}"):
-        read_dataset(path)
-
-
-def test_no_such_thing(tmp_path):
-    with pytest.raises(UserError, match=r"^nowhere: there is no such file; built-in data sets are breast_cancer"):
-        read_dataset("nowhere")
-    with pytest.raises(UserError, match="is a folder"):
-        read_dataset(tmp_path)
-
-
 @contextlib.contextmanager
 def nobody():
     """As a user who may not read everything, whoever runs the tests."""
@@ -138,11 +116,6 @@ def test_unreadable(name):
         path.chmod(0)
         with nobody(), pytest.raises(UserError, match=f"^{path}: .*Permission denied"):
             read_dataset(path)
-
-
-def test_builtin_has_the_width_it_has():
-    with pytest.raises(UserError, match=r"^iris: there are 4 features, 30 are needed"):
-        read_dataset("iris", like=FeatureSpace(30))
 
 
 @pytest.mark.parametrize(

@@ -418,11 +418,6 @@ def test_not_finite(sparse, value):
         Scaling.fit(scipy.sparse.csr_array(matrix) if sparse else matrix)
 
 
-def test_unknown_kind():
-    with pytest.raises(UserError, match=r"no scaling 'best'.* auto, standard, robust, minmax, maxabs, none"):
-        Scaling.fit(np.ones((1, 1)), "best")
-
-
 @given(x=st.floats(-50, 50), stored=st.integers(2, 8), kind=st.sampled_from(["minmax", "maxabs"]))
 def test_feature_values_are_what_the_hardware_reads(x, stored, kind):
     scaling = Scaling.fit(np.array([[-50.0], [50.0]]), kind)

@@ -126,9 +126,6 @@ def test_a_column_without_any_value(tmp_path):
     assert encoded(stored, "indicator").features.tolist() == [[1, 1], [2, 1]]
     pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2, pa.float64()), "y": [0, 1]}), stored)
     assert encoded(stored, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
-    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2), "y": [0, 1]}), stored)
-    with pytest.raises(UserError, match=r"row 1, column 2 \(b\): the value is missing"):
-        read_dataset(stored)
 
 
 def test_rows_in_which_a_column_has_no_value(tmp_path):

@@ -211,6 +211,9 @@ def test_the_kernel_parses_plain_lines(tmp_path):
         (b"1 |n a:2x", "the value of feature 'a' is '2x': not a number"),
         (b"1 |n a:inf", "the value of feature 'a' is inf: it must be finite"),
         (b"1 |n:1e300 a:1e300", "the value of feature 'a' times its namespace's scale is too large"),
+        (b"1 | a:1_0", "the value of feature 'a' is '1_0': not a number"),
+        (b"1_0 | a", "the label is '1_0': not a number"),
+        (b"9007199254740993 | a", "the label 9007199254740993 is too large to be told from others"),
         (b"1 |n a\0", "holds a zero byte"),
     ],
 )
@@ -315,19 +318,3 @@ def test_numbers_of_a_libsvm_file(tmp_path, parser):
         check_mistake(path, f", line 1: {message}", hash_bits=3)
     write(tmp_path, f"1 {2**64 - 1}:1 0:1\n".encode(), "data.libsvm")
     check_mistake(path, f", line 1: feature 0 comes after feature {2**64 - 1}", hash_bits=3)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("1 | a:1_0", "the value of feature 'a' is '1_0': not a number"),
-        ("1_0 | a", "the label is '1_0': not a number"),
-        ("9007199254740993 | a", "the label 9007199254740993 is too large to be told from others"),
-    ],
-)
-@pytest.mark.usefixtures("parser")
-def test_what_a_table_refuses_is_refused(tmp_path, line, message):
-    """Python's underscores, and integers that float64 does not tell apart."""
-    path = tmp_path / "data.vw"
-    path.write_text(f"1 | a\n{line}\n")
-    check_mistake(path, f", line 2: {message}")

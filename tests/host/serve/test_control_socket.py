@@ -370,9 +370,20 @@ time.sleep(60)
     assert client.served() == {}
 
 
+def pump(server, seconds, is_over=lambda: False):
+    """Turn a server until something is so, at most for a time."""
+    end = time.monotonic() + seconds
+    while not is_over() and time.monotonic() < end:
+        server.turn(0.01)
+
+
+def serving(address, *, most_clients=1, body_limit=0, idle_s=None, **methods):
+    options = {"most_clients": most_clients, "busy": "is busy", "body_limit": body_limit, "idle_s": idle_s}
+    return contextlib.closing(ControlServer(ControlListener(address), "test", Methods(**methods), **options))
+
+
 def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address):
-    server = ControlServer(ControlListener(address), "test", Methods(), most_clients=2, busy="is busy")
-    with contextlib.closing(server), address.connect(10) as client:
+    with serving(address, most_clients=2) as server, address.connect(10) as client:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         lowest = os.dup(client.fileno())
         os.close(lowest)
@@ -384,41 +395,38 @@ def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(addr
             assert time.monotonic() - began >= 0.04, "it waits instead of trying again and again"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        pump(server, lambda: server.has_clients, 10)
+        pump(server, 10, lambda: server.has_clients)
         with contextlib.closing(Channel(client)) as channel:
             assert "error" not in channel.receive_greeting("test")
 
 
 def test_clients_that_are_idle_make_room(address):
-    methods = Methods(double=lambda number: 2 * number)
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=0.5)
     with (
-        contextlib.closing(server),
+        serving(address, most_clients=2, idle_s=0.5, double=lambda number: 2 * number) as server,
         address.connect(10) as idle,
         contextlib.closing(Channel(address.connect(10))) as busy,
     ):
-        pump(server, lambda: False, 0.3)
+        pump(server, 0.3)
         busy.send({"do": "double", "number": 5})
-        pump(server, lambda: False, 0.3)
+        pump(server, 0.3)
         assert idle.recv(1000)
         assert idle.recv(1000) == b"", "hung up"
         busy.receive_greeting("test")
         assert busy.receive()[0] == {"ok": 10}
         busy.send({"do": "double", "number": 6})
-        pump(server, lambda: False, 0.1)
+        pump(server, 0.1)
         assert busy.receive()[0] == {"ok": 12}
 
 
 def test_a_client_that_hangs_up_while_it_waits_is_let_go_at_once(address):
-    methods = Methods(wait=lambda: Until(lambda: False, time.monotonic() + 60))
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=1, busy="is busy")
-    with contextlib.closing(server), contextlib.closing(Channel(address.connect(10))) as channel:
-        pump(server, lambda: False, 0.1)
+    wait = serving(address, wait=lambda: Until(lambda: False, time.monotonic() + 60))
+    with wait as server, contextlib.closing(Channel(address.connect(10))) as channel:
+        pump(server, 0.1)
         channel.receive_greeting("test")
         channel.send({"do": "wait"})
-        pump(server, lambda: False, 0.1)
+        pump(server, 0.1)
         channel.socket.shutdown(socket.SHUT_WR)
-        pump(server, lambda: False, 0.1)
+        pump(server, 0.1)
         assert channel.socket.recv(1) == b"", "hung up"
 
 
@@ -438,38 +446,29 @@ def test_no_thread_outlives_a_server(address):
 
 def test_clients_that_always_ask_do_not_keep_a_turn_from_its_end(address):
     done = []
-    methods = Methods(work=lambda: done.append(time.sleep(0.01)))
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=4, busy="is busy")
-    with contextlib.closing(server), contextlib.ExitStack() as opened:
+    work = serving(address, most_clients=4, work=lambda: done.append(time.sleep(0.01)))
+    with work as server, contextlib.ExitStack() as opened:
         for _ in range(4):
             connection = opened.enter_context(address.connect(10))
             connection.sendall(100 * encode({"do": "work"}))
-        pump(server, lambda: len(done) > 20, 10)
+        pump(server, 10, lambda: len(done) > 20)
         before = len(done)
         server.turn(0.1)
         assert len(done) - before <= 4
 
 
 def test_a_body_for_which_there_is_no_memory_is_refused(address, monkeypatch):
-    methods = Methods(take=lambda body: len(body))
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=1, busy="is busy", body_limit=100)
-    with contextlib.closing(server), contextlib.closing(Channel(address.connect(10))) as channel:
+    take = serving(address, body_limit=100, take=lambda body: len(body))
+    with take as server, contextlib.closing(Channel(address.connect(10))) as channel:
         with monkeypatch.context() as full:
             full.setattr(Channel, "receive_body", Mock(side_effect=MemoryError))
             channel.socket.sendall(encode({"do": "take"}, 100) + bytes(100))
-            pump(server, lambda: False, 0.2)
+            pump(server, 0.2)
         channel.socket.sendall(encode({"do": "take"}, 100) + bytes(100))
-        pump(server, lambda: False, 0.2)
+        pump(server, 0.2)
         channel.receive_greeting("test")
         assert channel.receive()[0] == {"error": "there is not enough memory"}
         assert channel.receive()[0] == {"ok": 100}
-
-
-def pump(server, is_over, seconds):
-    """Turn a server until something is so, at most for a time."""
-    end = time.monotonic() + seconds
-    while not is_over() and time.monotonic() < end:
-        server.turn(0.01)
 
 
 def test_nobody_else_may_connect(loop, address):
@@ -604,6 +603,8 @@ def test_addresses(text, address):
 def test_texts_that_are_no_addresses(text):
     with pytest.raises(UserError, match="give unix:PATH or tcp:HOST:PORT"):
         ControlAddress.parse(text)
+    with pytest.raises(UserError, match=r"--metrics: .* is not HOST:PORT"):
+        ControlAddress.parse_tcp("a..b:80", "--metrics")
 
 
 @pytest.mark.parametrize("host", ["255.255.255.255", "224.0.0.1", "240.1.2.3", "[ff02::1]"])
@@ -613,11 +614,6 @@ def test_addresses_that_no_host_can_have(host):
         ControlAddress.parse(f"tcp:{host}:80")
     with pytest.raises(UserError, match=r"^--metrics: .* is not the address of a single host$"):
         ControlAddress.parse_tcp(f"{host}:80", "--metrics")
-
-
-def test_hosts_of_an_option_that_are_none():
-    with pytest.raises(UserError, match=r"--metrics: 'a\.\.b:80' is not HOST:PORT"):
-        ControlAddress.parse_tcp("a..b:80", "--metrics")
 
 
 def test_paths_that_are_too_long():

@@ -372,22 +372,6 @@ def test_damage_is_found(job, tiny):
     open_prepared(folder).verify(shards)
 
 
-def test_images_are_opened_once(job, tiny, monkeypatch):
-    path, folder, options = job
-    build(path, folder, options)
-    opened = []
-    monkeypatch.setattr(
-        "p4sgd.host.streaming.folder.open_image", lambda *a, **b: opened.append(a) or open_image(*a, **b)
-    )
-    prepared = open_prepared(folder)
-    shards = deal_units(prepared.space.count, options, [CONFIG] * options.workers)
-    with pytest.raises(UserError, match="leave --images out"):
-        prepared.check_images(shards, folder / "other")
-    prepared.verify(shards)
-    prepared.load(options, Placement(shards))
-    assert len(opened) == options.workers
-
-
 def test_little_memory_is_refused(job):
     path, folder, options = job
     with pytest.raises(UserError, match=r"120 samples of 20 features cannot be prepared .* allow at least \d+M"):
