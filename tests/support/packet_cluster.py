@@ -12,6 +12,7 @@ from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
 from p4sgd.sim.emulator.networked import NetworkedWorker
 from p4sgd.sim.network.faults import Faults, Line
 from support.aggregator_model import Aggregator
+from support.recording_device import BareDevice
 
 _GROUP = 1 << 40
 _LIMIT = 2_000_000
@@ -37,7 +38,7 @@ class _Worker:
             self._cluster.joined(self)
 
 
-class PacketCluster:
+class PacketCluster(BareDevice):
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
     ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
@@ -46,12 +47,6 @@ class PacketCluster:
     """
 
     name = "packets"
-    network_settings = None
-    links = sensors = None
-    shares = None
-    message_times = None
-    names = None
-    absent = ()
 
     def __init__(self, configs, *, make=None, seed=0, up=None, down=None, most=MOST_MICRO_BATCHES):
         rng = random.Random(seed)

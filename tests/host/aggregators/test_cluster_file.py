@@ -46,7 +46,6 @@ def test_a_minimal_file(read):
 
 
 def test_equal_addresses_on_several_machines(read):
-    """Boards of equal machines have equal addresses."""
     found = read(
         SOCKET + BOARD + 'host = "node1"\n' + BOARD + 'host = "node2"\n' + WORKER + WORKER + 'host = "node2"\n'
     )

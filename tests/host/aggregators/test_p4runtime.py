@@ -135,16 +135,22 @@ def test_a_client_that_never_becomes_primary(controller, other, monkeypatch):
         controller.begin(0, job_of(1, 2), 0)
 
 
+@contextlib.contextmanager
+def serving(program, *, tls=None, **options):
+    server = P4RuntimeServer(program, **options)
+    with contextlib.closing(P4RuntimeController(server.address, tls=tls)) as controller:
+        yield server, controller
+    server.stop()
+
+
 def test_other_programs_and_none(program):
-    for pipeline, message in ((True, "another program"), (False, "no program")):
-        server = P4RuntimeServer(program, has_pipeline=pipeline)
-        if pipeline:
-            del server.config.p4info.tables[:]
-            server.config.p4info.tables.add().preamble.alias = "ipv4_lpm"
-        with contextlib.closing(P4RuntimeController(server.address)) as controller:
+    for has_pipeline, message in ((True, "another program"), (False, "no program")):
+        with serving(program, has_pipeline=has_pipeline) as (server, controller):
+            if has_pipeline:
+                del server.config.p4info.tables[:]
+                server.config.p4info.tables.add().preamble.alias = "ipv4_lpm"
             with pytest.raises(P4sgdError, match=f"{server.address} runs {message}.*switch deploy"):
                 controller.served()
-        server.stop()
 
 
 def test_no_server(server, tmp_path):
@@ -158,12 +164,10 @@ def test_no_server(server, tmp_path):
 
 def test_without_a_cpu_port(program, monkeypatch):
     monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.02)
-    server = P4RuntimeServer(program, has_cpu_port=False)
-    with contextlib.closing(P4RuntimeController(server.address)) as controller:
+    with serving(program, has_cpu_port=False) as (_, controller):
         controller.begin(0, job_of(1, 2), 0)
         with pytest.raises(P4sgdError, match="--cpu-port"):
             controller.read_slots(0, range(2))
-    server.stop()
 
 
 def p4info_file(folder, server):
@@ -173,13 +177,11 @@ def p4info_file(folder, server):
 
 
 def test_deploying(program, tmp_path):
-    server = P4RuntimeServer(program, has_pipeline=False)
-    with contextlib.closing(P4RuntimeController(server.address)) as controller:
+    with serving(program, has_pipeline=False) as (server, controller):
         controller.deploy(BuiltProgram(b'{"program": 1}', p4info_file(tmp_path, server)))
         assert server.config.p4_device_config == b'{"program": 1}'
         assert server.config.p4info == p4info_of(program)
         assert controller.slots == 256
-    server.stop()
 
 
 def test_tls(program, tmp_path):

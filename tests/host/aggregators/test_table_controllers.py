@@ -28,7 +28,6 @@ def switch(request, tmp_path):
 
 
 def opened(switch):
-    """A controller, by a cluster file."""
     return contextlib.closing(open_controller(Cluster(AggregatorAddress(switch.kind, switch.address), ())))
 
 

@@ -27,7 +27,6 @@ SIZES = [2, 3, 8]
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few samples."""
     use_small_blocks(monkeypatch)
 
 

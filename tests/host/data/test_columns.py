@@ -14,8 +14,6 @@ VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8
 
 @pytest.fixture(params=["csv", "parquet"])
 def table(request, tmp_path):
-    """Makes a file with some of the columns of `VALUES`."""
-
     def make(names, **other):
         columns = VALUES | other
         path = tmp_path / f"{names.replace(' ', '-')}.{request.param}"

@@ -50,7 +50,6 @@ def test_every_part_of_a_sparse_matrix_counts(part):
 
 
 def test_large_matrices_are_read_to_the_end():
-    """They are read block by block."""
     features = np.zeros((5000, 100), np.float32)
     data = Dataset(features, np.zeros(5000), "large")
     for row in (0, 2620, 2621, 2622, 4999):

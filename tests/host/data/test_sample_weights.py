@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -21,15 +22,12 @@ FORMATS = ("w.csv", "w.npy", "w.parquet", "w.npz", "sparse.npz", "w.vw")
 def write(folder, name, features, labels, weights):
     """Write a data file, with the weights in the second column of a table."""
     path = folder / name
-    if name.endswith("csv"):
-        rows = [[row[0], weight, *row[1:], label] for row, weight, label in zip(features, weights, labels, strict=True)]
-        names = ["a", "weight", *(f"c{i}" for i in range(1, features.shape[1])), "label"]
-        path.write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]) + "\n")
+    columns = {"a": features[:, 0], "weight": weights}
+    columns |= {f"c{i}": column for i, column in enumerate(features.T) if i} | {"label": labels}
+    if name.endswith(("csv", "parquet")):
+        (pyarrow.csv.write_csv if name.endswith("csv") else pq.write_table)(pa.table(columns), path)
     elif name.endswith("npy"):
-        np.save(path, np.column_stack([features[:, 0], weights, features[:, 1:], labels]))
-    elif name.endswith("parquet"):
-        columns = {f"c{i}": column for i, column in enumerate(features.T)}
-        pq.write_table(pa.table({"c0": columns.pop("c0"), "weight": weights, **columns, "label": labels}), path)
+        np.save(path, np.column_stack(list(columns.values())))
     elif name == "sparse.npz":
         matrix = scipy.sparse.csr_array(features)
         parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}

@@ -98,7 +98,6 @@ def test_no_coefficient_overflows(kind, span):
 
 
 def scattered(seed=0, samples=300, features=6):
-    """Samples of normally distributed columns."""
     return np.random.default_rng(seed).normal(size=(samples, features)) * 3 + 50
 
 

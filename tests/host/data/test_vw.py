@@ -48,7 +48,6 @@ def write(tmp_path, content, name="data.vw"):
 
 
 def by_column(matrix):
-    """Values by column, for every sample."""
     return [
         dict(zip(matrix[[row]].indices.tolist(), matrix[[row]].data.tolist(), strict=True))
         for row in range(matrix.shape[0])

@@ -11,9 +11,7 @@ from support.networked_device import NetworkedDevice
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions
 from p4sgd.host.devices.cluster import network_settings
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
-from p4sgd.host.devices.merging import find_merge_limit
 from p4sgd.host.doctor import Result, examine
-from p4sgd.host.doctor.examination import _describe_packets
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -29,7 +27,6 @@ def device():
 
 
 def problems(examination):
-    """The findings that have not passed."""
     return [
         (finding.worker, finding.check, finding.result.value, finding.problem)
         for finding in examination.findings
@@ -66,17 +63,6 @@ def test_a_healthy_cluster(device):
     assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
     assert evidence(examination, 1, "settings")["address"] == "02:50:34:53:47:01"
     assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
-
-
-def test_an_aggregator_of_version_1_keeps_programs_from_merging():
-    """As a P4 switch or a board between worker processes that could."""
-    (finding,) = _describe_packets(find_merge_limit([46, 46], 0, ["worker 0", "worker 1"]))
-    assert finding.result is Result.PASSED
-    assert finding.evidence == {
-        "version": 1,
-        "micro_batches": 1,
-        "why": "the aggregator speaks version 1 only, like boards and P4 switches",
-    }
 
 
 def test_workers_are_those_of_the_cluster_file_and_one_is_late(device):
@@ -234,7 +220,6 @@ def test_a_healthy_cluster_whose_aggregator_tells_nothing(device, counters):
 
 
 def every(n):
-    """A link that loses each n-th frame of worker 1."""
     count = itertools.count(1)
     return lambda worker, frame: None if worker == 1 and next(count) % n == 0 else frame
 

@@ -42,7 +42,6 @@ def run(*words, status=0):
 
 
 def examine(xclbin, *words, status=0):
-    """The findings of board 0."""
     done = run("--self-test", xclbin, "--board", f"xrt:{bdf_of(0)}", "--memory", 1, *words, "--json", status=status)
     document = json.loads(done.stdout)
     assert document["healthy"] == (status == 0)
@@ -167,29 +166,35 @@ def test_frames_leave_the_board_by_a_cable(machine, xclbin):
     examine(xclbin, "--cable")
 
 
-def test_an_emulated_board_has_no_macs(tmp_path, monkeypatch):
+@pytest.fixture
+def emulated(tmp_path, monkeypatch):
+    """A board of Vitis' emulator, and what finds its problems."""
     xclbin = make_xclbin(tmp_path / "selftest.xclbin", TINY, kernel=KERNEL, macs=0)
+
+    def examine(status=0):
+        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=status)
+        return json.loads(done.stdout)["findings"]
+
     with contextlib.closing(Machine(tmp_path, 1, emulation=True, channel_bytes=2 * MIB)) as machine:
         machine.install(monkeypatch)
-        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json")
-        checks = [found["check"] for found in json.loads(done.stdout)["findings"]]
-        assert checks == ["memory 0", "memory 1", "cage 0", "cage 1"], "its clock is that of a simulation"
-        assert not machine.boards[0].opened
+        yield machine.boards[0], examine
 
 
-def test_an_emulator_loses_frames_or_stands_still(tmp_path, monkeypatch):
+def test_an_emulated_board_has_no_macs(emulated):
+    board, examine = emulated
+    checks = [found["check"] for found in examine()]
+    assert checks == ["memory 0", "memory 1", "cage 0", "cage 1"], "its clock is that of a simulation"
+    assert not board.opened
+
+
+def test_an_emulator_loses_frames_or_stands_still(emulated, monkeypatch):
     """Of its slow clock the driver waits some cycles for them, not the minutes that others may take."""
-    xclbin = make_xclbin(tmp_path / "selftest.xclbin", TINY, kernel=KERNEL, macs=0)
-    with contextlib.closing(Machine(tmp_path, 1, emulation=True, channel_bytes=2 * MIB)) as machine:
-        machine.install(monkeypatch)
-        machine.boards[0].faults = {"clock": 0.1, "frames": {1: {"received": -3}}}
-        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=1)
-        _, text = problems(json.loads(done.stdout)["findings"])["cage 1"]
-        assert "of 1,000 frames 3 were lost, and 0 came back wrong" in text
-        monkeypatch.setattr(driver, "EMULATED_WAIT_S", 0.05)
-        machine.boards[0].faults = {"clock": 0, "stuck": {0: 5}}
-        done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=1)
-        assert "the kernel's clock stands still" in json.loads(done.stdout)["findings"][0]["problem"]
+    board, examine = emulated
+    board.faults = {"clock": 0.1, "frames": {1: {"received": -3}}}
+    assert "of 1,000 frames 3 were lost, and 0 came back wrong" in problems(examine(status=1))["cage 1"][1]
+    monkeypatch.setattr(driver, "EMULATED_WAIT_S", 0.05)
+    board.faults = {"clock": 0, "stuck": {0: 5}}
+    assert "the kernel's clock stands still" in examine(status=1)[0]["problem"]
 
 
 def test_frames_are_waited_for_while_they_come():

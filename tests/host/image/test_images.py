@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
+from support.disk import small_disk
 from support.images import FORMS, check_same, deal, make, prepare
 
 from p4sgd.host.data import Dataset, Scaling
@@ -203,31 +202,12 @@ def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
     assert (tmp_path / "worker0.p4sgd").read_text() == "older"
 
 
-FULL_DISK = """
-import resource, sys
-import numpy as np
-from pathlib import Path
-from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.errors import UserError
-from p4sgd.host.image import prepare_images
-from p4sgd.host.training.dealing.partition import partition
-from p4sgd.hw.spec.config import WorkerConfig
-x = np.random.default_rng(0).random((4000, 100))
-data = Dataset(x, np.zeros(4000), "made")
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    shards = partition(100, [WorkerConfig()], bias=True, unit=64)
-    prepare_images(data, np.zeros(4000, np.int64), Scaling.fit(x), shards, directory=Path(sys.argv[1]))
-except UserError as error:
-    print(error)
-"""
-
-
 def test_no_room_for_the_file(tmp_path):
-    """The system refuses more than 100 kB a file."""
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{tmp_path}/worker0.p4sgd: cannot write: the disk is full, ")
+    with (
+        small_disk(100_000),
+        pytest.raises(UserError, match=f"^{tmp_path}/worker0.p4sgd: cannot write: the disk is full"),
+    ):
+        prepare(make(4000, 100, sparse=False), deal(1, 100), directory=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

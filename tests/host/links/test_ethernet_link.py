@@ -46,7 +46,6 @@ def frame_of(size=64, destination=b"\x02\0\0\0\0\1", ethertype=ETHERTYPE, fill=b
 
 
 def receive(link, seconds=10.0):
-    """The next frame, which must come."""
     assert select.select([link], [], [], seconds)[0], "nothing comes"
     return link.receive()
 
@@ -161,7 +160,6 @@ def test_frames_before_the_link_was_opened_are_not_seen(namespace):
 
 
 def works(a, b, seconds=10.0):
-    """Whether a frame comes from one end to the other, tried again and again."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         a.send(frame_of(fill=b"z"))

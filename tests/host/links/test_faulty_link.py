@@ -12,8 +12,6 @@ FRAMES = [index.to_bytes(4, "big") for index in range(20_000)]
 
 
 class Wire:
-    """A link whose both ends are lists."""
-
     lost, address = 3, 5
 
     def __init__(self, coming=()):

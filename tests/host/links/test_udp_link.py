@@ -32,7 +32,6 @@ GROUP = IPv4Address("239.1.2.3")
 
 @pytest.fixture
 def opened():
-    """Opens links, and closes them in the end."""
     with contextlib.ExitStack() as stack:
         yield lambda text: stack.enter_context(contextlib.closing(open_link(text)))
 
@@ -43,7 +42,6 @@ def frame_between(source, destination, payload):
 
 
 def receive(link, seconds=10.0):
-    """The next frame, which must come."""
     assert select.select([link], [], [], seconds)[0], "nothing comes"
     return link.receive()
 
@@ -132,7 +130,6 @@ def test_addresses_that_a_link_reaches(opened):
 
 
 def test_several_programs_with_one_address(opened):
-    """Each has a port of its own, and frames say which."""
     host = loopback(1)
     ports = (PORT, 51200, 51455)
     links = [opened(f"udp:{host}" + (f":{port}" if port != PORT else "")) for port in ports]

@@ -43,7 +43,6 @@ def spread(data, ranks, seed=0):
 
 
 def fit(data, damping=0.0, planes=8):
-    """The whitening from the moments of all samples at once."""
     scaling = Scaling.fit(data.features, "standard")
     moments = Moments.empty(data.feature_count)
     moments.add(data.features, scaling)

@@ -72,8 +72,6 @@ class Port(Link):
 
 
 class Loop:
-    """An aggregator in a thread."""
-
     def __init__(self, address):
         links = {"a": Port(), "b": Port()}
         self.server = SoftwareAggregatorServer(links, address, slots=SLOTS, jobs=PLACES)
@@ -104,7 +102,6 @@ def client(loop, address):
 
 
 def connect(address):
-    """A connection to the aggregator that has been greeted."""
     channel = Channel(address.connect(10))
     assert "error" not in channel.receive_greeting("aggregator")
     return channel

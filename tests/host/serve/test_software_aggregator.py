@@ -35,7 +35,6 @@ def namespace():
 
 @pytest.fixture
 def links(namespace):
-    """The workers' ends."""
     opened = [namespace.call(open_link, f"w{port}") for port in range(PORTS)]
     yield opened
     for link in opened:
@@ -44,7 +43,6 @@ def links(namespace):
 
 @pytest.fixture
 def served(namespace, tmp_path):
-    """The process and its controller."""
     with serving(namespace, tmp_path, INTERFACES, "--slots", "16") as found:
         found[1].set_mac(MAC)
         yield found
@@ -54,7 +52,6 @@ INTERFACES = [f"s{port}" for port in range(PORTS)]
 
 
 def receive(link, seconds=10.0):
-    """The next packet, which must come."""
     end = time.monotonic() + seconds
     while (frame := link.receive()) is None:
         assert time.monotonic() < end, "nothing comes"

@@ -45,7 +45,6 @@ def told():
 
 @pytest.fixture
 def address(told):
-    """A worker that demands the token."""
     found = free_address()
     with serve_worker(WorkerConfig.tiny(), found, token=TOKEN, told=told):
         write(found, BEFORE)
@@ -248,7 +247,6 @@ def test_strangers_keep_nobody_out(address):
 
 @contextlib.contextmanager
 def turning(**options):
-    """A server whose owner turns it, and its address."""
     address, over = ControlAddress.parse(free_address()), threading.Event()
     server = ControlServer(
         ControlListener(address, token=TOKEN), "test", Methods(), most_clients=1, busy="is busy", **options

@@ -353,14 +353,6 @@ def started(remote):
     return client
 
 
-def test_registers_are_served_and_abort_ends_a_run(board, remote):
-    client = started(remote)
-    assert not client.read(registers.CTRL)["idle"]
-    client.write(registers.ABORT, abort=1)
-    assert remote.await_end(10), "it would never end by itself"
-    assert client.read(registers.STATUS)["aborted"]
-
-
 def test_a_client_that_has_gone_finds_its_run_again(board, remote, address):
     started(remote)
     remote.close()

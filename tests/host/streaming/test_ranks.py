@@ -31,7 +31,6 @@ OPTIONS = TrainingOptions(workers=3, precision=3, planes=5, batch=24, validation
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of a few samples, and buckets of 16."""
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(make, "bucket_rows", lambda found, memory, **more: 16)
     monkeypatch.setattr(statistics, "_QUANTILE_VALUES", 40 * 37)  # quantiles of 37 samples

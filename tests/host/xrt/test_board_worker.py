@@ -59,7 +59,6 @@ def on_board(machine, pair):
 
 
 def begin_run_without_end(machine, worker):
-    """Start a run that waits for the other workers."""
     job = random_job(SMALL, 2, seed=1)
     worker_clients = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
     start(worker_clients, job)
@@ -242,24 +241,17 @@ def test_waiting_does_not_occupy_a_core(machine, worker, monkeypatch):
     assert 0.2 <= sum(sleeps) < 0.2 + sleeps[-1]
 
 
-def test_closing_ends_a_run(machine, xclbin):
-    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+@pytest.mark.parametrize("by", ["close", "the end of Python"])
+def test_a_run_ends_with_the_program(machine, xclbin, monkeypatch, by):
+    registered = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    worker = opened(xclbin)
     begin_run_without_end(machine, worker)
-    worker.close()
+    (at_exit,) = registered
+    (worker.close if by == "close" else at_exit)()
     assert not kernel(machine).runs
     assert not machine.open_handles
     worker.close()  # again
-
-
-def test_the_end_of_python_ends_a_run(machine, xclbin, monkeypatch):
-    registered = []
-    monkeypatch.setattr(atexit, "register", registered.append)
-    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
-    begin_run_without_end(machine, worker)
-    (at_exit,) = registered
-    at_exit()
-    assert not kernel(machine).runs
-    assert not machine.open_handles
 
 
 def test_a_run_left_by_another_program_is_ended(machine, xclbin):
