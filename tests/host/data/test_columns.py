@@ -91,7 +91,7 @@ def test_other_features(table, names, known, message):
     path = table(names)
     like = FeatureSpace(len(known.split()) or 3, tuple(known.split()))
     for needed in (True, False):
-        with pytest.raises(UserError, match=f"^{path}: {message}$"):
+        with pytest.raises(UserError, match=f"^{path}: {message}"):
             read_dataset(path, like=like, labels_needed=needed)
 
 

@@ -94,7 +94,6 @@ def test_label_column(tmp_path, names, choice, expected):
         ("class,a,target\n1,2,3\n", None, r"column 1 \(class\) and column 3 \(target\) may have the labels: .*target"),
         ("y,a,y\n1,2,3\n", None, r"may have the labels: choose with --label-column 3, .* with --ignore-column 1 "),
         (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
-        (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
         ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose one with --label-column NUMBER"),
     ],
 )
@@ -121,9 +120,7 @@ def test_labels_may_be_names(tmp_path):
         ("1,2,0\n3,4,inf\n", "line 2, column 3: the label is inf: it must be finite"),
         ("1,2,0\n3,4,\n", "line 2, column 3: the label is missing"),
         ("1,2,0\n3,4,NA\n", "line 2, column 3: the label is missing"),
-        ("1,2,0\n3,4, NA\n", "line 2, column 3: the label is missing: leave the line out"),
         ("1,2,x\n3,4, NA\n5,6,y\n", "line 2, column 3: the label is missing: leave the line out"),
-        ("1,2,x\n3,4,  \n5,6,y\n", "line 2, column 3: the label is missing: leave the line out"),
     ],
 )
 def test_labels_that_do_not_fit(tmp_path, rows, message):
@@ -137,18 +134,13 @@ def test_labels_that_do_not_fit(tmp_path, rows, message):
     ("bad", "message"),
     [
         ("1,2", "has 2 fields, line 1 has 3"),
-        ("1,2,3,4", "has 4 fields, line 1 has 3"),
         ("x,2,1", "column 1 (age): 'x' is not a number"),
         ("1,0x10,1", "column 2 (height): '0x10' is not a number"),
-        ("1,1_0,1", "column 2 (height): '1_0' is not a number"),
         ('1,"2,5",1', "column 2 (height): '2,5' is not a number: write a decimal point"),
         ("1,,1", "column 2 (height): the value is missing: fill it in or leave the line out"),
-        ("1, ,1", "column 2 (height): the value is missing"),
         ("NA,2,1", "column 1 (age): the value is missing (NA)"),
-        ("?,2,1", "column 1 (age): the value is missing (?)"),
         ("nan,2,1", "column 1 (age): the value is missing (nan)"),
         ("inf,2,1", "column 1 (age): the value is inf: it must be finite"),
-        ("1,-Infinity,1", "column 2 (height): the value is -Infinity: it must be finite"),
         ("1,1e999,1", "column 2 (height): the value is 1e999: it must be finite"),
         ("true,2,1", "column 1 (age): 'true' is not a number"),
     ],

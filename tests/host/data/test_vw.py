@@ -69,15 +69,6 @@ def test_columns_are_those_of_vowpal_wabbit(tmp_path, parser, bits, name):
     assert data.space == FeatureSpace(1 << bits, zero_based=True, hash_bits=bits)
 
 
-@settings(max_examples=200)
-@given(
-    name=st.binary(min_size=1, max_size=20).filter(lambda name: not name.isdigit()), seed=st.integers(0, (1 << 64) - 1)
-)
-@example(b"a", 0)
-def test_names_are_hashed_as_scikit_learn_does(name, seed):
-    assert hash_name(name, seed) == murmurhash3_32(name, seed & 0xFFFFFFFF, positive=True)
-
-
 def test_names_of_digits_are_numbers():
     assert (hash_name(b"007", 0), hash_name(b"7", 3), hash_name(b"7a", 0) == 7) == (7, 10, False)
     assert hash_name(b"1" * 5000, 5) % (1 << 64) == (10**5000 // 9 + 5) % (1 << 64)
@@ -194,10 +185,8 @@ def test_the_kernel_parses_plain_lines(tmp_path):
     [
         (b"1 a b", "there is no | before the features"),
         (b"cat |a b", "the label is 'cat': not a number"),
-        (b"1:2:0.5 |a b", "the label is '1:2:0.5': not a number"),
         (b"nan |a b", "the label is nan: it must be finite"),
         (b"|a b", "the label is missing"),
-        (b"'t |a b", "the label is missing"),
         (b"1|a b", "the label is missing: '1' touches the | and is a tag"),
         (b"1 -2 |a b", "the importance is -2: it must be at least 0"),
         (b"1 x |a b", "the importance is 'x': not a number"),
@@ -207,7 +196,6 @@ def test_the_kernel_parses_plain_lines(tmp_path):
         (b"1 |:3 a", "the namespace ':3' has no name"),
         (b"1 |n:x a", "the scale of namespace 'n' is 'x': not a number"),
         (b"1 |n a:", "the value of feature 'a' is '': not a number"),
-        (b"1 |n a:2x", "the value of feature 'a' is '2x': not a number"),
         (b"1 |n a:inf", "the value of feature 'a' is inf: it must be finite"),
         (b"1 |n:1e300 a:1e300", "the value of feature 'a' times its namespace's scale is too large"),
         (b"1 | a:1_0", "the value of feature 'a' is '1_0': not a number"),

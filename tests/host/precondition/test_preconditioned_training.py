@@ -12,7 +12,6 @@ from support.events import events
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
-from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
@@ -123,13 +122,10 @@ def test_workers_units_and_planes_change_nothing():
     assert np.array_equal(images[0], images[2])
 
 
-def test_sparse_data_are_refused_and_dense_ones_in_a_sparse_format_are_not():
+def test_dense_data_in_a_sparse_format():
     data = dataset()
     sparse = Dataset(scipy.sparse.csr_array(data.features), data.labels, "made")
     assert np.array_equal(features_read(prepare_for(sparse)), features_read(prepare_for(data)))
-    empty = Dataset(scipy.sparse.csr_array(data.features * (np.arange(120) < 5)[:, None]), data.labels, "made.npz")
-    with pytest.raises(UserError, match=r"made\.npz: the data are sparse.*: leave --precondition out"):
-        prepare_for(empty)
 
 
 def test_remarks():
