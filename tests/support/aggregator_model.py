@@ -25,8 +25,6 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 
-__all__ = ["Aggregator", "Answer", "SlotState"]
-
 _ROUNDS = 1 << ROUND_BITS
 
 

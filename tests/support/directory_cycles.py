@@ -15,8 +15,6 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout
 from p4sgd.hw.spec.timing import UPDATE_SPACING, chaining_cycles, round_trip_cycles
 
-__all__ = ["BackwardPass", "Listed", "Schedule", "listed_chunks", "schedule"]
-
 Listed: TypeAlias = Sequence[tuple[int, int]]
 """Chunks of a micro-batch in the order in which they are listed, with the number of lines of each."""
 

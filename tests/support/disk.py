@@ -6,8 +6,6 @@ A write beyond that size fails as on a full disk does: in the middle.
 import contextlib
 import resource
 
-__all__ = ["small_disk"]
-
 
 @contextlib.contextmanager
 def small_disk(limit):

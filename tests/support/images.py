@@ -11,8 +11,6 @@ from p4sgd.host.training.dealing.partition import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 
-__all__ = ["CONFIG", "FORMS", "check_same", "deal", "make", "prepare"]
-
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16)
 FORMS = ("lines", "directories", "entries")
 

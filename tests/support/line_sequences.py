@@ -11,8 +11,6 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["Line", "begin_run", "engine_config", "line_sequence", "make_sparse", "pack_kept", "pack_place"]
-
 
 @dataclass(frozen=True)
 class Line:

@@ -40,8 +40,6 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["ALLOWED", "CASES", "Case", "Scores", "compare"]
-
 FloatArray = npt.NDArray[np.float64]
 Metric = Callable[[FloatArray, FloatArray], float]
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from cocotb.triggers import ReadOnly, RisingEdge
 
-__all__ = ["serve_weights"]
-
 
 async def serve_weights(dut: Any, chunks: Sequence[int]) -> None:
     """Answer on ``weights`` for ever, with a latency of two cycles; ``chunks`` are the words."""

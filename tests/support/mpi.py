@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["MPIEXEC", "descendants", "needs_mpi", "run_as_ranks", "started", "train"]
-
 _BESIDE = Path(sys.executable).with_name("mpiexec")  # that of the package mpich, which mpi4py then finds too
 MPIEXEC = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpiexec")
 

@@ -25,8 +25,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PEERS", "Peer", "Settings", "describe_machine", "limit_threads", "read_file"]
-
 Features = Any
 """A float array (samples, features), or a CSR array."""
 

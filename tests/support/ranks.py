@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-__all__ = ["run_ranks"]
-
 _PATIENCE_S = 60
 
 

@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import sklearn.datasets
 
-__all__ = ["MADE", "REAL", "LabelledSet", "load_sets"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

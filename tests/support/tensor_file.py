@@ -6,8 +6,6 @@ from safetensors.numpy import load
 
 from p4sgd.host.tensor_file import FileKind
 
-__all__ = ["read", "rewrite"]
-
 
 def read(path):
     """Arrays, header and metadata of a file."""

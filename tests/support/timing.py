@@ -17,8 +17,6 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.config import WorkerConfig
 from support.events import events
 
-__all__ = ["Cost", "alone", "time_training"]
-
 
 @dataclass(frozen=True)
 class Cost:
