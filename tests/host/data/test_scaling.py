@@ -13,7 +13,7 @@ from support.ranks import run_ranks
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import feature_values, quantize, steps
 from p4sgd.host.data.scaling import CENTRED, KINDS, bias_integer
-from p4sgd.host.data.statistics import Statistics, find_extremes, order_statistics
+from p4sgd.host.data.statistics import find_extremes, order_statistics
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(
@@ -363,19 +363,6 @@ def test_order_statistics(values, size):
     ):
         assert np.array_equal(found, expected[places])
         assert not np.signbit(found[found == 0]).any()
-
-
-def test_sums_are_those_of_any_blocks():
-    data = scattered(samples=500)
-    data[3, 2] = 1e9
-
-    def sums(*edges):
-        statistics = Statistics.of_extremes(find_extremes((data,), 6, 500), whitened=False)
-        for first, last in zip((0, *edges), (*edges, 500), strict=True):
-            statistics.add(data[first:last])
-        return statistics.sums.tolist()
-
-    assert sums() == sums(1, 7, 8, 300) == sums(250)
 
 
 def test_columns_that_use_few_levels_are_named():

@@ -144,23 +144,6 @@ def test_several_programs_with_one_address(opened):
     assert [link.receive() for link in links] == [None] * 3
 
 
-def test_frames_to_a_group_and_to_everybody():
-    """In a network of their own: nobody else shall hear them."""
-    with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
-        namespace.ip("link", "set", "lo", "multicast", "on")
-        texts = ["udp:127.0.0.1", f"udp:127.0.0.2,group={GROUP}", f"udp:127.0.0.3,group={GROUP}", "udp:127.0.0.4"]
-        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
-        sender = IPv4Address("127.0.0.1")
-        frame = frame_between(sender, GROUP, b"g" * 50)
-        links[0].send(frame)
-        assert [receive(link) for link in links[1:3]] == [frame] * 2
-        assert [link.receive() for link in links] == [None] * 4
-        frame = BROADCAST.to_bytes(6, "big") + address_of(sender).to_bytes(6, "big") + ETHERTYPE + b"b" * 50
-        links[0].send(frame)
-        assert [receive(link) for link in links[1:]] == [frame] * 3
-        assert links[0].lost == 0
-
-
 @pytest.fixture
 def two_networks():
     """Interfaces s0 and s1 with the addresses 10.0.0.1 and 10.0.1.1, and what sends a frame into either network."""
