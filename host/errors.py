@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["P4sgdError", "UserError", "flag", "in_python", "listed", "on_command_line", "option", "shortened"]
-
 _FLAGS = {
     "learning_rate": "--lr",
     "file_format": "--format",

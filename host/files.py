@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["begins_with", "fingerprint", "new_file", "reserve", "write_error"]
-
 _FINGERPRINT_PARTS, _FINGERPRINT_BYTES = 256, 1 << 20
 """A fingerprint is of the whole of a file, or of so many parts of so many bytes each, evenly spaced."""
 

@@ -26,8 +26,6 @@ import numpy.typing as npt
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["Arrays", "FileKind", "TensorWriter"]
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 _MOST_HEADER = 100_000_000

@@ -15,8 +15,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["LIMIT_BYTES", "cache_directory", "cached", "check_private", "hold", "prune", "size"]
-
 LIMIT_BYTES = 5_000_000_000
 """Size to which the cache is reduced; entries in use are never removed."""
 

@@ -24,8 +24,6 @@ from numba.core.runtime.nrt import rtsys
 
 from p4sgd.sim.cache import check_private
 
-__all__ = ["compiled"]
-
 _remark = functools.cache(logging.getLogger(__name__).info)
 """Logs a text once."""
 

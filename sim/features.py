@@ -17,8 +17,6 @@ from p4sgd.sim.sparse.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.sparse.entries import Directories, Entries, sort_words
 from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 
-__all__ = ["Features", "Model", "Source", "Targets", "new_model", "shared_features"]
-
 Source: TypeAlias = Lines | Directories | Entries
 """Features of a worker as its memory has them."""
 

@@ -25,22 +25,6 @@ from p4sgd.hw.spec.fixed import (
 )
 from p4sgd.hw.spec.run import VALUE_FRACTION, LabelMode, LossTable, RunSettings
 
-__all__ = [
-    "Flags",
-    "activation",
-    "all_reduce",
-    "delta",
-    "dot",
-    "factor",
-    "gradient",
-    "partial",
-    "read_planes",
-    "regularize",
-    "residual",
-    "train",
-    "update",
-]
-
 
 @dataclass
 class Flags:

@@ -13,16 +13,6 @@ from llvmlite import ir
 
 from p4sgd.hw.spec.fixed import SHRINK
 
-__all__ = [
-    "LANES",
-    "load_acquire",
-    "load_unaliased",
-    "prefetch",
-    "shrink_lanes",
-    "store_release",
-    "store_unaliased",
-]
-
 LANES = 16
 """Weights that `shrink_lanes` changes: as many as the widest vectors hold."""
 

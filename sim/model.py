@@ -20,8 +20,6 @@ from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import load_unaliased, store_unaliased
 from p4sgd.sim.parallel import barrier
 
-__all__ = ["Batches", "Features", "Model", "Targets", "Team", "next_deltas"]
-
 # Constants for the compiler, from the formats.
 _MARGIN_LOW, _MARGIN_HIGH = MARGIN.minimum, MARGIN.maximum
 _RESIDUAL_LOW, _RESIDUAL_HIGH = RESIDUAL.minimum, RESIDUAL.maximum

@@ -13,8 +13,6 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import load_acquire, store_release
 
-__all__ = ["THREADS", "barrier", "barrier_of", "in_threads"]
-
 THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 """Number of threads: the environment variable NUMBA_NUM_THREADS, by default the number of processors."""
 

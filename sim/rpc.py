@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HEADER_LIMIT", "PREFIX", "VERSION", "Channel", "RefusedError", "decode", "encode", "greeting"]
-
 MAGIC = b"P4SGDrpc"
 
 VERSION = 6

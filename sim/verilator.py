@@ -26,9 +26,6 @@ from cocotb_tools.runner import Verilator
 
 from p4sgd.sim.cache import cache_directory, cached, check_private, hold
 
-__all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
-
-
 _logger = logging.getLogger(__name__)
 """Tells the steps of a build, which may take minutes, at level INFO."""
 

@@ -15,8 +15,6 @@ from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
 
-__all__ = ["Part", "Resources", "Unit", "count_parts", "measure", "total"]
-
 
 class Resources(NamedTuple):
     """Number of each kind of cell.

@@ -18,18 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-__all__ = [
-    "REMEDY",
-    "Cell",
-    "MissingYosysError",
-    "Module",
-    "Netlist",
-    "SynthesisError",
-    "check_yosys",
-    "find_problem",
-    "synthesize",
-]
-
 Pins = Mapping[str, list[int | None]]
 """Numbers of nets within a module by pin or port, least significant first; None for a constant."""
 

@@ -18,21 +18,6 @@ from typing import NamedTuple
 
 from p4sgd.build.estimate.synthesis import Cell, Netlist, Pins
 
-__all__ = [
-    "MAX_CARRY_BITS",
-    "MAX_LOADS",
-    "MAX_LUTS",
-    "MAX_RESETTABLE",
-    "ROUTE",
-    "SETUP",
-    "Kind",
-    "Loads",
-    "Net",
-    "Path",
-    "Timing",
-    "TimingGraph",
-]
-
 SETUP = 0.07
 """Input of a register to the clock."""
 

@@ -23,9 +23,6 @@ from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import I2CResource, UARTResource
 
-__all__ = ["CONFIGURATION", "AlveoU280Platform", "program_script"]
-
-
 _LVCMOS18 = Attrs(IOSTANDARD="LVCMOS18")
 _LVDS = Attrs(IOSTANDARD="LVDS")
 

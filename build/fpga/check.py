@@ -18,19 +18,6 @@ from xml.etree import ElementTree
 
 from p4sgd.build.generate.artifacts import read_manifest
 
-__all__ = [
-    "CHECKS",
-    "Folder",
-    "NoTclError",
-    "NoToolError",
-    "NotGeneratedError",
-    "Problem",
-    "Report",
-    "check",
-    "open_folder",
-    "run_tcl",
-]
-
 
 class NotGeneratedError(ValueError):
     """The folder was not made by `p4sgd build vitis` or `p4sgd build vivado`."""

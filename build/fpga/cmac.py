@@ -5,9 +5,6 @@ from pathlib import Path
 from p4sgd.build.generate.artifacts import header_comment, with_header_comment
 from p4sgd.build.generate.boards import Cage
 
-__all__ = ["CABLES", "crossing_constraints", "ip_script"]
-
-
 _PARAMETERS = {
     "CMAC_CAUI4_MODE": "1",
     "NUM_LANES": "4x25",

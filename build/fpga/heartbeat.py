@@ -12,8 +12,6 @@ from amaranth.lib.wiring import Out
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform, program_script
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 
-__all__ = ["BAUD", "NAME", "PROGRAM", "Heartbeat", "HeartbeatDesign", "generate"]
-
 NAME = "heartbeat"
 """Name of the design and its files."""
 

@@ -33,26 +33,6 @@ from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, CTRL, Access, Register, RegisterMap
 
-__all__ = [
-    "FREE_CLOCK",
-    "LIBRARY",
-    "REFERENCE_CLOCK",
-    "TRANSCEIVERS",
-    "VENDOR",
-    "VERSION",
-    "Bus",
-    "BusKind",
-    "Kernel",
-    "aggregator",
-    "cmac",
-    "emulated_cmac",
-    "find_buses",
-    "kernel_xml",
-    "memory_bus",
-    "self_test",
-    "worker",
-]
-
 VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
 """Vendor, library and version in the VLNV by which Vivado identifies a kernel."""
 

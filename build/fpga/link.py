@@ -14,8 +14,6 @@ from p4sgd.build.generate.boards import Board, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["Design", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "selftest_xclbin", "worker_xclbin"]
-
 _FIFO_DEPTH = 16
 """Depth in beats of the FIFO in a stream: with it no ready signal has to cross dies within one cycle."""
 

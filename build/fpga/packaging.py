@@ -25,19 +25,6 @@ from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = [
-    "GATES",
-    "PROCEDURES",
-    "RULES",
-    "SETTLE_CYCLES",
-    "command_flags",
-    "copies",
-    "describe",
-    "judge_command",
-    "kernel_files",
-    "source_command",
-]
-
 PROCEDURES = "package_kernel.tcl"
 """File with the procedures that all packaging scripts use."""
 

@@ -21,8 +21,6 @@ from p4sgd.build.generate.floorplan import kernel_placement
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
-__all__ = ["CLUSTER", "JUDGE", "PLACE", "build"]
-
 CLUSTER = "hw_emu.toml"
 """Cluster file of the design for the emulator."""
 

@@ -26,8 +26,6 @@ from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = ["FLOORPLAN", "PINS", "BoardPins", "board_constraints", "build", "clock_constraints", "vivado_files"]
-
 
 def clock_constraints(port: str, megahertz: int, command: str) -> str:
     """The clock of a module that is implemented on its own."""

@@ -8,16 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = [
-    "MANIFEST",
-    "ForeignFolderError",
-    "check_folder",
-    "header_comment",
-    "read_manifest",
-    "with_header_comment",
-    "write_folder",
-]
-
 MANIFEST = "manifest.json"
 """File that marks a generated folder. It has the command that made the folder, and a SHA-256 of every other file."""
 

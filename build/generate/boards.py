@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["BOARDS", "BOARD_OF", "Board", "Cage", "Hbm", "HbmMap", "Shell", "map_memories"]
-
 
 @dataclass(frozen=True)
 class Hbm:

@@ -18,15 +18,6 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = [
-    "engines_by_die",
-    "floorplan",
-    "kernel_placement",
-    "placement",
-    "shared_die",
-    "slice_dies",
-]
-
 _HEAD = """\
 # Floor plan of {what} on the {dies} dies of an {board}, to be sourced in Vivado before place_design. Synthesis
 # must have kept the hierarchy, as -flatten_hierarchy rebuilt does. If {what} is not the top of the design,

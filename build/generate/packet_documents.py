@@ -5,8 +5,6 @@ import json
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
 
-__all__ = ["c_header", "json_text", "markdown"]
-
 
 def markdown(command: str) -> str:
     """A table of the frame's fields in network order, and the packet types; the first line names ``command``."""

@@ -9,8 +9,6 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Register
 
-__all__ = ["RegisterDocuments", "aggregator_documents", "cmac_documents", "selftest_documents", "worker_documents"]
-
 
 @dataclass(frozen=True)
 class RegisterDocuments:

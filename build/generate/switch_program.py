@@ -37,20 +37,6 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 
-__all__ = [
-    "COMPILER_VARIABLE",
-    "HEADERS_COMMAND",
-    "TARGETS",
-    "CompilerError",
-    "Target",
-    "TooManySlotsError",
-    "build",
-    "find_compiler",
-    "headers",
-    "sizes",
-]
-
-
 HEADERS_COMMAND = "python -m p4sgd.build.generate.switch_program > hw/switch/p4sgd_headers.p4"
 """Command that writes the result of `headers`, to be run in the repository."""
 

@@ -14,8 +14,6 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
-__all__ = ["AGGREGATOR", "FILE_LIST", "FLOORPLAN", "TOPS", "generate", "generated_files"]
-
 AGGREGATOR = "p4sgd_aggregator"
 """Top module of the aggregator, and name of its file."""
 

@@ -15,9 +15,6 @@ from p4sgd.host.aggregators.tables import Entry, TableController
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import GENERATION_BITS, NODE_RID, counters_of
 
-__all__ = ["P4_NAME", "BfRuntimeController", "open_bfruntime"]
-
-
 P4_NAME = "p4sgd_tna"
 """Name of the program on the switch: its file name without ``.p4``."""
 

@@ -21,18 +21,6 @@ from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = [
-    "AGGREGATOR_MAC",
-    "KINDS",
-    "AggregatorAddress",
-    "Cluster",
-    "NetworkOptions",
-    "SwitchPort",
-    "Tls",
-    "WorkerAddress",
-    "read_cluster",
-]
-
 KINDS = ("socket", "bmv2", "tofino", "fpga")
 """The kinds of aggregators."""
 

@@ -12,18 +12,6 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec.job import Job
 
-__all__ = [
-    "Controller",
-    "JobProgress",
-    "SlotView",
-    "WaitingSlot",
-    "read_active_slots",
-    "read_progress",
-    "shards_of",
-    "why_not_begin",
-    "why_not_readdress",
-]
-
 
 @dataclass(frozen=True)
 class SlotView:

@@ -13,9 +13,6 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
 
-__all__ = ["KERNEL", "BoardAggregator", "FpgaAggregator"]
-
-
 _CLEARING_READS = 16
 """Reads per slot to wait until all slots are fresh. One slot is cleared in each cycle without an incoming frame, and a
 read takes several cycles."""

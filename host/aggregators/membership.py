@@ -14,9 +14,6 @@ from p4sgd.hw.spec.register_map import RegisterClient
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller
 
-__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError", "draw_key", "free_number"]
-
-
 GROUP_MAC = 0x0100_5034_5347
 """Group address of the workers of every job: the group bit and "P4SG". Ports tell jobs apart."""
 

@@ -6,8 +6,6 @@ from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 
-__all__ = ["open_controller"]
-
 
 def open_controller(cluster: Cluster) -> Controller:
     """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.

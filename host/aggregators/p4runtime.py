@@ -26,9 +26,6 @@ from p4sgd.hw.spec.aggregator import OUTCOME_BITS, counters_by_place
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, MalformedPacketError, Packet, PacketType
 
-__all__ = ["P4RuntimeController", "open_p4runtime"]
-
-
 try:
     import finsy
     import grpc

@@ -10,9 +10,6 @@ from p4sgd.host.rpc.client import ControlClient
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.rpc import RefusedError
 
-__all__ = ["MOST_SLOTS", "SoftwareAggregator", "job_from_json", "job_to_json"]
-
-
 MOST_SLOTS = 4096
 """Most slots that one request reads, as packets wait in the meantime."""
 

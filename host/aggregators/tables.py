@@ -14,18 +14,6 @@ from p4sgd.hw.spec.aggregator import FLOOD_GROUP, GENERATION_BITS, group_of
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import ROUND_BITS
 
-__all__ = [
-    "Entry",
-    "Program",
-    "TableController",
-    "generation_after",
-    "member_entries",
-    "own_entry",
-    "read_program",
-    "retire_entry",
-    "serve_entry",
-]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -13,8 +13,6 @@ import click
 from p4sgd.host.cli.failures import FAILED, report
 from p4sgd.host.errors import UserError
 
-__all__ = ["Application", "main"]
-
 _COMMANDS = {
     "train": "train",
     "tune": "tune",

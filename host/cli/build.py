@@ -20,9 +20,6 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 from p4sgd.host.training.options import names_in
 
-__all__ = ["build", "check", "demo", "selftest", "show", "vitis", "vivado", "writing"]
-
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

@@ -10,8 +10,6 @@ from p4sgd.host.cli.options import common_options, configuration, configured, is
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
-__all__ = ["cluster"]
-
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))

@@ -22,8 +22,6 @@ from p4sgd.host.cli.training_options import preparation_options
 from p4sgd.host.cli.training_run import describe_scaling
 from p4sgd.host.errors import UserError
 
-__all__ = ["data", "fetch", "prepare", "synth"]
-
 
 @click.command()
 @click.argument("name", type=NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))

@@ -23,8 +23,6 @@ from p4sgd.host.run.checks import find_cluster_file
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
 
-__all__ = ["doctor"]
-
 
 @click.command()
 @click.option("--device", type=device_kind, default="rtl", show_default=True, help="Device whose network to examine.")

@@ -15,9 +15,6 @@ from p4sgd.host.run.checks import check_absent, check_apart
 if TYPE_CHECKING:
     from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["export"]
-
-
 _SHOWN = 5
 """Most features that a remark names."""
 

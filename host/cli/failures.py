@@ -9,8 +9,6 @@ import click
 
 from p4sgd.host.errors import P4sgdError, UserError
 
-__all__ = ["FAILED", "INTERRUPTED", "describe", "report"]
-
 FAILED = 1
 """Exit status of a failure of the device, a tool, the machine or P4SGD itself."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from p4sgd.build.estimate.resources import Unit
     from p4sgd.build.generate.boards import Board
 
-__all__ = ["generate", "resources"]
-
 
 @click.command()
 @click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")

@@ -17,9 +17,6 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.xrt import library
 from p4sgd.sim.cache import cache_directory
 
-__all__ = ["REQUIREMENTS", "Requirement", "info"]
-
-
 _PACKAGES = (
     "amaranth",
     "cocotb",

@@ -14,8 +14,6 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["inspect"]
-
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))

@@ -17,30 +17,6 @@ from p4sgd.host.training.options import names_in
 if TYPE_CHECKING:
     from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = [
-    "NameFrom",
-    "build_id_option",
-    "cluster_option",
-    "common_options",
-    "configuration",
-    "configuration_option",
-    "configured",
-    "data_name",
-    "device_kind",
-    "fault_option",
-    "folder_option",
-    "given",
-    "hardware_configuration",
-    "is_given",
-    "link_fault_option",
-    "options_file",
-    "output_options",
-    "overwrite_option",
-    "reading_options",
-    "take_reading",
-]
-
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS_FILE = "p4sgd.options_file"
@@ -90,7 +66,7 @@ class _Data(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The built-in data sets that begin with what is typed; if there are none, the shell completes files."""
-        from p4sgd.host.data.read import BUILTIN
+        from p4sgd.host.data.builtin import BUILTIN
 
         names = [name for name in BUILTIN if incomplete and name.startswith(incomplete)]
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from p4sgd.host.streaming import OnProgress, Step
 
-__all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "cell", "finite", "make_table", "shorten", "show_steps"]
-
-
 SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 """Shown while the simulator of a worker or a cluster is opened."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from p4sgd.host.data import Dataset
     from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["evaluate", "predict"]
-
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))

@@ -26,9 +26,6 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from p4sgd.host.rpc.address import ControlAddress
 
-__all__ = ["serve", "worker"]
-
-
 _MOST_SLOTS = 1 << 20
 """Maximum number of slots of all jobs together: 1.6 GB, once all have been used with the longest frames."""
 

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from p4sgd.host.aggregators.tables import TableController
     from p4sgd.hw.spec.job import Job
 
-__all__ = [
-    "build",
-    "clear",
-    "counters",
-    "deploy",
-    "slots",
-    "status",
-    "switch",
-]
-
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

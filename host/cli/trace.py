@@ -11,9 +11,6 @@ from p4sgd.hw.spec.config import CLOCK_NS
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Interval, MiniBatch, Trace
 
-__all__ = ["draw", "is_trace_file", "save_trace"]
-
-
 _START = b'{"displayTimeUnit": "ns", "traceEvents": ['
 
 

@@ -27,8 +27,6 @@ from p4sgd.host.cli.training_options import report_option, training_options
 from p4sgd.host.cli.training_run import finish, run_folds, run_training
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
 
-__all__ = ["run_ranks", "train"]
-
 
 @click.command()
 @click.argument("data", type=data_name, required=False)

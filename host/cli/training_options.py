@@ -13,8 +13,6 @@ from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.errors import flag
 from p4sgd.host.training.options import TrainingOptions, declarations
 
-__all__ = ["preparation_options", "report_option", "training_options", "tuning_options"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

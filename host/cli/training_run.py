@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from p4sgd.host.training.dealing.columns import Split
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["COLUMNS", "describe_scaling", "finish", "run_folds", "run_training"]
-
 _METRICS = {"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"}
 
 COLUMNS = {

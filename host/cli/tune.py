@@ -29,8 +29,6 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from p4sgd.host.run.tuning import Trial
 
-__all__ = ["tune"]
-
 _GRID = ("precision", "batch", "l2")
 """What is searched for, that which changes fastest last: data are prepared once for several penalties."""
 

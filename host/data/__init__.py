@@ -1,6 +1,8 @@
 """Data sets: reading, splitting, scaling, quantisation, synthesis and download."""
 
-from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.read import read_dataset
 from p4sgd.host.data.scaling import Scaling
 

@@ -12,8 +12,6 @@ from p4sgd.host.data.formats.source import Gather, Rows, Source
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
-__all__ = ["BUILTIN", "BuiltinSource", "is_builtin"]
-
 BUILTIN = {
     "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
     "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",

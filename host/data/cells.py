@@ -10,18 +10,6 @@ import numpy.typing as npt
 from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.errors import UserError, on_command_line, option, shortened
 
-__all__ = [
-    "TRUTH",
-    "CellError",
-    "Cells",
-    "has_decimal_comma",
-    "has_gaps",
-    "is_text",
-    "plain_type",
-    "suits",
-    "weights_of",
-]
-
 TRUTH = {"false": 0.0, "true": 1.0}
 """Texts of booleans, which are numbers, in lower case."""
 

@@ -7,8 +7,6 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError, listed
 
-__all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns", "is_number"]
-
 LABEL_NAMES = ("label", "target", "class", "y")
 """Headers, in upper or lower case, that mark the label column by default."""
 

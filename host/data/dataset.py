@@ -17,18 +17,6 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import ByteArray
 
-__all__ = [
-    "Dataset",
-    "DistributedDataset",
-    "FeatureSpace",
-    "Features",
-    "Labelled",
-    "LabelledSamples",
-    "TrainingRows",
-    "check_labels",
-    "join_shares",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _Value = TypeVar("_Value", bound=np.generic)

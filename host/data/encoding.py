@@ -21,8 +21,6 @@ from p4sgd.host.data.table import GAP, Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import listed, on_command_line
 
-__all__ = ["FILLINGS", "EncodingFit", "FeatureSpace", "TableEncoding", "space_from_json", "space_to_json"]
-
 FILLINGS = ("error", "mean", "indicator")
 """Ways to deal with missing values."""
 

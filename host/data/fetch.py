@@ -19,8 +19,6 @@ from typing import BinaryIO
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["LOCK_FILE", "ORIGINALS", "Fetched", "Original", "fetch"]
-
 _PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 
 LOCK_FILE = "checksums.json"

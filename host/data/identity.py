@@ -13,8 +13,6 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.hw.spec.fixed import ByteArray
 
-__all__ = ["DataIdentity", "identify"]
-
 _BLOCK_VALUES = 1 << 18
 """Values that are hashed at once."""
 

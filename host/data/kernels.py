@@ -16,8 +16,6 @@ from p4sgd.sim.compiled import compiled
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["add_extremes", "add_sums", "quantize_scaled", "quantize_stored"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _compiled = compiled("the loops over data", nogil=True)

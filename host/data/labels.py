@@ -14,15 +14,6 @@ from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
-__all__ = [
-    "LabelCoding",
-    "TargetCoding",
-    "coding_from_json",
-    "find_label",
-    "fit_coding",
-    "name_of_label",
-]
-
 _FARTHEST_TARGET = 32.0
 """Largest y of `Task.NON_NEGATIVE`: what a table with a limit of e^4 can predict, and a residual of ±128 can hold."""
 

@@ -11,8 +11,6 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Features", "checked", "find_not_finite", "join_rows", "stored_values", "to_dense"]
-
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
 """A matrix (samples, features): dense, or sparse in CSR form, which is never made dense as a whole."""
 

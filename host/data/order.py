@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["Order", "held_out", "shuffle", "split"]
-
 Order: TypeAlias = npt.NDArray[np.intp]
 """Indices of samples."""
 

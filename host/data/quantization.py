@@ -3,8 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["feature_values", "full_value", "levels", "quantize", "steps"]
-
 
 def steps(stored: int, signed: bool) -> int:
     """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["EXACT", "MISSING", "RawLabels", "check_exact", "number"]
-
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
 )

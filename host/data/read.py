@@ -9,23 +9,12 @@ from typing import Any
 
 from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Source, read
 from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
-
-__all__ = [
-    "BUILTIN",
-    "FORMATS",
-    "FORMAT_ARGUMENTS",
-    "Source",
-    "find_format",
-    "is_builtin",
-    "open_source",
-    "read_dataset",
-]
-
 
 FORMATS = {
     "libsvm": ("p4sgd.host.data.formats.libsvm", "LibsvmSource"),

@@ -6,8 +6,6 @@ import numpy.typing as npt
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 
-__all__ = ["average", "check_weights", "importances", "relative"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

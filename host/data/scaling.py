@@ -26,17 +26,6 @@ from p4sgd.host.data.statistics import (
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
-__all__ = [
-    "CENTRED",
-    "KINDS",
-    "REACH",
-    "Scaling",
-    "bias_integer",
-    "centring_error",
-    "deviation",
-]
-
-
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
 """Kinds of scaling; see `Scaling.fit`."""
 

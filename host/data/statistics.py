@@ -16,24 +16,6 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, sh
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = [
-    "COMPILED_VALUES",
-    "SMALLEST_SPAN",
-    "Extremes",
-    "FloatArray",
-    "HeatArray",
-    "Statistics",
-    "column_blocks",
-    "find_extremes",
-    "heat_type",
-    "is_sparse",
-    "negligible",
-    "order_statistics",
-    "quantile_rows",
-    "reciprocal",
-    "scaled",
-]
-
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 HeatArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma
-from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.raw_labels import number
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, on_command_line
-
-__all__ = ["MOST_TEXTS", "RowNumbers", "Survey"]
 
 MOST_TEXTS = 1000
 """Most different texts of a column. Names, tickets and dates have more in all but small tables, and the weight of each

@@ -22,8 +22,6 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["SHAPES", "CategoricalSource", "Shape", "make_dataset", "make_source", "write_dataset"]
-
 _NOISE = 0.02
 """Fraction of labels that are flipped, so that no model can be right for more than 98 %."""
 

@@ -12,8 +12,6 @@ import numpy as np
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["TABLES", "make_table", "write_table"]
-
 TABLES = {"titanic": 1309}
 """Number of rows by name."""
 

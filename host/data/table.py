@@ -18,8 +18,6 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import CellError, Cells
 from p4sgd.host.errors import shortened
 
-__all__ = ["GAP", "Column", "Table", "UnknownTexts"]
-
 GAP = "missing"
 """What stands for a gap in the name of a feature."""
 

@@ -32,8 +32,6 @@ from p4sgd.host.xrt.mac import await_links
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["ClusterDevice", "ClusterWorker", "network_settings"]
-
 _SLACK_S = 0.02
 """`NetworkSettings.slack_s`: a batch of a socket aggregator takes a millisecond or two, and processes wait for a core.
 Starting all workers one after the other takes less, so packets that are resent after this time were lost."""

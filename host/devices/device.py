@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from p4sgd.host.distributed.overlap import MessageTimes
     from p4sgd.hw.spec.cmac import LinkState
 
-__all__ = [
-    "WAIT_LIMIT",
-    "Device",
-    "NetworkSettings",
-    "Worker",
-    "WorkerName",
-    "client_of",
-    "name_workers",
-    "names_of",
-]
-
-
 WAIT_LIMIT = 1 << 31
 """Upper bound of a worker's longest wait, in cycles: RESEND_CYCLES after all doublings (`registers.RESEND`)."""
 

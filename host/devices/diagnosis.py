@@ -11,19 +11,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.packet import KEYED_VERSION, ROUND_BITS, VERDICT, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = [
-    "PROBES",
-    "Echo",
-    "GiveUpReport",
-    "NetworkError",
-    "diagnose_worker",
-    "explain_network_error",
-    "find_lost_workers",
-    "probe",
-    "probe_until_answered",
-]
-
-
 PROBES = 32
 """Unanswered probes after which the aggregator counts as silent. On a link that loses half of the round trips that is
 wrong once in 4,000 million times."""

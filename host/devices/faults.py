@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["fault_inputs", "faults", "simulated_faults"]
-
 _CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
 """Resolution of chances per cycle, in bits."""
 

@@ -6,8 +6,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
-__all__ = ["describe_shape", "find_identity_problem", "read_configuration"]
-
 
 def find_identity_problem(device: Device, index: int) -> str | None:
     """Compare the identity and configuration in a worker's registers with what the device expects.

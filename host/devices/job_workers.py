@@ -8,8 +8,6 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 
-__all__ = ["JobWorkers", "intercept_write"]
-
 
 def intercept_write(offset: int, word: int, *, on_join: Callable[[int], None], on_start: Callable[[], None]) -> None:
     """Call ``on_join(first_round)`` if a register write makes the worker join a job, ``on_start()`` if it starts a run.

@@ -10,8 +10,6 @@ from p4sgd.host.distributed.planner import cut
 from p4sgd.host.errors import UserError, option
 from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
 
-__all__ = ["MergeLimit", "cut_evenly", "find_merge_limit", "plan_packets"]
-
 _MINI_BATCHES = 8
 """Most mini-batches of a run that is measured."""
 

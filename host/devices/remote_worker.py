@@ -16,9 +16,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["RemoteWorker"]
-
-
 _TIMEOUT_S = 30.0
 """Longest time without an answer: a worker answers between two mini-batches."""
 

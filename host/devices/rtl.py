@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from p4sgd.sim.cluster.protocol import MemoryTiming
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["RtlDevice", "RtlWorker"]
-
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
 

@@ -27,8 +27,6 @@ from p4sgd.hw.spec.image import pack_labels
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
-__all__ = ["RunReport", "Session", "of_job"]
-
 _T = TypeVar("_T")
 
 _ABORT_SECONDS = 0.02

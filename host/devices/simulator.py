@@ -14,8 +14,6 @@ from p4sgd.hw.spec.config import WorkerConfig
 if TYPE_CHECKING:
     from p4sgd.sim.verilator import Build
 
-__all__ = ["SimulatedBanks", "Simulator"]
-
 
 class Simulator:
     """A process of `p4sgd.sim.cluster.process`, whose model is compiled first if need be.

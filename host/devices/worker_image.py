@@ -8,8 +8,6 @@ import numpy.typing as npt
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_FIELDS, DESCRIPTOR_SHIFTS, ImageLayout
 
-__all__ = ["WorkerImage", "bank_bytes", "longest_micro_batch", "model_address"]
-
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that bursts are not cut short at a 4 KiB boundary."""
 

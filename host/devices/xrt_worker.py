@@ -19,9 +19,6 @@ from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Register, RegisterClient
 
-__all__ = ["KERNEL", "AddressRegisters", "BoardWorker"]
-
-
 KERNEL = "p4sgd_worker"
 """Name of the kernel. Its argument i is memory i (`WorkerConfig.memories`)."""
 

@@ -11,18 +11,6 @@ if TYPE_CHECKING:
 
     from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
-__all__ = [
-    "SINGLE_PROCESS",
-    "Communicator",
-    "SingleProcess",
-    "Started",
-    "broadcast",
-    "check_same",
-    "raise_on_all",
-    "share_of",
-]
-
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

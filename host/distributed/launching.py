@@ -11,8 +11,6 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from p4sgd.host.distributed.mpi import MpiCommunicator
 
-__all__ = ["LAUNCHERS", "launch_command", "launcher_program", "open_communicator"]
-
 LAUNCHERS = ("none", "mpi")
 """Names of launchers, the default first: ways to start the processes that train together."""
 

@@ -13,9 +13,6 @@ from mpi4py import MPI
 from p4sgd.host.distributed.communicator import Started
 from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
-__all__ = ["MpiCommunicator"]
-
-
 T = TypeVar("T")
 
 _PATIENCE_S = 2.0

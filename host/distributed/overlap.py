@@ -17,8 +17,6 @@ from p4sgd.host.distributed.planner import CostTable, Passes, cut
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["MergedSums", "MessageTimes"]
-
 Forward: TypeAlias = Callable[[range], IntArray]
 Backward: TypeAlias = Callable[[range, IntArray], None]
 

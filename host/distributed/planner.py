@@ -8,8 +8,6 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-__all__ = ["CostTable", "FactorCosts", "FactorPlan", "Passes", "cut", "plan_factors"]
-
 _MOST_ITEMS = 64
 """Most items of a plan of sums, to keep it short. With more factors an item is several of them."""
 

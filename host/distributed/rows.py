@@ -24,8 +24,6 @@ from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, mac_text
 from p4sgd.sim.network.endpoint import Endpoint
 
-__all__ = ["AggregatedRows"]
-
 _SLOTS = 64
 """Sums that are under way at the same time."""
 

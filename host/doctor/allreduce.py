@@ -21,8 +21,6 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import golden
 
-__all__ = ["SelfTest", "examine_allreduce"]
-
 _TIMEOUT_PATIENCES = 50
 """Timeout of a run, as a multiple of the time after which a worker gives up."""
 

@@ -8,8 +8,6 @@ from p4sgd.host.devices.device import Device
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
 
-__all__ = ["examine_ethernet", "why_down"]
-
 _WATCH_S = 0.5
 """Time for which errors are counted: that of ten million codewords. Links may lose one frame in a thousand million
 (IEEE 802.3 95.1.1), so none should be lost in it."""

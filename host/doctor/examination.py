@@ -18,8 +18,6 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["examine"]
-
 _DOUBLINGS, _RESENDS = 3, 24
 """Resends of the workers during an examination: in all 183 times the first wait, and enough for a lossy network."""
 

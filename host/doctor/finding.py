@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Evidence", "Examination", "Finding", "Problem", "Result", "judge"]
-
 Evidence: TypeAlias = Mapping[str, int | str]
 """Numbers and addresses (as text) that were read, by name."""
 

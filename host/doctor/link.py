@@ -19,8 +19,6 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["NEEDED_COUNTERS", "examine_link", "locate_loss", "read_arrived_partials"]
-
 NEEDED_COUNTERS = {"FRAMES", "ECHOES"}
 """Counters of an aggregator that show where probes and echoes are lost."""
 

@@ -11,8 +11,6 @@ from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import FRAME_BYTES
 from p4sgd.hw.spec.selftest import Sizes, first_number, number_of_word, pattern, read_result
 
-__all__ = ["examine_self_test"]
-
 _SHARE = 0.9
 """Least share of a beat a cycle at which memory keeps up with a port.
 

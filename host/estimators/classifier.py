@@ -17,8 +17,6 @@ from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.class_weights import BALANCED
 from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["GLMClassifier"]
-
 
 def _has_probabilities(estimator: "GLMClassifier") -> bool:
     if not isinstance(LOSSES.get(estimator.loss), Probabilistic):

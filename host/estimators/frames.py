@@ -14,8 +14,6 @@ from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.errors import UserError
 from p4sgd.host.estimators.parameters import value_errors
 
-__all__ = ["NAME", "Rows", "as_table", "has_texts", "rows_of"]
-
 NAME = "X"
 """Name of the samples, for messages and the model file."""
 

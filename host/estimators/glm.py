@@ -30,8 +30,6 @@ from p4sgd.host.training.events import Events
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["GLM", "all_or_nothing"]
-
 _NO_Y = "no_validation"
 """What `validate_data` gets for y where there is none."""
 

@@ -16,8 +16,6 @@ from p4sgd.host.errors import UserError, in_python
 from p4sgd.host.losses import LOSSES, Loss, Task
 from p4sgd.host.training.options import Declaration, TrainingOptions, declarations, names_in
 
-__all__ = ["OTHERS", "classifies", "default_of", "parameters_of", "plain_value", "takes_options", "value_errors"]
-
 OTHERS = {
     "device": ("emulator", "What trains: ``emulator``; ``rtl``, the simulated Verilog; or ``cluster``."),
     "cluster": (None, "For the device ``cluster`` its file, which also says how many workers there are."),

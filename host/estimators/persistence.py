@@ -12,8 +12,6 @@ from p4sgd.host.losses import Task
 from p4sgd.host.run.checks import check_absent, check_replaces
 from p4sgd.host.training import model_file
 
-__all__ = ["load_model", "save_model"]
-
 
 def save_model(
     estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[str], *, overwrite: bool = False

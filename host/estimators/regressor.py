@@ -14,8 +14,6 @@ from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.log_link import LogLink
 
-__all__ = ["GLMRegressor"]
-
 
 @takes_options("squared")
 class GLMRegressor(RegressorMixin, GLM):

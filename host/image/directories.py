@@ -17,8 +17,6 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, ImageLayout
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["DirectoryPacker"]
-
 _FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
 _BLOCK_BYTES = 1 << 24

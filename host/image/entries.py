@@ -16,18 +16,6 @@ from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import Directories, sort_words
 
-__all__ = [
-    "Values",
-    "directories_of",
-    "entries_of",
-    "entry_block",
-    "entry_places",
-    "first_samples",
-    "own_samples",
-    "own_words",
-    "places_of",
-]
-
 
 @dataclass(frozen=True)
 class Values:

@@ -22,8 +22,6 @@ from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.tensor_file import Arrays, FileKind, TensorWriter
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["FORMAT_VERSION", "ImageWriter", "LineWriter", "image_file", "is_image_file", "memories", "open_image"]
-
 FORMAT_VERSION = 7
 """Increased whenever a reader of the old version would misread the new one."""
 

@@ -14,8 +14,6 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["ColumnArray", "EntryBlock", "Image", "Shard", "join_scaling"]
-
 ColumnArray: TypeAlias = npt.NDArray[np.int32]
 """Numbers of columns, which may be millions."""
 

@@ -7,8 +7,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim.dense.model import TRANSPOSE
 
-__all__ = ["pack_lines", "unpack_lines"]
-
 
 def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
     """Lines of some micro-batches, as defined by `ImageLayout.pack_lines`.

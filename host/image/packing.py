@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Dataset, Features, TrainingRows
+from p4sgd.host.data.dataset import Dataset, TrainingRows
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
@@ -26,17 +27,6 @@ from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import sort_words
-
-__all__ = [
-    "PackedBlocks",
-    "count_values",
-    "pad_samples",
-    "plan_images",
-    "prepare_images",
-    "quantized_values",
-    "zeros_error",
-]
-
 
 _BLOCK_VALUES = 1 << 17
 """Features that are scaled and packed at once, so few that temporaries of 1 MB stay in the processor's cache."""

@@ -18,9 +18,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.sparse.entries import blocks_of
 
-__all__ = ["first_values", "repartition_images", "same_lines"]
-
-
 _BLOCK_VALUES = 1 << 20
 """Values that are dealt at once, at most, unless a single micro-batch has more."""
 

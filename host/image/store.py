@@ -18,8 +18,6 @@ from p4sgd.host.image.file import ImageWriter, LineWriter, image_file, memories,
 from p4sgd.host.image.image import EntryBlock, Image
 from p4sgd.host.tensor_file import Arrays
 
-__all__ = ["append_blocks", "available_memory", "count_lines", "store_images"]
-
 LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
 """For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
 lanes/8), or entries, of which lines with directories are made, too. They can be gone through again."""

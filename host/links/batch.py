@@ -26,8 +26,6 @@ from p4sgd.hw.spec.udp import (
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.network.batch import PURPOSE, Bytes, Numbers
 
-__all__ = ["FrameBatch"]
-
 Places = npt.NDArray[np.uint64]
 """Pointers, and sizes beside them."""
 

@@ -17,9 +17,6 @@ from p4sgd.hw.spec.udp import ETHERNET_BYTES
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["EthernetLink", "attach_untagged_filter"]
-
-
 _SO_ATTACH_FILTER = 26
 """From asm-generic/socket.h; :mod:`socket` does not have it."""
 

@@ -8,8 +8,6 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
 from p4sgd.sim.network.faults import Bursts, Faults, Line
 
-__all__ = ["FAULTS", "FaultyLink"]
-
 _WAYS = ("up", "down")
 """Directions of a worker's link: frames that it sends, and frames that it receives."""
 

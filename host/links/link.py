@@ -12,8 +12,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["BatchLink", "Link", "enlarge_receive_buffer", "mtu_of"]
-
 
 class Link(Protocol):
     """Sends and receives frames of the protocol, `p4sgd.hw.spec.packet`.

@@ -9,8 +9,6 @@ from p4sgd.host.links.link import BatchLink
 from p4sgd.host.links.udp import UdpLink, parse_udp_address
 from p4sgd.hw.spec.udp import PROGRAM_PORTS, socket_address_of
 
-__all__ = ["UDP", "open_link"]
-
 UDP = "udp:"
 """How the names of links in UDP begin."""
 

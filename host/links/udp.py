@@ -34,8 +34,6 @@ from p4sgd.hw.spec.udp import (
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-__all__ = ["LocalAddresses", "UdpLink", "address_text", "parse_udp_address", "udp_address_text"]
-
 
 def parse_udp_address(text: str) -> int:
     """The number that stands for ``10.0.0.1`` or, with a port for programs, ``10.0.0.1:51201``."""

@@ -6,8 +6,6 @@ from p4sgd.host.losses.fit import Shape
 from p4sgd.host.losses.loss import FloatArray, Loss, Probabilistic, Task
 from p4sgd.hw.spec.run import LabelMode
 
-__all__ = ["Hinge", "Logistic", "ModifiedHuber", "SquaredHinge"]
-
 _LARGEST_EXPONENT = 709.0
 """The exponential of a larger number would overflow."""
 

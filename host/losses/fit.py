@@ -19,8 +19,6 @@ import numpy.typing as npt
 from p4sgd.hw.spec.fixed import INTERCEPT, MARGIN, RESIDUAL, SLOPE
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, VALUE_FRACTION, LossTable
 
-__all__ = ["Shape", "boundary", "fit_table", "table_error"]
-
 _FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[_FloatArray], _FloatArray]
 

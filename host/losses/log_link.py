@@ -9,8 +9,6 @@ from p4sgd.host.losses.fit import Shape
 from p4sgd.host.losses.loss import FloatArray, Loss, Task
 from p4sgd.hw.spec.run import LabelMode
 
-__all__ = ["Gamma", "LogLink", "Poisson", "Tweedie"]
-
 _LIMIT = 4.0
 """Exponents count as at most this number in residuals. A power of two, so that the tables bend where two lines meet."""
 

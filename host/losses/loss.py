@@ -10,9 +10,6 @@ import numpy.typing as npt
 from p4sgd.host.losses.fit import Shape, fit_table
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
 
-__all__ = ["DEFAULT_EPSILON", "FloatArray", "Loss", "Probabilistic", "Task"]
-
-
 DEFAULT_EPSILON = 0.125
 """ε of losses that have one, in standard deviations of the target; a power of two, so that every table is exact."""
 

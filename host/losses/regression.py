@@ -7,8 +7,6 @@ from p4sgd.host.losses.loss import DEFAULT_EPSILON, FloatArray, Loss, Task
 from p4sgd.hw.spec.fixed import INTERCEPT
 from p4sgd.hw.spec.run import LabelMode
 
-__all__ = ["EpsilonInsensitive", "Huber", "Quantile", "Squared"]
-
 
 class Squared(Loss):
     """ℓ = ½·(z − y)², so g = z − y: ψ(x) = x with o = y. The table is exact."""

@@ -12,11 +12,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.hw.spec.fixed import IntArray
-
-__all__ = ["BLOCK", "GRID_FRACTION", "MAX_SAMPLES", "Moments", "block_slices", "to_grid"]
 
 BLOCK = 64
 """Columns of a block, a whole number of units of any size. Blocks do not shrink with the units of small data, because

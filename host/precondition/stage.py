@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Dataset, Features
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.distributed.communicator import Started, broadcast
 from p4sgd.host.distributed.planner import CostTable, FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.precondition.moments import BLOCK, GRID_FRACTION, Moments, block_slices
 from p4sgd.host.precondition.whitening import WhitenedBlock, Whitening, check_samples, whiten_block
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
-
-__all__ = ["StageTimes", "measure", "whiten"]
 
 _PLANNED_BLOCKS = 32
 """Least number of blocks for which a plan is made. To whiten so many takes some 30 ms, to measure costs some 10 ms."""

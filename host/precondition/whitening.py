@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -33,8 +33,6 @@ from p4sgd.host.precondition.moments import (
     to_grid,
 )
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
-
-__all__ = ["Problem", "WhitenedBlock", "Whitening", "check_samples", "factor", "fold_weights", "whiten_block"]
 
 _MATRIX_BITS = 29
 """The largest integer of a row is 2^28 to 2^29. A sum of 64 products with differences of the grid, which are at most

@@ -24,8 +24,6 @@ from p4sgd.hw.spec.registers import COUNTERS
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["make_content"]
-
 _MOST_COEFFICIENTS = 20
 """Coefficients that are shown."""
 

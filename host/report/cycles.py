@@ -9,8 +9,6 @@ from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["Predicted", "counted_cycles", "epoch_cycles", "predicted_cycles"]
-
 
 @dataclass(frozen=True)
 class Predicted:

@@ -16,21 +16,6 @@ from p4sgd.host.training.events import EpochRecord
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import MiniBatch
 
-__all__ = [
-    "CAUSES",
-    "distributions",
-    "epochs",
-    "epochs_of_rows",
-    "overlap",
-    "precision_recall",
-    "predictions",
-    "rates",
-    "residuals",
-    "roc",
-    "stacked_cycles",
-    "thinned",
-]
-
 _LINES: Mapping[str, str] = {"train": "-", "validation": "--", "test": ":"}
 """Line styles, so that curves differ without colours, too."""
 

@@ -12,8 +12,6 @@ from p4sgd.host.training.result import ResultSet, TrainingResult
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["check_libraries", "is_report_file", "save_report"]
-
 _START = "<!doctype html>\n<!-- p4sgd report -->\n"
 
 _LIBRARIES = {"matplotlib": "Matplotlib", "jinja2": "Jinja2"}

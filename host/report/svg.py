@@ -16,8 +16,6 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "drawing", "to_svg"]
-
 _NAMES = (
     "ink",
     "muted",

@@ -11,8 +11,6 @@ from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.token import OTHER_TOKEN, is_nonce, is_proof, new_nonce, prove
 from p4sgd.sim.rpc import Channel, RefusedError
 
-__all__ = ["ControlClient", "GoneError", "RefusalError", "TokenError"]
-
 
 class RefusalError(P4sgdError):
     """A server that is well does not do what it was asked to."""

@@ -29,8 +29,6 @@ from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, decode, g
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
-__all__ = ["ControlServer", "Methods", "Until", "notice_vanishing", "whole"]
-
 _STALL_S = 30.0
 """Longest time without progress within a message; then the client is given up."""
 

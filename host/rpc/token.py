@@ -15,8 +15,6 @@ from typing import Any
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["OTHER_TOKEN", "is_nonce", "is_proof", "new_nonce", "prove", "read_token"]
-
 OTHER_TOKEN = "has another token: give both sides the same file"
 """What a server says of itself to a client with a wrong proof, by which the client knows the reason."""
 

@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from p4sgd.host.distributed.communicator import Communicator
     from p4sgd.host.run.request import TrainingRequest
 
-__all__ = [
-    "check_absent",
-    "check_apart",
-    "check_data_parallel",
-    "check_interfaces",
-    "check_new_file",
-    "check_new_images",
-    "check_outputs",
-    "check_reading",
-    "check_replaces",
-    "check_same_request",
-    "find_cluster_file",
-]
-
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
     """Refuse a file that could not be written, or that is none, but for pipes and devices if ``special``.
@@ -137,7 +123,8 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
     sources
         The data that are read with them, as the user names them; ``None`` is none.
     """
-    from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format, is_builtin
+    from p4sgd.host.data.builtin import is_builtin
+    from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format
 
     given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
     if not given:

@@ -23,8 +23,6 @@ from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, Training
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.events import SILENT, Events
 
-__all__ = ["Fold", "check_folds", "cross_validate", "split_folds", "summarise"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Fold:

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.read import is_builtin
+from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.devices import CLUSTER
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
 from p4sgd.host.training.start import Start
-
-__all__ = ["TrainingRequest", "init_request", "resume_request"]
 
 _ANEW = "or train anew without --resume"
 

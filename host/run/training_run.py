@@ -13,8 +13,8 @@ import numpy as np
 
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.read import is_builtin
 from p4sgd.host.devices import CLUSTER, DEVICES, Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import (
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from p4sgd.host.streaming.folder import PreparedFolder
     from p4sgd.sim.cluster.trace import Trace
     from p4sgd.sim.sparse.data_parallel import SampleRanks
-
-__all__ = ["TrainingRun", "resume_advice"]
 
 
 class TrainingRun:

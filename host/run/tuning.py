@@ -31,9 +31,6 @@ from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
-
-
 _ALIKE = 1.05
 """Times count as alike if they differ by no more than this factor: the prediction is not more exact."""
 

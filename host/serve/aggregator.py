@@ -22,8 +22,6 @@ from p4sgd.sim.compiled import compiled
 from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, PURPOSE, BatchAggregator, Bytes, Numbers
 from p4sgd.sim.rpc import RefusedError
 
-__all__ = ["Requests", "SoftwareAggregatorServer", "warm_up"]
-
 
 class Requests:
     """The requests of controllers. One that is refused changes nothing.

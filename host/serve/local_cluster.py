@@ -22,18 +22,6 @@ from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.sim.cache import cache_directory
 
-__all__ = [
-    "SOCKET",
-    "STAY",
-    "ClusterRequest",
-    "end_local_cluster",
-    "find_local_cluster",
-    "local_cluster_file",
-    "make_folder",
-    "python_command",
-    "start_local_cluster",
-]
-
 
 @dataclass(frozen=True)
 class ClusterRequest:

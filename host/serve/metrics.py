@@ -18,9 +18,6 @@ from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import DropReason, KeyedDrop
 
-__all__ = ["MetricsServer", "drop_privileges", "find_user"]
-
-
 _PREFIX = "p4sgd_aggregator_"
 
 _TIMEOUT_S = 5.0

@@ -11,9 +11,6 @@ from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["SimulatedWorker"]
-
-
 _RUN_CYCLES = 1000
 """Cycles simulated at a time during a run, unless the worker sends a frame before; received frames wait for so long."""
 

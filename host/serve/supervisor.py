@@ -35,9 +35,6 @@ from p4sgd.host.serve.local_cluster import SOCKET, STAY, ClusterRequest, make_fo
 from p4sgd.hw.spec.config import CONFIGURATIONS
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
 
-__all__ = ["supervise"]
-
-
 _LOOK_S = 0.1
 """Time between two looks at the processes."""
 

@@ -19,8 +19,6 @@ from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.rpc import RefusedError
 
-__all__ = ["ServedWorker", "WorkerServer", "cycles_now"]
-
 
 class ServedWorker(Protocol):
     """Registers, memory and packets of a worker that does nothing by itself: its server calls `work`.

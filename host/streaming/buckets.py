@@ -22,8 +22,6 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import VALIDATION, VALIDATION_SPARSE
 
-__all__ = ["Buckets", "SortedRows", "write_held_out"]
-
 _PART_BYTES = 1 << 24
 """Size of the parts in which a dense bucket is read."""
 

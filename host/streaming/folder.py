@@ -46,9 +46,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
-
-
 TRAINING_MAY_CHANGE = ("loss", "precision", "workers", "skip_zeros")
 """Options that training may change: another loss for the same task, fewer bits than are stored, other workers, and
 whether these pass over zeros."""

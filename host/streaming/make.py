@@ -69,8 +69,6 @@ from p4sgd.host.training.prepared import Placement, Targets
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["make_folder", "unfinished_folder"]
-
 _REQUEST = "job.json"
 """Data and options that a folder is prepared from."""
 

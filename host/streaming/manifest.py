@@ -20,27 +20,6 @@ from p4sgd.host.tensor_file import FileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = [
-    "FORMAT_VERSION",
-    "HEAT",
-    "LABELS",
-    "MANIFEST",
-    "SUMS",
-    "VALIDATION",
-    "VALIDATION_LABELS",
-    "VALIDATION_SPARSE",
-    "VALIDATION_WEIGHTS",
-    "WEIGHTS",
-    "WHITENING",
-    "FileFacts",
-    "Manifest",
-    "SourceFacts",
-    "check_files",
-    "hash_files",
-    "load_manifest",
-]
-
-
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 

@@ -11,8 +11,6 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import whitening_error
 from p4sgd.hw.spec.config import BANKS
 
-__all__ = ["bucket_rows", "check_density", "row_bytes", "widest"]
-
 
 def row_bytes(found: Scan, *, overhead: int) -> int:
     """Bytes of all samples in files, with so many beside the values of each."""

@@ -25,21 +25,6 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 
-__all__ = [
-    "FORMAT_VERSION",
-    "RESUME_MAY_CHANGE",
-    "Best",
-    "Checkpoint",
-    "CheckpointFile",
-    "Run",
-    "State",
-    "Weights",
-    "epochs_done",
-    "has_ended",
-    "is_checkpoint_file",
-    "load_checkpoint",
-]
-
 FORMAT_VERSION = 6
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 

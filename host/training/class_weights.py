@@ -13,17 +13,6 @@ from p4sgd.host.errors import UserError, listed, option
 from p4sgd.host.losses.loss import FloatArray, Loss
 from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 
-__all__ = [
-    "BALANCED",
-    "check_class_weight",
-    "class_weights_of",
-    "hardware_labels",
-    "own_weights",
-    "rounding_remark",
-    "spell_class_weight",
-    "weigh",
-]
-
 BALANCED = "balanced"
 """Weights of classes with which both count the same in total."""
 

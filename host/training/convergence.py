@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from p4sgd.host.errors import option
 from p4sgd.host.training.events import EpochRecord
 
-__all__ = ["DIVERGED", "Convergence", "estimate_more_epochs"]
-
 DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 

@@ -25,8 +25,6 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
 
-__all__ = ["EpochMetrics", "Measured", "named"]
-
 Measured: TypeAlias = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
 """A model, its metrics, and by data its activations and the labels: see `p4sgd.host.training.TrainingResult`."""
 

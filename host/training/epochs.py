@@ -39,8 +39,6 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
-__all__ = ["RowTraining", "release_memory"]
-
 _FLAG_REMARKS = {
     "partial_clamped": "activations were clamped, at a limit that depends on the number of workers: a lower "
     "learning rate or more l2 keeps them smaller",

@@ -18,8 +18,6 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.metrics import measure_model
 from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["score"]
-
 
 def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:
     """All metrics of a model on a data set with labels, as plain data; samples count by their weights, if any.

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from p4sgd.host.training.dealing.columns import Split
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["SILENT", "EpochRecord", "Events", "Stage", "plain_metrics"]
-
 
 class Stage(Enum):
     """A stage of a training run, in order."""

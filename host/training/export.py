@@ -13,8 +13,6 @@ from p4sgd.host.training.model_file import Model, ModelSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["to_onnx", "to_sklearn"]
-
 _OPSET, _IR = 13, 7
 """Versions of ONNX that have all that is needed, so that old runtimes read it, too."""
 

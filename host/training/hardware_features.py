@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.data.scaling import bias_integer
@@ -21,17 +21,6 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
-
-__all__ = [
-    "HardwareMap",
-    "clamped_activations",
-    "feature_sums",
-    "hardware_means",
-    "hardware_values",
-    "mean_square",
-    "sampled",
-    "square_norms",
-]
 
 _SAMPLED_VALUES = 1 << 22
 """Number of values from which the mean norm of a sample is computed."""

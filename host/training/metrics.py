@@ -31,17 +31,9 @@ from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense.model import Lines
-from p4sgd.sim.features import Features, Source, shared_features
+from p4sgd.sim.features import Source, shared_features
+from p4sgd.sim.model import Features
 from p4sgd.sim.sparse.entries import Entries
-
-__all__ = [
-    "decoded_features",
-    "fit_intercept",
-    "measure",
-    "measure_model",
-    "penalty",
-    "quantised_activations",
-]
 
 
 def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:

@@ -33,18 +33,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
-from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
+from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.precondition import BLOCK, Whitening
 from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.hw.spec.run import FeatureFormat
-
-__all__ = ["FORMAT_VERSION", "Model", "ModelSet", "is_model_file", "load_model", "save_model"]
-
 
 FORMAT_VERSION = 3
 """To be changed whenever a reader of the old version would misread a file of the new one."""

@@ -17,8 +17,6 @@ from p4sgd.host.errors import UserError, flag, option
 if TYPE_CHECKING:
     from p4sgd.host.losses import Loss
 
-__all__ = ["PARALLELS", "Declaration", "TrainingOptions", "declarations", "names_in"]
-
 PRECONDITIONS = ("none", "block")
 """Preconditioners by name. block: features are whitened in blocks of 64 columns, by `p4sgd.host.precondition`."""
 

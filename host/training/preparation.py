@@ -43,21 +43,6 @@ from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = [
-    "PackedRows",
-    "check_memory",
-    "code_labels",
-    "encode",
-    "encode_table",
-    "fit_scaling",
-    "missing_error",
-    "pack_rows",
-    "prepare",
-    "split_labels",
-    "suits_sparse_workers",
-    "whitening_error",
-]
-
 _CLEARLY_SPARSE = 0.04
 """Data that store less than this part of their values are sparse (`is_sparse`) whichever samples are held out."""
 

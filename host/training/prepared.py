@@ -27,8 +27,6 @@ from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
-__all__ = ["Heat", "Placement", "Prepared", "PreparedData", "Targets", "join"]
-
 
 @dataclass(frozen=True, eq=False)
 class Placement:

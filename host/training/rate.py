@@ -10,17 +10,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat, RunSettings
 
-__all__ = [
-    "Penalties",
-    "Rate",
-    "automatic_rate",
-    "choose_penalties",
-    "choose_rate",
-    "largest_rate",
-    "run_settings",
-    "smallest_rate",
-]
-
 _COARSE = 0.01
 """Relative error of a learning rate above which there is a remark."""
 

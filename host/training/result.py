@@ -10,8 +10,6 @@ from p4sgd.host.training.events import EpochRecord, plain_metrics
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-__all__ = ["Remarks", "ResultSet", "StopReason", "TrainingResult", "common"]
-
 
 class StopReason(Enum):
     """Why training ended."""

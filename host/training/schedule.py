@@ -1,7 +1,5 @@
 """Schedules that lower the learning rate over the epochs."""
 
-__all__ = ["SCHEDULES", "LearningRateSchedule"]
-
 SCHEDULES = ("constant", "invscaling", "adaptive")
 """Schedules by name, as scikit-learn calls them.
 

@@ -38,9 +38,8 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.features import Model, Targets, new_model
-
-__all__ = ["samples_of_trials", "search_rate", "try_rates"]
+from p4sgd.sim.features import new_model
+from p4sgd.sim.model import Model, Targets
 
 _POWERS = range(-6, 7)
 """Powers of 2 by which the rates of the trials differ from `automatic_rate`."""

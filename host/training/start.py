@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from p4sgd.host.training.events import EpochRecord
     from p4sgd.host.training.model_file import Model, ModelSet
 
-__all__ = ["Start"]
-
 _FIXED = ("stored", "scaling", "missing", "precondition", "damping", "bias")
 """Facts about options that the scaling and the number of weights depend on."""
 

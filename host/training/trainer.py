@@ -29,8 +29,6 @@ from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
-__all__ = ["train"]
-
 
 def train(
     data: Dataset | PreparedData,

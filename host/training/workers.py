@@ -24,8 +24,6 @@ from p4sgd.host.training.result import Remarks
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
-__all__ = ["Workers"]
-
 
 class Workers:
     """The workers of a run: `deal_units` comes first, then `begin` for each row, and in a row `open`, or `take_in` and

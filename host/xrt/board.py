@@ -11,20 +11,6 @@ from pathlib import Path
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.library import XrtError, XrtLibrary, open_library
 
-__all__ = [
-    "DRIVER",
-    "EMULATED_WAIT_S",
-    "PREFIX",
-    "BoardAddress",
-    "FoundBoard",
-    "OpenBoard",
-    "find_boards",
-    "open_board",
-    "parse_device",
-    "read_sensors",
-]
-
-
 PREFIX = "xrt:"
 """Begins the address of a board, where other addresses are those of sockets."""
 

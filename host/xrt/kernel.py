@@ -14,9 +14,6 @@ from p4sgd.host.xrt.board import BoardAddress, open_board
 from p4sgd.host.xrt.library import FROM_DEVICE, TO_DEVICE, XrtError, XrtLibrary, open_library
 from p4sgd.hw.spec.registers import MAGIC_WORD
 
-__all__ = ["CHUNK_BYTES", "PAGE", "BankMemory", "BoardKernel", "MissingKernelError"]
-
-
 PAGE = 4096
 """Size and alignment of buffers are multiples of this."""
 

@@ -16,20 +16,6 @@ from typing import Any
 
 from p4sgd.host.errors import P4sgdError, UserError
 
-__all__ = [
-    "FROM_DEVICE",
-    "LIBRARY",
-    "PROTOTYPES",
-    "RELEASES",
-    "SETUP",
-    "TO_DEVICE",
-    "XrtError",
-    "XrtLibrary",
-    "find_problem",
-    "open_library",
-]
-
-
 LIBRARY = "libxrt_coreutil.so.2"
 """The shared library with XRT's C interface."""
 

@@ -11,9 +11,6 @@ from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
-__all__ = ["BoardMac", "await_links", "open_mac"]
-
-
 _TRY_S = 3.0
 """Longest time to wait for a link after a reset: transceivers adapt, then lanes are aligned at both ends."""
 

@@ -16,9 +16,6 @@ from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
 from p4sgd.hw.spec.selftest import Sizes
 
-__all__ = ["BoardSelfTest", "SelfTestClient"]
-
-
 _STILL_CYCLES = 10_000
 """Cycles without a beat or a frame after which none is waited for, 40 µs at 250 MHz: memory answers within 1 µs, and so
 do the MAC and its transceivers. Cycles, because Vitis' emulator may do few a second."""

@@ -20,8 +20,6 @@ from p4sgd.sim import verilator
 from p4sgd.sim.cache import cached
 from p4sgd.sim.cluster.cluster import Cluster, SingleWorker
 
-__all__ = ["build_cluster", "build_single_worker"]
-
 _logger = logging.getLogger(__name__)
 
 

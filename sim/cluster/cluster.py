@@ -29,8 +29,6 @@ from p4sgd.sim.cluster.protocol import (
     MemoryTiming,
 )
 
-__all__ = ["Cluster", "Merge", "SingleWorker"]
-
 
 class Merge(Component):
     """Merges ``count`` streams, which it visits in rotation, and tags every item with the number of its stream."""

@@ -7,8 +7,6 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 
-__all__ = ["PAUSE_BITS", "Link", "Noise", "Pause"]
-
 
 class Noise(wiring.Component):
     """Random number generator: a 32-bit number every cycle, by xorshift32 (Marsaglia, "Xorshift RNGs", 2003).

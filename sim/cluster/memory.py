@@ -15,9 +15,6 @@ from p4sgd.hw.worker.worker import memory_port
 from p4sgd.sim.cluster.link import Noise
 from p4sgd.sim.cluster.protocol import MEMORY_BITS, MemoryTiming, memory_file
 
-__all__ = ["MEMORY_TIMING", "SimMemory", "attach_memories", "timing_word"]
-
-
 MEMORY_TIMING = data.StructLayout({"latency": 15, "outstanding": 9, "refresh": 1})
 """A `MemoryTiming` as inputs."""
 

@@ -12,8 +12,6 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.timing import chaining_cycles, forward_cycles, mini_batch_cycles, round_trip_cycles
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
-__all__ = ["network_cycles", "predict_cycles"]
-
 _ACKNOWLEDGING = 10
 """Cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run."""
 

@@ -14,8 +14,6 @@ from typing import Any, Self
 
 from p4sgd.sim.verilator import Build, SimulationError
 
-__all__ = ["ClusterProcess"]
-
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 

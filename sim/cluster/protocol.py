@@ -7,18 +7,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "DIRECTIONS",
-    "EVENTS_FILE",
-    "EVENTS_LIMIT",
-    "LINK_CHANCES",
-    "MEMORY_BITS",
-    "WAVEFORM",
-    "MemoryTiming",
-    "memory_file",
-    "read_saved",
-]
-
 MEMORY_BITS = 24
 """log2 of the size of a simulated memory bank in bytes."""
 

@@ -14,8 +14,6 @@ from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES
 from p4sgd.hw.spec.config import CLOCK_NS
 
-__all__ = ["serve"]
-
 _DATA_BITS = 8 * FRAME_BEAT_BYTES
 
 

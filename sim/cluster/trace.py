@@ -9,8 +9,6 @@ from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 
-__all__ = ["Interval", "MiniBatch", "Trace", "lanes", "read_trace", "second_mini_batch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

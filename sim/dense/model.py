@@ -18,8 +18,6 @@ from p4sgd.sim.dense import passes
 from p4sgd.sim.dense.passes import DenseRun, DenseWeights, FloatArray, offset
 from p4sgd.sim.model import Batches, Features, Model, Targets, Team
 
-__all__ = ["KEPT_BYTES", "TRANSPOSE", "DenseFeatures", "DenseModel", "Lines"]
-
 KEPT_BYTES = 1 << 28
 """Largest number of bytes of decoded features that are kept, for workers that run together. More are decoded again
 whenever they are read."""

@@ -27,8 +27,6 @@ from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import prefetch
 from p4sgd.sim.model import next_deltas
 
-__all__ = ["DenseRun", "DenseWeights", "FloatArray", "backward", "offset", "regularize", "totals", "train"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Constants for the compiler, from the formats.

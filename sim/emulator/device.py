@@ -18,10 +18,8 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
 from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Features
+from p4sgd.sim.model import Features
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-
-__all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
 Forward: TypeAlias = Callable[[range], IntArray]
 Backward: TypeAlias = Callable[[range, IntArray], None]

@@ -25,10 +25,8 @@ from p4sgd.hw.spec.packet import (
 from p4sgd.hw.spec.register_map import Field, Register
 from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Features
+from p4sgd.sim.model import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
-
-__all__ = ["NetworkedWorker"]
 
 _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
 _COUNTERS = spec.COUNTERS | spec.KEYED_COUNTERS

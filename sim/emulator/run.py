@@ -17,11 +17,10 @@ from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.dense.model import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Source, Targets, new_model, shared_features
+from p4sgd.sim.features import Source, new_model, shared_features
+from p4sgd.sim.model import Targets
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import Directories, Entries
-
-__all__ = ["Inputs", "Run", "read_settings"]
 
 
 class Run:

@@ -13,8 +13,6 @@ from p4sgd.hw.spec.registers import ModelSource, identity, program_map
 from p4sgd.hw.spec.run import LossTable
 from p4sgd.sim import golden
 
-__all__ = ["EmulatedWorker", "EmulatorError", "Memory", "Registers"]
-
 
 class EmulatorError(RuntimeError):
     """Registers or memory describe a run that a real worker could not do or would never finish."""

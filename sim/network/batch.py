@@ -30,8 +30,6 @@ from p4sgd.hw.spec.packet import (
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["MEMBER_MAC", "MEMBER_PORT", "PURPOSE", "BatchAggregator", "Bytes", "Numbers"]
-
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Sums = npt.NDArray[np.int32]

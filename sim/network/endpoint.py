@@ -19,8 +19,6 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 
-__all__ = ["Endpoint", "GivenUp", "SlotPhase"]
-
 
 class SlotPhase(Enum):
     """State of a slot of a worker."""

@@ -7,8 +7,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["Bursts", "Faults", "Line", "between", "check_bounds"]
-
 
 def between(rng: random.Random, bounds: tuple[int, int]) -> int:
     """A random integer between two bounds, both included; several times as fast as `randint`."""

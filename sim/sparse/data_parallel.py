@@ -33,8 +33,6 @@ from p4sgd.sim.sparse.entries import Columns
 from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
-__all__ = ["DataParallelModel", "SampleRanks"]
-
 _PACKETS = 1 << 12
 """Rows that a call sends to an aggregator, some tenths of a second."""
 

@@ -19,8 +19,6 @@ from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, Descriptor, entry_
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["Columns", "Directories", "Entries", "blocks_of", "sort_words"]
-
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 

@@ -23,8 +23,6 @@ from p4sgd.sim.sparse.entries import Columns, Entries
 from p4sgd.sim.sparse.passes import MergedEntries, Rounding, Share, WeightState
 from p4sgd.sim.sparse.penalties import Penalty, catch_up, catch_up_all, first_cold, penalise, steps_seen
 
-__all__ = ["SparseFeatures", "SparseModel"]
-
 _BLOCK = 1 << 10
 """Units whose columns are looked at at once."""
 

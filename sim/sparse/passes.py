@@ -20,8 +20,6 @@ from p4sgd.sim.model import next_deltas
 from p4sgd.sim.sparse.entries import Columns
 from p4sgd.sim.sparse.penalties import Penalty, catch_up, penalise, steps_seen
 
-__all__ = ["MergedEntries", "Rounding", "Share", "WeightState", "descend", "dots", "list_steps", "totals", "train"]
-
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE, _TWO = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1), np.uint64(2)

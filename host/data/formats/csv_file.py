@@ -28,9 +28,6 @@ from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
-__all__ = ["CsvSource"]
-
-
 _DELIMITERS = ";\t,"
 """The last one is taken only if it is more frequent."""
 

@@ -16,9 +16,6 @@ from p4sgd.host.data.formats.sparse_text import (
 from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["LibsvmSource"]
-
-
 _MAX_HASHED = (1 << 64) - 1
 """Largest index of a feature that is hashed."""
 

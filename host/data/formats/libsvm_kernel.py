@@ -13,9 +13,6 @@ import numpy.typing as npt
 from p4sgd.host.data.raw_labels import EXACT
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["blank", "digit", "number", "parse_line"]
-
-
 _compiled = compiled("the reader of sparse text")
 
 _TAB, _LINE_FEED, _RETURN, _SPACE = b"\t\n\r "

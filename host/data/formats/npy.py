@@ -17,8 +17,6 @@ from p4sgd.host.data.matrix import Features, checked
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
-__all__ = ["NpySource", "check_numbers", "load_numpy"]
-
 
 class NpySource(Source):
     """A matrix of samples and columns, of which the last is the label by default.

@@ -24,9 +24,6 @@ from p4sgd.host.data.matrix import Features, checked
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
-__all__ = ["FEATURE_KEYS", "LABEL_KEYS", "WEIGHT_KEYS", "NpzSource"]
-
-
 FEATURE_KEYS = ("features", "X", "x", "data")
 """Keys of the matrix of features; the first that exists is used."""
 

@@ -20,8 +20,6 @@ from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.errors import UserError
 
-__all__ = ["ParquetSource"]
-
 
 class ParquetSource(TableSource):
     """A Parquet file as dense samples. Reading takes memory for decoded columns of a row group, besides the samples."""

@@ -25,21 +25,6 @@ from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 
-__all__ = [
-    "BLOCK_VALUES",
-    "Gather",
-    "NotNumbersError",
-    "Rows",
-    "Scan",
-    "Share",
-    "Source",
-    "SparseRows",
-    "check_finite",
-    "csr",
-    "read",
-    "scan",
-]
-
 BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
 

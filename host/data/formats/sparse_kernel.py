@@ -10,9 +10,6 @@ from p4sgd.host.data.formats.libsvm_kernel import parse_line as parse_numbers
 from p4sgd.host.data.formats.vw_kernel import parse_line as parse_names
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["parse_plain"]
-
-
 _LINE_FEED, _COMMENT = b"\n#"
 
 

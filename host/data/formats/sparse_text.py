@@ -23,9 +23,6 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.raw_labels import RawLabels, check_exact
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["MAX_INDEX", "ParsedLine", "SparseTextSource", "finite", "label_of", "parse_number", "shown"]
-
-
 _BLOCK_BYTES = 1 << 21
 """Size of the blocks that are parsed, without the rest of the last line."""
 

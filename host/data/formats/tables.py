@@ -20,8 +20,6 @@ from p4sgd.host.data.table import Table, UnknownTexts
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
-__all__ = ["Arrays", "TableSource"]
-
 
 class Arrays(NamedTuple):
     """Some rows as pyarrow arrays: of each feature, and of labels and weights, if these are needed."""

@@ -12,9 +12,6 @@ from typing import Any, BinaryIO
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["SUFFIXES", "check_compression", "line_blocks", "lines_before", "open_data", "open_share", "plain_name"]
-
-
 SUFFIXES = (".gz", ".bz2", ".xz")
 """File name extensions of compressed files. The compression itself is detected from the first bytes."""
 

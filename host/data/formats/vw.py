@@ -20,9 +20,6 @@ import math
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, parse_number, shown
 from p4sgd.host.errors import UserError
 
-__all__ = ["VwSource", "hash_name"]
-
-
 _WORD = (1 << 32) - 1
 
 

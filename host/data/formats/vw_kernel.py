@@ -11,9 +11,6 @@ from p4sgd.host.data.formats.libsvm_kernel import blank, digit, number
 from p4sgd.host.data.raw_labels import EXACT
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["parse_line"]
-
-
 _compiled = compiled("the reader of sparse text")
 
 _LINE_FEED, _SPACE, _QUOTE, _COLON, _BAR = b"\n ':|"

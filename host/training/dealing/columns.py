@@ -31,20 +31,6 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = [
-    "SAMPLED",
-    "Alternative",
-    "Dealt",
-    "Split",
-    "WorkerShare",
-    "choose_hot",
-    "deal_columns",
-    "heat_order",
-    "microseconds",
-    "sample_values",
-    "skipping_problem",
-]
-
 SAMPLED = 512
 """Samples, the first ones in random order, whose lines are counted."""
 

@@ -24,8 +24,6 @@ from p4sgd.hw.spec.timing import (
     round_trip_cycles,
 )
 
-__all__ = ["ENTRY_NS", "HOT_NS", "KEY_NS", "PACKETS_NS", "ListedLines", "all_lines_ns", "lines_by_ones"]
-
 ENTRY_NS = 4.0
 """A nonzero, for a sparse worker in an epoch: tests/bench/bench_sparse.py has measured 2.3 ns with 47,236 columns and
 3.9 with a million, whose weights are not in the caches."""

@@ -11,8 +11,6 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
-__all__ = ["partition", "take_turns", "units_held"]
-
 
 def partition(
     features: int,

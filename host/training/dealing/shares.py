@@ -26,8 +26,6 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
 
-__all__ = ["deal_to_device", "deal_units"]
-
 _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from support.command_line import commands, p4sgd
 
-from p4sgd.host.data.read import BUILTIN
+from p4sgd.host.data.builtin import BUILTIN
 from p4sgd.host.losses import LOSSES
 
 

@@ -14,7 +14,7 @@ import sklearn.datasets
 from support.data_files import read_in_blocks
 
 from p4sgd.host.data import builtin, read_dataset
-from p4sgd.host.data.read import BUILTIN
+from p4sgd.host.data.builtin import BUILTIN
 from p4sgd.host.errors import UserError
 
 
