@@ -5,10 +5,13 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta, Struct
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.opening import UDP
@@ -21,75 +24,132 @@ from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-KINDS = ("socket", "bmv2", "tofino", "fpga")
+_T = TypeVar("_T")
+
+Kind = Literal["socket", "bmv2", "tofino", "fpga"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """The kinds of aggregators."""
 
 _PORTS = {"bmv2": 511, "tofino": 288}
 """Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. A Tofino keeps
 flooded frames from going back where they came from only on 4 pipes of 72 device ports."""
 
-_LARGEST_SHARE = 1_000_000
+_KEYS_OF_SWITCHES = {"device_id", "tls", "program", "ports"}
+_KEYS = {"socket": {"udp"}, "fpga": {"xclbin"}, "bmv2": _KEYS_OF_SWITCHES, "tofino": _KEYS_OF_SWITCHES}
+"""Keys of the aggregator that not all kinds have."""
+
+_MOST = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
 
 AGGREGATOR_MAC = 0x0250_3453_47FF
 """The aggregator's default MAC address."""
 
 
-@dataclass(frozen=True)
-class Tls:
+class Mac(int):
+    """A MAC address, ``02:50:34:53:47:ff`` in the file."""
+
+
+class UdpAddress(int):
+    """The number that stands for an IPv4 address and a port (`p4sgd.hw.spec.udp`), ``10.0.0.1:51200`` in the file."""
+
+
+class Control(str):
+    """Where a program or a board is controlled: ``unix:PATH``, ``tcp:HOST:PORT``, ``xrt:BDF``, or a switch's
+    ``HOST:PORT``."""
+
+
+class Token(bytes):
+    """A token of control sockets (`p4sgd.host.rpc.token`), whose file the cluster file names."""
+
+    def __repr__(self) -> str:
+        return "Token(…)"
+
+
+class Tls(Struct, frozen=True, forbid_unknown_fields=True):
     """Files for TLS: the certificate of the authority, and the client's own certificate and key."""
 
     ca: Path
     certificate: Path | None = None
     key: Path | None = None
 
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("`certificate` and `key` go together: one is missing")
 
-@dataclass(frozen=True)
-class SwitchPort:
+
+class SwitchPort(Struct, frozen=True, forbid_unknown_fields=True):
     """A port for frames of other protocols, and the MAC addresses known to be behind it."""
 
-    port: int
-    stations: tuple[int, ...] = ()
+    port: Annotated[int, Meta(ge=0)]
+    stations: tuple[Mac, ...] = ()
 
 
-@dataclass(frozen=True)
-class AggregatorAddress:
+class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach the aggregator.
 
-    Attributes
+    Parameters
     ----------
     kind
         One of `KINDS`.
     control
         ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
-    mac
-        The aggregator's own address: a MAC address, or a number that stands for an address in UDP
-        (`p4sgd.hw.spec.udp`).
+    mac, udp
+        The aggregator's own address: by Ethernet, or in UDP.
     device_id, tls, program
         Of bmv2 and tofino: number of the device, files for TLS, and the folder that ``p4sgd switch build`` made.
     ports
         Of bmv2 and tofino: ports for other traffic, besides those of the workers.
-    board
-        Of an FPGA: the board and its xclbin.
-    udp
-        Whether packets travel in UDP.
+    xclbin
+        Of an FPGA: its bitstream.
     """
 
-    kind: str
-    control: str
-    mac: int = AGGREGATOR_MAC
-    device_id: int = 0
+    kind: Kind
+    control: Control
+    mac: Mac | None = None
+    udp: UdpAddress | None = None
+    device_id: Annotated[int, Meta(ge=0)] = 0
     tls: Tls | None = None
     program: Path | None = None
     ports: tuple[SwitchPort, ...] = ()
-    board: BoardAddress | None = None
-    udp: bool = False
+    xclbin: Path | None = None
+
+    def __post_init__(self) -> None:
+        for key in sorted(set().union(*_KEYS.values()) - _KEYS[self.kind]):
+            if getattr(self, key):
+                raise ValueError(f"`{key}` is not for the kind {self.kind}")
+        if self.kind == "fpga":
+            _check_board(self.control, self.xclbin)
+        elif self.kind == "socket":
+            _valid(ControlAddress.parse, self.control)
+        else:
+            _valid(ControlAddress.parse_tcp, self.control, "the switch's gRPC server")
+        _check_one_address(self.mac, self.udp)
+        known, behind = set[int](), dict[int, int]()
+        for each in self.ports:
+            if each.port >= _PORTS[self.kind]:
+                raise ValueError(f"`ports`: port {each.port} must be below {_PORTS[self.kind]}")
+            if each.port in known:
+                raise ValueError(f"`ports`: port {each.port} is there twice")
+            known.add(each.port)
+            for station in each.stations:
+                if (other := behind.setdefault(station, each.port)) != each.port:
+                    raise ValueError(f"`ports`: {mac_text(station)} is behind the ports {other} and {each.port}")
+
+    @property
+    def address(self) -> int:
+        """The MAC address, or the number that stands for the address in UDP."""
+        return self.mac or self.udp or AGGREGATOR_MAC
+
+    @property
+    def board(self) -> BoardAddress | None:
+        """The board of an FPGA, with its bitstream."""
+        return _board(self.control, self.xclbin)
 
 
-@dataclass(frozen=True)
-class NetworkOptions:
+class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How long workers wait for answers, and the settings of boards' links.
 
-    Attributes
+    Parameters
     ----------
     resend_us
         Microseconds after which an unanswered packet is first sent again.
@@ -101,49 +161,73 @@ class NetworkOptions:
         Whether boards' links use forward error correction (IEEE 802.3 clause 91). Both ends of a link must agree.
     """
 
-    resend_us: int = 2000
-    resends: int = 100
-    doublings: int = 6
+    resend_us: Annotated[int, Meta(ge=1, le=4_000_000)] = 2000
+    resends: Annotated[int, Meta(ge=0, le=_MOST["limit"])] = 100
+    doublings: Annotated[int, Meta(ge=0, le=_MOST["doublings"])] = 6
     rs_fec: bool = True
 
 
-@dataclass(frozen=True)
-class WorkerAddress:
+class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach a worker.
 
-    Attributes
+    Parameters
     ----------
+    port
+        Port of the aggregator that the worker is behind.
     control
         ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine; empty if there
         is an interface.
-    port
-        Port of the aggregator that the worker is behind.
-    board
-        Of a board: the board and its xclbin.
+    interface
+        Link of a rank that is a worker itself, in data-parallel training.
+    mac, udp
+        The worker's own address, if the file gives one: by Ethernet, or in UDP.
     host
         Name of the machine that ``control`` refers to, when ranks on several machines train together. It only tells
         equal values of ``control`` apart.
-    mac
-        The worker's own address, if the file gives one: a MAC address, or a number that stands for an address in UDP.
     share
         Share of the features that the worker should get, in proportion to the others'.
     late
         Whether training may begin without the worker process and take it in when it has been started.
-    interface
-        Link of a rank that is a worker itself, in data-parallel training.
-    udp
-        Whether packets travel in UDP.
+    xclbin
+        Of a board: its bitstream.
     """
 
-    control: str
-    port: int
-    board: BoardAddress | None = None
-    host: str = ""
-    mac: int | None = None
-    share: float = 1.0
-    late: bool = False
+    port: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
+    control: Control = Control()
     interface: str = ""
-    udp: bool = False
+    mac: Mac | None = None
+    udp: UdpAddress | None = None
+    host: str = ""
+    share: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
+    late: bool = False
+    xclbin: Path | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.control) == bool(self.interface):
+            raise ValueError("give `control`, or `interface` for a rank that is a worker itself")
+        if self.interface.startswith(UDP):
+            _valid(parse_udp_address, self._udp_of_interface)
+        _check_one_address(self.mac, self.udp)
+        is_board = self.control.startswith(PREFIX)
+        if is_board:
+            _check_board(self.control, self.xclbin)
+            if self.udp is not None:
+                raise ValueError("`udp` is for worker processes: boards need Ethernet")
+        elif self.xclbin is not None:
+            raise ValueError("`xclbin` is for boards")
+        elif self.control:
+            _valid(ControlAddress.parse, self.control)
+        if self.late and (is_board or self.interface):
+            raise ValueError("only worker processes can be `late`, no boards and no ranks")
+
+    @property
+    def _udp_of_interface(self) -> str:
+        return self.interface.removeprefix(UDP).partition(",")[0]
+
+    @property
+    def board(self) -> BoardAddress | None:
+        """The board and its bitstream, if it is one."""
+        return _board(self.control, self.xclbin)
 
     @property
     def place(self) -> str:
@@ -151,9 +235,14 @@ class WorkerAddress:
         return self.control or self.interface
 
     @property
+    def address(self) -> int | None:
+        """The worker's own address, if the file gives one: of Ethernet, or a number that stands for one in UDP."""
+        return parse_udp_address(self._udp_of_interface) if self.interface.startswith(UDP) else self.mac or self.udp
+
+    @property
     def local_mac(self) -> int:
-        """The worker's own MAC address: that of the file, or else the first of `default_mac`."""
-        return self.default_mac() if self.mac is None else self.mac
+        """The worker's own address: that of the file, or else the first of `default_mac`."""
+        return self.default_mac() if self.address is None else self.address
 
     def default_mac(self, program: int = 0) -> int:
         """A MAC address made of 40 bits of the SHA-256 of machine and ``control`` or interface.
@@ -169,17 +258,36 @@ class WorkerAddress:
         return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of a cluster file. Workers are in the order of shards.
 
     ``token`` is that of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
     """
 
     aggregator: AggregatorAddress
-    workers: tuple[WorkerAddress, ...]
+    workers: Annotated[tuple[WorkerAddress, ...], Meta(min_length=1, max_length=MAX_WORKERS)]
     network: NetworkOptions = NetworkOptions()
-    token: bytes | None = field(default=None, repr=False)
+    token: Token | None = None
+
+    def __post_init__(self) -> None:
+        # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
+        known = {} if self.aggregator.board else {("", str(self.aggregator.control)): "the aggregator"}
+        addresses = {self.aggregator.address: "the aggregator"}
+        for index, worker in enumerate(self.workers):
+            own = f"workers[{index}]"
+            if (other := known.setdefault((worker.host, worker.place), own)) != own:
+                where = f" on {worker.host}" if worker.host else ": name their `host`, if these are two"
+                raise ValueError(f"{own}: {worker.place} is also that of {other}{where}")
+            if (other := addresses.setdefault(worker.local_mac, own)) != own:
+                text = address_text(worker.local_mac, udp=self.udp)
+                raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
+            if (worker.udp is not None or worker.interface.startswith(UDP)) != self.udp:
+                raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to the aggregator and all workers")
+
+    @property
+    def udp(self) -> bool:
+        """Whether packets travel in UDP."""
+        return self.aggregator.udp is not None
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -196,271 +304,74 @@ def read_cluster(path: Path) -> Cluster:
         raise UserError(f"{path}: cannot read the cluster file: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a TOML file: {error}") from error
-    top = _Table(path, "", document)
-    top.take(
-        aggregator=_Key("a table: [aggregator]", _is_table),
-        network=_Key("a table: [network]", _is_table, usual={}),
-        workers=_Key(
-            f"1 to {MAX_WORKERS} tables, each begun with [[workers]]",
-            lambda value: _are_tables(value) and 1 <= len(value) <= MAX_WORKERS,
-        ),
-        token=_path(read_token),
-    )
-    network = top.table("network")
-    most = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
-    network.take(
-        resend_us=_number(1, 4_000_000, NetworkOptions.resend_us),
-        resends=_number(0, most["limit"], NetworkOptions.resends),
-        doublings=_number(0, most["doublings"], NetworkOptions.doublings),
-        rs_fec=_truth(NetworkOptions.rs_fec),
-    )
-    aggregator = _aggregator(top.table("aggregator"))
-    workers = tuple(_worker(table) for table in top.tables("workers"))
-    cluster = Cluster(aggregator, workers, NetworkOptions(**network.values), top.values["token"])
-    _check_addresses(path, cluster)
-    return cluster
+    try:
+        return msgspec.convert(_without_empty(document), Cluster, dec_hook=partial(_decode, path.parent))
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$")
+        key = where.strip("`.")
+        raise UserError(f"{path}: {f'{key}: ' if key else ''}{problem}") from error
 
 
-def _check_addresses(path: Path, cluster: Cluster) -> None:
-    """Refuse a cluster two of whose members have the same address."""
-    # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
-    aggregator = cluster.aggregator
-    known = {} if aggregator.board else {("", aggregator.control): "aggregator"}
-    macs = {aggregator.mac: "aggregator"}
-    for index, worker in enumerate(cluster.workers):
-        own = f"workers[{index}]"
-        if (other := known.setdefault((worker.host, worker.place), own)) != own:
-            where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
-            key = "control" if worker.control else "interface"
-            raise UserError(f"{path}: {own}.{key}: {worker.place} is also that of {other}{where}")
-        if (other := macs.setdefault(worker.local_mac, own)) != own:
-            text = address_text(worker.local_mac, udp=worker.udp)
-            key = "udp" if worker.udp else "mac"
-            raise UserError(f"{path}: {own}.{key}: {text} is also that of {other}: give each an address of its own")
-    if any(worker.udp != aggregator.udp for worker in cluster.workers):
-        raise UserError(f"{path}: packets travel in UDP or not: give udp to the aggregator and to all workers, or none")
+def _without_empty(value: Any) -> Any:
+    """A document without the keys of empty texts, which stand for the default."""
+    if isinstance(value, dict):
+        return {key: _without_empty(each) for key, each in value.items() if each != ""}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
-def _aggregator(table: "_Table") -> AggregatorAddress:
-    kind = table.content.get("kind")
-    table.take_some(kind=_TEXT)
-    if kind not in KINDS:
-        table.refuse("kind", f"there is no aggregator of kind {kind!r}: choose one of {', '.join(KINDS)}")
-    if kind == "socket":
-        table.take(kind=_TEXT, control=_CONTROL, udp=_UDP, mac=_MAC)
-    elif kind == "fpga":
-        table.take(kind=_TEXT, control=_BOARD, xclbin=_XCLBIN, mac=_MAC)
-    else:
-        table.take(
-            kind=_TEXT,
-            control=_Key("a text", _is_text, lambda text, _: _grpc(text)),
-            device_id=_number(0, (1 << 64) - 1, 0),
-            program=_path(),
-            tls=_Key("a table: [aggregator.tls]", _is_table, usual=None),
-            ports=_Key("tables, each begun with [[aggregator.ports]]", _are_tables, usual=[]),
-            mac=_MAC,
-        )
-    values = table.values
-    board = _board(values) if kind == "fpga" else None
-    if values.get("udp") is not None and values["mac"] is not None:
-        table.refuse("mac", "is for Ethernet: leave it or udp out")
-    if kind in _PORTS:
-        values["ports"] = _ports(table.tables("ports"), _PORTS[kind])
-        values["tls"] = None if values["tls"] is None else _tls(table.table("tls"))
-    udp, mac = values.pop("udp", None), values.pop("mac")
-    control = str(board) if board else values.pop("control")
-    return AggregatorAddress(
-        **values, control=control, mac=mac or udp or AGGREGATOR_MAC, board=board, udp=udp is not None
-    )
+def _decode(folder: Path, kind: type, text: Any) -> Any:
+    """Convert a text of the file."""
+    if not isinstance(text, str):
+        raise ValueError(f"Expected `str`, got `{text!r}`")
+    if kind is Mac:
+        return _mac(text)
+    if kind is UdpAddress:
+        return UdpAddress(_valid(parse_udp_address, text))
+    if kind is Token:
+        return Token(_valid(read_token, folder / text))
+    return _control(text, folder) if kind is Control else folder / text
 
 
-def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
-    found: dict[int, str] = {}
-    behind: dict[int, int] = {}
-    for table in tables:
-        table.take(port=_number(0, count - 1), stations=_STATIONS)
-        port = table.values["port"]
-        if (other := found.setdefault(port, table.name)) != table.name:
-            table.refuse("port", f"{port} is also that of {other}")
-        for station in table.values["stations"]:
-            if station in behind:
-                table.refuse("stations", f"{mac_text(station)} is already behind port {behind[station]}")
-            behind[station] = port
-    return tuple(SwitchPort(**table.values) for table in tables)
+def _valid(read: Callable[..., _T], *text: Any) -> _T:
+    """The result of a function that reads a text; its UserError becomes a ValueError, to which the key is added."""
+    try:
+        return read(*text)
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
-def _tls(table: "_Table") -> Tls:
-    table.take(ca=_path(), certificate=_path(), key=_path())
-    tls = Tls(**table.values)
-    if tls.ca is None:
-        table.refuse("ca", "is missing: the file with the certificate of the authority")
-    if (tls.certificate is None) != (tls.key is None):
-        table.refuse("key" if tls.key is None else "certificate", "is missing: certificate and key go together")
-    return tls
-
-
-def _worker(table: "_Table") -> WorkerAddress:
-    control, interface = table.content.get("control"), table.content.get("interface")
-    if interface and control is not None:
-        table.refuse("interface", "is for a rank that is a worker itself: give it or control, not both")
-    is_board = isinstance(control, str) and control.startswith(PREFIX)
-    table.take(
-        interface=_Key("a text", _is_text, usual=""),
-        **({} if interface else {"control": _BOARD if is_board else _CONTROL}),
-        port=_number(0, MAX_PORTS - 1),
-        udp=_UDP,
-        mac=_MAC,
-        host=_Key("a text", _is_text, usual=""),
-        share=_SHARE,
-        late=_truth(False),
-        **({"xclbin": _XCLBIN} if is_board else {}),
-    )
-    values = table.values
-    udp, mac = values.pop("udp"), values.pop("mac")
-    board = _board(values) if is_board else None
-    if interface and interface.startswith(UDP):
-        udp = table.convert("interface", parse_udp_address, interface.removeprefix(UDP).partition(",")[0])
-    if mac is not None and udp is not None:
-        table.refuse("mac", "is for Ethernet: leave it out, as packets travel in UDP")
-    if board is not None and udp is not None:
-        table.refuse("udp", "is for worker processes: boards need Ethernet")
-    if values["late"] and (board or interface):
-        table.refuse("late", f"a {'board' if board else 'rank'} cannot be late: only worker processes can")
-    control = str(board) if board else values.pop("control", "")
-    return WorkerAddress(**values, control=control, board=board, mac=udp or mac, udp=udp is not None)
-
-
-def _board(values: dict[str, Any]) -> BoardAddress:
-    device, unit = values.pop("control")
-    return BoardAddress(device, values.pop("xclbin"), unit)
-
-
-# -- tables and their keys ---------------------------------------------------------------------------------------------
-
-_REQUIRED = object()
-
-
-@dataclass(frozen=True)
-class _Key:
-    """A key: what its value must be, and how to convert it, with the folder of the file, if it is there."""
-
-    what: str
-    is_right: Callable[[Any], bool]
-    convert: Callable[[Any, Path], Any] = lambda value, _: value
-    usual: Any = _REQUIRED
-
-
-class _Table:
-    """A table of the file, with the name that errors call it. `take` reads its keys into ``values``."""
-
-    def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
-        self._path, self.name, self.content = path, name, content
-        self.values: dict[str, Any] = {}
-
-    def take(self, **keys: _Key) -> None:
-        """Read these keys, and refuse others."""
-        self.take_some(**keys)
-        for key in self.content.keys() - keys:
-            self.refuse(key, f"unknown key; there are {', '.join(keys)}")
-
-    def take_some(self, **keys: _Key) -> None:
-        for name, key in keys.items():
-            if name in self.content:
-                value = self.content[name]
-                if not key.is_right(value):
-                    self.refuse(name, f"must be {key.what}, not {value!r}")
-                self.values[name] = self.convert(name, key.convert, value, self._path.parent)
-            elif key.usual is _REQUIRED:
-                self.refuse(name, f"is missing: {key.what}")
-            else:
-                self.values[name] = key.usual
-
-    def convert(self, key: str, convert: Callable[..., Any], *value: Any) -> Any:
-        try:
-            return convert(*value)
-        except UserError as error:
-            self.refuse(key, str(error))
-
-    def refuse(self, key: str, problem: str) -> NoReturn:
-        raise UserError(f"{self._path}: {self._full_name(key)}: {problem}") from None
-
-    def _full_name(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name else key
-
-    def table(self, key: str) -> "_Table":
-        return _Table(self._path, self._full_name(key), self.values[key])
-
-    def tables(self, key: str) -> list["_Table"]:
-        return [
-            _Table(self._path, f"{self._full_name(key)}[{index}]", each) for index, each in enumerate(self.values[key])
-        ]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _are_tables(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
-
-
-def _number(low: int, high: int, usual: Any = _REQUIRED) -> _Key:
-    return _Key(
-        f"a whole number, {low} to {high}", lambda value: type(value) is int and low <= value <= high, usual=usual
-    )
-
-
-def _truth(usual: bool) -> _Key:
-    return _Key("true or false", lambda value: isinstance(value, bool), usual=usual)
-
-
-def _path(convert: Callable[[Path], Any] = lambda path: path) -> _Key:
-    return _Key("a text", _is_text, lambda text, folder: convert(folder / text) if text else None, usual=None)
-
-
-def _control(text: str, folder: Path) -> str:
-    whole = str(ControlAddress.parse(text).beside(folder))
-    ControlAddress.parse(whole)  # with the folder, the path may be too long
-    return whole
-
-
-def _grpc(text: str) -> str:
-    ControlAddress.parse_tcp(text, "the switch's gRPC server")
-    return text
-
-
-def _mac(text: str, _: Path | None = None) -> int | None:
-    if not text:
-        return None
+def _mac(text: str) -> Mac:
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-        raise UserError(f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
+        raise ValueError(f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
     number = int(text.replace(":", ""), 16)
     if number >> GROUP_BIT & 1:
-        raise UserError(f"{text} is the address of a group: its first byte must be even")
-    return number
+        raise ValueError(f"{text} is the address of a group: its first byte must be even")
+    return Mac(number)
 
 
-_TEXT = _Key("a text", _is_text)
-_CONTROL = _Key("a text", _is_text, _control)
-_BOARD = _Key("a text", _is_text, lambda text, _: parse_device(text))
-_XCLBIN = _Key(
-    "the bitstream for the board", lambda value: _is_text(value) and value != "", lambda text, folder: folder / text
-)
-_MAC = _Key("a text", _is_text, _mac, usual=None)
-_UDP = _Key("a text", _is_text, lambda text, _: parse_udp_address(text) if text else None, usual=None)
-_STATIONS = _Key(
-    "a list of MAC addresses",
-    lambda value: isinstance(value, list) and all(_is_text(each) and each for each in value),
-    lambda texts, _: tuple(map(_mac, texts)),
-    usual=(),
-)
-_SHARE = _Key(
-    f"a number above 0, at most {_LARGEST_SHARE:,}",
-    lambda value: type(value) in (int, float) and 0 < value <= _LARGEST_SHARE,
-    lambda value, _: float(value),
-    usual=1.0,
-)
+def _control(text: str, folder: Path) -> Control:
+    """A control address in its normal form, with an absolute path; a switch's HOST:PORT as it is."""
+    if text.startswith(PREFIX):
+        device, unit = _valid(parse_device, text)
+        return Control(BoardAddress(device, folder, unit))
+    if text.startswith("unix:"):
+        return Control(_valid(ControlAddress.parse, text).beside(folder))
+    return Control(text)
+
+
+def _check_board(control: str, xclbin: Path | None) -> None:
+    _valid(parse_device, control)
+    if xclbin is None:
+        raise ValueError("`xclbin` is missing: the bitstream for the board")
+
+
+def _check_one_address(mac: int | None, udp: int | None) -> None:
+    if mac is not None and udp is not None:
+        raise ValueError("`mac` is for Ethernet: leave it or `udp` out")
+
+
+def _board(control: str, xclbin: Path | None) -> BoardAddress | None:
+    if xclbin is None:
+        return None
+    device, unit = parse_device(control)
+    return BoardAddress(device, xclbin, unit)

@@ -24,7 +24,7 @@ def open_controller(cluster: Cluster) -> Controller:
     if aggregator.kind == "socket":
         from p4sgd.host.aggregators.software import SoftwareAggregator
 
-        interface = UDP + udp_address_text(aggregator.mac) if aggregator.udp else "LINK"
+        interface = UDP + udp_address_text(aggregator.address) if cluster.udp else "LINK"
         return SoftwareAggregator(ControlAddress.parse(aggregator.control), cluster.token, interface=interface)
     if aggregator.kind == "bmv2":
         from p4sgd.host.aggregators.p4runtime import open_p4runtime

@@ -154,10 +154,10 @@ def deploy(path: Path | None, output: Output) -> None:
     cluster = read_cluster(path)
     aggregator = cluster.aggregator
     ports = sorted({worker.port for worker in cluster.workers} | {there.port for there in aggregator.ports})
-    stations = {station: there.port for there in aggregator.ports for station in there.stations}
+    stations = {int(station): there.port for there in aggregator.ports for station in there.stations}
     with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(path, aggregator)) as controller:
         controller.set_forwarding(ports, stations)
-        controller.set_mac(aggregator.mac)
+        controller.set_mac(aggregator.address)
         slots, jobs = controller.slots, controller.jobs
     output.document(
         {
@@ -306,12 +306,12 @@ def _sentences(cluster: "Cluster", each: "JobProgress") -> list[str]:
 def _address(cluster: "Cluster", job: "Job", shard: int) -> str:
     from p4sgd.host.links.udp import address_text
 
-    return address_text(job.members[shard].mac, udp=cluster.aggregator.udp)
+    return address_text(job.members[shard].mac, udp=cluster.udp)
 
 
 def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
     control = _control_of(cluster, job, shard)
-    where = _address(cluster, job, shard) if cluster.aggregator.udp else f"port {job.members[shard].port}"
+    where = _address(cluster, job, shard) if cluster.udp else f"port {job.members[shard].port}"
     return f"shard {shard} ({f'{control}, ' if control else ''}{where})"
 
 

@@ -5,11 +5,11 @@ report their configuration themselves.
 """
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -51,10 +51,10 @@ def network_settings(cluster: Cluster) -> NetworkSettings:
         resend_cycles=options.resend_us * 1000 // CLOCK_NS,
         resends=options.resends,
         doublings=options.doublings,
-        aggregator_mac=cluster.aggregator.mac,
+        aggregator_mac=cluster.aggregator.address,
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
         slack_s=0.0 if is_emulated else _SLACK_S,
-        udp=cluster.aggregator.udp,
+        udp=cluster.udp,
     )
 
 
@@ -196,7 +196,7 @@ class ClusterDevice:
         present = list(self._connections) if ranks.size == 1 else range(len(self._cluster.workers))  # no rank is late
         self._present = tuple(self._cluster.workers[index] for index in present)
         self.names = tuple(self._name(index) for index in present)
-        self.network_settings = network_settings(dataclasses.replace(self._cluster, workers=self._present))
+        self.network_settings = network_settings(msgspec.structs.replace(self._cluster, workers=self._present))
         self._workers = {
             shard: ClusterWorker(self, shard, connection)
             for shard, connection in zip(self._shards, self._connections.values(), strict=True)
@@ -345,7 +345,7 @@ def _connect(index: int, cluster: Cluster) -> _Connection:
         raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
         return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
-    interface = UDP + udp_address_text(address.local_mac) if address.udp else "INTERFACE"
+    interface = UDP + udp_address_text(address.local_mac) if cluster.udp else "INTERFACE"
     return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token, interface=interface)
 
 

@@ -18,6 +18,9 @@ T = TypeVar("T")
 _PATIENCE_S = 2.0
 """Time that a failed rank waits for the others to fail too, in seconds."""
 
+_FORWARD_S = 0.3
+"""Time for the launcher to forward what a rank has printed: once the job is aborted, some forget it."""
+
 _POLL_S = 0.01
 
 
@@ -138,6 +141,7 @@ class MpiCommunicator:
 
     def abort(self, status: int) -> NoReturn:
         """End all ranks at once with an exit status."""
+        time.sleep(_FORWARD_S)
         self._ranks.Abort(status)
         raise SystemExit(status)
 

@@ -73,7 +73,7 @@ class AggregatedRows:
             shard=ranks.rank,
             workers=ranks.size,
             local_mac=self._mac,
-            peer_mac=cluster.aggregator.mac,
+            peer_mac=cluster.aggregator.address,
             first_round=job.first_round,
             resend_after=network.resend_us * 1000,
             doublings=network.doublings,
@@ -152,7 +152,7 @@ def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
     an interface need different addresses, and a program that follows one that was killed needs the same one. Linux
     frees the name of an abstract socket however its process ends, and it belongs to a network namespace like interfaces
     (unix(7))."""
-    macs: Iterable[int] = map(own.default_mac, itertools.count()) if own.mac is None else [own.mac]
+    macs: Iterable[int] = map(own.default_mac, itertools.count()) if own.address is None else [own.address]
     for mac in macs:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -199,7 +199,7 @@ def _begin(
             job = _Job(free_number(taken, last), first_round, key)
             try:
                 for shard, worker in enumerate(cluster.workers):
-                    request = JoinRequest(job.number, shard, ranks.size, macs[shard], cluster.aggregator.mac, key)
+                    request = JoinRequest(job.number, shard, ranks.size, macs[shard], cluster.aggregator.address, key)
                     membership.join(request, worker.port, first_round, index=shard)
                 return
             except NumberTakenError:  # by another program at the same moment

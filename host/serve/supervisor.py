@@ -323,7 +323,7 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
         raise UserError(f"--sparse-workers {request.sparse}: there are only {len(workers)} workers")
     if cluster.aggregator.kind != "socket" or any(worker.board or worker.interface for worker in workers):
         raise UserError(f'{path}: this is no cluster of processes: p4sgd cluster up starts those with kind = "socket"')
-    if not cluster.aggregator.udp:
+    if not cluster.udp:
         raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")
     for control in (cluster.aggregator.control, *(worker.control for worker in workers)):
         address = ControlAddress.parse(control)
@@ -334,7 +334,7 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
         raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
     slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
     control = cluster.aggregator.control
-    words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.mac), "--control", control]
+    words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.address), "--control", control]
     members = [_Member("switch", "aggregator", None, control, words, folder / "switch.log")]
     for index, worker in enumerate(workers):
         config = "sparse" if index >= len(workers) - request.sparse else request.config

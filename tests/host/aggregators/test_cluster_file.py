@@ -40,9 +40,8 @@ def read(tmp_path):
 
 def test_a_minimal_file(read):
     assert read(SOCKET + WORKER) == Cluster(
-        AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress("unix:/lab/w0", 0),)
+        AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress(0, "unix:/lab/w0"),), NetworkOptions(2000, 100, 6)
     )
-    assert Cluster(AggregatorAddress("socket", "x"), ()).network == NetworkOptions(2000, 100, 6)
 
 
 def test_equal_addresses_on_several_machines(read):
@@ -80,7 +79,7 @@ def test_workers_have_addresses_of_their_own(read, monkeypatch):
     assert told.local_mac == 0x0200_0000_0007
     # Jobs left by an earlier version are known by these addresses, so they must never change.
     hashed = hashlib.sha256(b"node1 unix:/lab/w0").hexdigest()
-    assert f"{WorkerAddress('unix:/lab/w0', 0, host='node1').local_mac:012x}" == f"02{hashed[:10]}"
+    assert f"{WorkerAddress(0, 'unix:/lab/w0', host='node1').local_mac:012x}" == f"02{hashed[:10]}"
 
 
 def test_addresses_of_relative_sockets(tmp_path, monkeypatch):
@@ -108,113 +107,131 @@ def test_addresses_in_udp(read):
     cluster = read(
         SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + RANK.replace("eth0", "udp:10.0.0.9:51455")
     )
-    assert cluster.aggregator.mac == address_of(IPv4Address("10.0.0.1"))
+    assert cluster.udp
+    assert cluster.aggregator.address == address_of(IPv4Address("10.0.0.1"))
     assert [worker.local_mac for worker in cluster.workers] == [
         address_of(IPv4Address("10.0.0.1"), 51201),
         address_of(IPv4Address("10.0.0.9"), 51455),
     ]
-    assert cluster.aggregator.udp
-    assert all(worker.udp for worker in cluster.workers)
 
 
 def test_a_file_with_all_keys(read, tmp_path):
-    text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
+    text = BMV2 + 'mac = "02:50:34:53:47:FE"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
     text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\nrs_fec = false\n"
-    text += WORKER + '[[workers]]\ncontrol = "tcp:host:99"\nport = 0\n[[workers]]\ncontrol = "unix:w2"\nport = 31\n'
+    text += WORKER + '[[workers]]\ncontrol = "tcp:host:99"\nport = 0\nshare = 2\nlate = true\nhost = "there"\n'
+    text += '[[workers]]\ncontrol = "unix:w2"\nport = 31\nmac = ""\n'
     assert read(text) == Cluster(
         AggregatorAddress(
             "bmv2",
             "127.0.0.1:9559",
-            0x0250_3453_47FF,
-            3,
-            Tls(tmp_path / "ca.pem", Path("/c.pem"), tmp_path / "k.pem"),
-            tmp_path / "out",
+            mac=0x0250_3453_47FE,
+            device_id=3,
+            tls=Tls(tmp_path / "ca.pem", Path("/c.pem"), tmp_path / "k.pem"),
+            program=tmp_path / "out",
         ),
-        (WorkerAddress("unix:/lab/w0", 0), WorkerAddress("tcp:host:99", 0), WorkerAddress(f"unix:{tmp_path}/w2", 31)),
+        (
+            WorkerAddress(0, "unix:/lab/w0"),
+            WorkerAddress(0, "tcp:host:99", share=2.0, late=True, host="there"),
+            WorkerAddress(31, f"unix:{tmp_path}/w2"),
+        ),
         NetworkOptions(10, 0, 15, rs_fec=False),
     )
 
 
+def test_boards(read, tmp_path):
+    text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
+    cluster = read(text + BOARD + BOARD.replace("3B:00.1", "0/2"))
+    board = BoardAddress("0000:3b:00.1", tmp_path / "a.xclbin")
+    assert cluster.aggregator.board == cluster.workers[0].board == board
+    assert not board.is_emulated
+    emulated = cluster.workers[1]
+    assert (emulated.board, emulated.control) == (BoardAddress("0", tmp_path / "a.xclbin", unit=2), "xrt:0/2")
+    assert emulated.board.is_emulated
+
+
+UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
+
+
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "names"),
     [
-        ("", "aggregator: is missing"),
-        ("aggregator = 1", "aggregator: must be a table: [aggregator], not 1"),
-        ("[aggregator]\n" + WORKER, "aggregator.kind: is missing"),
-        ('[aggregator]\nkind = "cisco"\n' + WORKER, "aggregator.kind: there is no aggregator of kind 'cisco'"),
-        ('[aggregator]\nkind = "socket"\n' + WORKER, "aggregator.control: is missing"),
-        ('[aggregator]\nkind = "socket"\ncontrol = 5\n' + WORKER, "aggregator.control: must be a text, not 5"),
-        ('[aggregator]\nkind = "socket"\ncontrol = "a:1"\n' + WORKER, "aggregator.control: 'a:1' is not a control"),
-        ('[aggregator]\nkind = "bmv2"\ncontrol = "a"\n' + WORKER, "aggregator.control: the switch's gRPC server: 'a'"),
-        ('[aggregator]\nkind = "fpga"\ncontrol = "a"\n' + WORKER, "aggregator.control: 'a' is no board: give"),
-        ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator.xclbin: is missing"),
-        (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
-        (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
-        (SOCKET + BOARD + BOARD.replace("3B", "0000:3b"), "workers[1].control: xrt:0000:3b:00.1 is also that of"),
-        (SOCKET + 2 * (BOARD + 'host = "node1"\n'), "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0]"),
-        (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are interface, control, port"),
-        (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, udp, mac"),
-        (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
-        (SOCKET + 'udp = "host"\n' + WORKER, "aggregator.udp: 'host' is not an IPv4 address such as 10.0.0.1"),
-        (SOCKET + WORKER + 'udp = "10.0.0.2:80"\n', "workers[0].udp: '80' is not a port for packets: those are 51200"),
-        (SOCKET + 'udp = "10.0.0.1"\nmac = "02:50:34:53:47:ff"\n' + WORKER, "aggregator.mac: is for Ethernet"),
-        (SOCKET + WORKER + 'udp = "10.0.0.2"\nmac = "02:50:34:53:47:f0"\n', "workers[0].mac: is for Ethernet: leave"),
-        (SOCKET + BOARD + 'udp = "10.0.0.2"\n', "workers[0].udp: is for worker processes: boards need Ethernet"),
-        (SOCKET + WORKER + 'udp = "10.0.0.2"\n', "packets travel in UDP or not: give udp to the aggregator and to all"),
-        (SOCKET + 'udp = "10.0.0.2"\n' + WORKER, "packets travel in UDP or not: give udp to the aggregator and to all"),
-        (SOCKET + 'udp = "10.0.0.2:51207"\n' + WORKER + 'udp = "10.0.0.2:51207"\n', "workers[0].udp: 10.0.0.2:51207"),
-        (SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER, "aggregator.mac: 03:50:34:53:47:ff is the address of"),
-        (SOCKET + WORKER + 'mac = "01:00:00:00:00:07"\n', "workers[0].mac: 01:00:00:00:00:07 is the address of a"),
-        (SOCKET + BOARD + 'mac = "02:00:00:00:00:07"\n' + WORKER + 'mac = "02:00:00:00:00:07"\n', "workers[1].mac:"),
-        (SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n', "workers[0].mac: 02:50:34:53:47:ff is also that of"),
-        (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: must be a whole number, 0 to"),
-        (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls.ca: is missing"),
-        (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls.certificate: is missing"),
-        (BMV2 + 'tls = { ca = "a", cert = "b" }\n' + WORKER, "aggregator.tls.cert: unknown key; there are ca, certif"),
-        (SOCKET, "workers: is missing: 1 to 32 tables, each begun with [[workers]]"),
-        (SOCKET + WORKER.replace("[[workers]]", "[workers]"), "workers: must be 1 to 32 tables"),
-        (SOCKET + WORKER * 33, "workers: must be 1 to 32 tables"),
-        (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', "workers[0].port: is missing: a whole number, 0 to 31"),
-        (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', "workers[1].port: must be a whole number"),
-        (SOCKET + WORKER + "prot = 1\n", "workers[0].prot: unknown key; there are interface, control, port"),
-        (SOCKET + WORKER + "share = 0\n", "workers[0].share: must be a number above 0, at most 1,000,000, not 0"),
-        (SOCKET + WORKER + "share = true\n", "workers[0].share: must be a number above 0"),
-        (SOCKET + WORKER + "late = 1\n", "workers[0].late: must be true or false, not 1"),
-        (SOCKET + BOARD + "late = true\n", "workers[0].late: a board cannot be late"),
-        (SOCKET + RANK + "late = true\n", "workers[0].late: a rank cannot be late"),
-        (SOCKET + RANK * 2, "workers[1].interface: eth0 is also that of workers[0]: name their host, if these are two"),
-        (SOCKET + RANK + 'control = "unix:a"\n', "workers[0].interface: is for a rank that is a worker itself: give"),
-        (SOCKET + WORKER * 2, "workers[1].control: unix:/lab/w0 is also that of workers[0]"),
-        (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: must be a whole number, 1 to 4000000"),
-        (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: must be a whole number, 0 to 15, not 16"),
-        (SOCKET + "[network]\npatience = 1\n" + WORKER, "network.patience: unknown key; there are resend_us, resends"),
-        (SOCKET + "[[aggregator.ports]]\nport = 1\n" + WORKER, "aggregator.ports: unknown key; there are kind"),
-        (BMV2 + "ports = [1]\n" + WORKER, "aggregator.ports: must be tables, each begun with [[aggregator.ports]]"),
-        (BMV2 + PORT.replace("40", "511") + WORKER, "aggregator.ports[0].port: must be a whole number, 0 to 510, not"),
-        (BMV2.replace("bmv2", "tofino") + PORT.replace("40", "288") + WORKER, "aggregator.ports[0].port: must be a"),
-        (BMV2 + "[[aggregator.ports]]\n" + WORKER, "aggregator.ports[0].port: is missing: a whole number, 0 to 510"),
-        (BMV2 + PORT * 2 + WORKER, "aggregator.ports[1].port: 40 is also that of aggregator.ports[0]"),
-        (BMV2 + PORT + "station = []\n" + WORKER, "aggregator.ports[0].station: unknown key; there are port, stations"),
-        (BMV2 + PORT + 'stations = "a"\n' + WORKER, "aggregator.ports[0].stations: must be a list of MAC addresses"),
-        (BMV2 + PORT + 'stations = [""]\n' + WORKER, "aggregator.ports[0].stations: must be a list of MAC addresses"),
-        (BMV2 + PORT + 'stations = ["a"]\n' + WORKER, "aggregator.ports[0].stations: must be a MAC address, such as"),
-        (BMV2 + PORT + 'stations = ["03:00:00:00:00:01"]\n' + WORKER, "aggregator.ports[0].stations:"),
-        (BMV2 + PORT + STATION + PORT.replace("40", "41") + STATION + WORKER, "aggregator.ports[1].stations:"),
-        ("more = 1\n" + SOCKET + WORKER, "more: unknown key; there are aggregator, network, workers"),
+        ("", ".*`aggregator`"),
         ("[aggregator", "not a TOML file"),
+        ("more = 1\n" + SOCKET + WORKER, ".*`more`"),
+        ("aggregator = 1", "aggregator: Expected"),
+        ("[aggregator]\n" + WORKER, "aggregator: .*`kind`"),
+        (SOCKET.replace("socket", "cisco") + WORKER, "aggregator.kind: .*cisco"),
+        (SOCKET.replace("unix:/lab/a", "") + WORKER, "aggregator: .*`control`"),
+        (SOCKET.replace('"unix:/lab/a"', "5") + WORKER, "aggregator.control: .*5"),
+        (SOCKET.replace("unix:/lab/a", "a:1") + WORKER, "aggregator: 'a:1' is not a control address"),
+        (BMV2.replace("127.0.0.1:9559", "a") + WORKER, "aggregator: the switch's gRPC server: 'a'"),
+        (BMV2.replace("bmv2", "fpga") + WORKER, "aggregator: .* is no board: give"),
+        ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator: `xclbin` is missing"),
+        (SOCKET + "device_id = 1\n" + WORKER, "aggregator: `device_id` is not for the kind socket"),
+        (BMV2 + 'udp = "10.0.0.1"\n' + WORKER, "aggregator: `udp` is not for the kind bmv2"),
+        (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
+        (SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER, "aggregator.mac: .* is the address of a group"),
+        (SOCKET + 'udp = "host"\n' + WORKER, "aggregator.udp: 'host' is not an IPv4 address such as 10.0.0.1"),
+        (SOCKET + 'udp = "10.0.0.1"\nmac = "02:50:34:53:47:ff"\n' + WORKER, "aggregator: `mac` is for Ethernet"),
+        (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: .*>= 0"),
+        (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls: .*`ca`"),
+        (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls: `certificate` and `key`"),
+        (BMV2 + 'tls = { ca = "a", cert = "b" }\n' + WORKER, "aggregator.tls: .*`cert`"),
+        (BMV2 + "ports = [1]\n" + WORKER, r"aggregator.ports\[0\]: Expected"),
+        (BMV2 + PORT.replace("40", "511") + WORKER, "aggregator: `ports`: port 511 must be below 511"),
+        (BMV2.replace("bmv2", "tofino") + PORT.replace("40", "288") + WORKER, "aggregator: `ports`: .*below 288"),
+        (BMV2 + "[[aggregator.ports]]\n" + WORKER, r"aggregator.ports\[0\]: .*`port`"),
+        (BMV2 + PORT * 2 + WORKER, "aggregator: `ports`: port 40 is there twice"),
+        (BMV2 + PORT + 'stations = ["a"]\n' + WORKER, r"aggregator.ports\[0\].stations\[0\]: must be a MAC address"),
+        (BMV2 + PORT + STATION + PORT.replace("40", "41") + STATION + WORKER, "aggregator: `ports`: 02:00:00:00:00:01"),
+        (SOCKET, ".*`workers`"),
+        (SOCKET + WORKER.replace("[[workers]]", "[workers]"), "workers: Expected"),
+        (SOCKET + WORKER * 33, "workers: Expected"),
+        (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', r"workers\[0\]: .*`port`"),
+        (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', r"workers\[1\].port: "),
+        (SOCKET + WORKER + "prot = 1\n", r"workers\[0\]: .*`prot`"),
+        (SOCKET + WORKER + "share = 0\n", r"workers\[0\].share: "),
+        (SOCKET + WORKER + "share = true\n", r"workers\[0\].share: "),
+        (SOCKET + WORKER + "late = 1\n", r"workers\[0\].late: "),
+        (SOCKET + WORKER + 'xclbin = "a"\n', r"workers\[0\]: `xclbin` is for boards"),
+        (SOCKET + BOARD + "late = true\n", r"workers\[0\]: only worker processes can be `late`"),
+        (SOCKET + RANK + "late = true\n", r"workers\[0\]: only worker processes can be `late`"),
+        (SOCKET + RANK + 'control = "unix:a"\n', r"workers\[0\]: give `control`, or `interface`"),
+        (SOCKET + RANK.replace("eth0", "udp:x"), r"workers\[0\]: 'x' is not an IPv4 address"),
+        (SOCKET + BOARD.replace('xclbin = "a.xclbin"', ""), r"workers\[0\]: `xclbin` is missing"),
+        *(
+            (SOCKET + BOARD.replace("3B:00.1", text), r"workers\[0\].control: .*no board")
+            for text in ("3b.1", "0/0", "0/x")
+        ),
+        (SOCKET + WORKER + 'udp = "10.0.0.2:80"\n', r"workers\[0\].udp: '80' is not a port for packets"),
+        (SOCKET + UDP_WORKER + 'mac = "02:50:34:53:47:f0"\n', r"workers\[0\]: `mac` is for Ethernet"),
+        (SOCKET + BOARD + 'udp = "10.0.0.2"\n', r"workers\[0\]: `udp` is for worker processes"),
+        (SOCKET + UDP_WORKER, r"workers\[0\]: packets travel in UDP or not"),
+        (SOCKET + 'udp = "10.0.0.2"\n' + WORKER, r"workers\[0\]: packets travel in UDP or not"),
+        (
+            SOCKET + 'udp = "10.0.0.2:51207"\n' + UDP_WORKER,
+            r"workers\[0\]: 10.0.0.2:51207 is also that of the aggregator",
+        ),
+        (SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n', r"workers\[0\]: 02:50:34:53:47:ff is also that of the agg"),
+        (
+            SOCKET + BOARD + BOARD.replace("3B", "0000:3b"),
+            r"workers\[1\]: xrt:0000:3b:00.1 is also that of workers\[0\]",
+        ),
+        (SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"), r"workers\[1\]: xrt:0 is also that"),
+        (SOCKET + RANK * 2, r"workers\[1\]: eth0 is also that of workers\[0\]: name their `host`"),
+        (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: .*>= 1"),
+        (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: .*<= 15"),
+        (SOCKET + "[network]\npatience = 1\n" + WORKER, "network: .*`patience`"),
+        (
+            SOCKET + f'[[workers]]\ncontrol = "unix:{"x" * 108}"\nport = 0\n',
+            r"workers\[0\].control: unix:x*: a socket's path",
+        ),
     ],
 )
-def test_mistakes(read, tmp_path, text, says):
-    with pytest.raises(UserError) as raised:
+def test_mistakes_are_named_with_file_and_key(read, tmp_path, text, names):
+    with pytest.raises(UserError, match=f"^{tmp_path}/cluster.toml: {names}"):
         read(text)
-    assert str(raised.value).startswith(f"{tmp_path}/cluster.toml: {says}")
-
-
-def test_a_path_that_is_too_long_with_its_folder(read, tmp_path):
-    name = "x" * 100
-    with pytest.raises(UserError, match=f"workers.0..control: unix:{tmp_path}/{name}: a socket's path"):
-        read(SOCKET + f'[[workers]]\ncontrol = "unix:{name}"\nport = 0\n')
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -223,27 +240,3 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
     with pytest.raises(UserError, match="not a TOML file"):
         read_cluster(tmp_path / "binary")
-
-
-def test_boards(read, tmp_path):
-    board = BoardAddress("0000:3b:00.1", tmp_path / "a.xclbin")
-    text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
-    assert read(text + BOARD + WORKER) == Cluster(
-        AggregatorAddress("fpga", "xrt:0000:3b:00.1", board=board),
-        (WorkerAddress("xrt:0000:3b:00.1", 0, board), WorkerAddress("unix:/lab/w0", 0)),
-    )
-
-
-def test_several_workers_on_a_board_that_vitis_emulates(read, tmp_path):
-    first, second = read(SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/2")).workers
-    assert first.board == BoardAddress("0", tmp_path / "a.xclbin")
-    assert second.board == BoardAddress("0", tmp_path / "a.xclbin", unit=2)
-    assert (first.control, second.control) == ("xrt:0", "xrt:0/2")
-    assert first.local_mac != second.local_mac
-    assert first.board.is_emulated
-    assert not read(SOCKET + BOARD).workers[0].board.is_emulated
-    for address in ("0/0", "0/", "0/x", "3B:00.1/2"):
-        with pytest.raises(UserError, match=r"workers\[0\].control: 'xrt:.*' is no board: .*xrt:0/2 for the second"):
-            read(SOCKET + BOARD.replace("3B:00.1", address))
-    with pytest.raises(UserError, match=r"workers\[1\].control: xrt:0 is also that of workers\[0\]"):
-        read(SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"))

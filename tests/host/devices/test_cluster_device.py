@@ -39,7 +39,7 @@ def cluster(tmp_path):
 
     def open_cluster(*late, shares=(1.0, 2.0, 3.0)):
         workers = tuple(
-            WorkerAddress(control, port, share=shares[port], late=port in late) for port, control in enumerate(controls)
+            WorkerAddress(port, control, share=shares[port], late=port in late) for port, control in enumerate(controls)
         )
         return ClusterDevice(None, 3, cluster=Cluster(AggregatorAddress("socket", "unix:none"), workers))
 
@@ -78,7 +78,7 @@ def test_a_late_worker_with_another_token_is_named(served, asked, says):
         for each in (one, other):
             each.bind(("127.0.0.1", 0))
         controls = [f"tcp:127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
-    workers = tuple(WorkerAddress(control, port, late=port == 1) for port, control in enumerate(controls))
+    workers = tuple(WorkerAddress(port, control, late=port == 1) for port, control in enumerate(controls))
     cluster = Cluster(AggregatorAddress("socket", "unix:none"), workers, token=asked)
     remarks = []
     with serve_worker(TINY, controls[0], token=asked):
@@ -122,7 +122,7 @@ def test_its_job_ends_when_it_is_closed(tmp_path, controller):
         close=lambda: served.update(closed=None),
     )
     control = f"unix:{tmp_path / 'worker'}"
-    cluster = Cluster(AggregatorAddress("socket", "unix:none"), (WorkerAddress(control, 0),))
+    cluster = Cluster(AggregatorAddress("socket", "unix:none"), (WorkerAddress(0, control),))
     with serve_worker(TINY, control):
         for _ in range(2):
             device = ClusterDevice(None, 1, cluster=cluster)

@@ -1,6 +1,5 @@
 """Ranks whose rows an aggregator adds: others that use it or their machine change no sum."""
 
-import dataclasses
 import os
 import random
 import socket
@@ -9,6 +8,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from support.aggregator_model import Aggregator
@@ -27,7 +27,7 @@ HOST = f"process {os.getpid()}"
 
 CLUSTER = Cluster(
     AggregatorAddress("socket", "unix:switch"),
-    tuple(WorkerAddress("", port, host=HOST, interface=f"w{port}") for port in range(RANKS)),
+    tuple(WorkerAddress(port, host=HOST, interface=f"w{port}") for port in range(RANKS)),
     NetworkOptions(resends=12),
 )
 VALUES = np.arange(24) - 7
@@ -37,7 +37,7 @@ class Network:
     """Links to a model of the aggregator, which speaks version 2 if ``most`` is not 0, and its controller."""
 
     def __init__(self, most):
-        self.aggregator = Aggregator(64, jobs=4, mac=CLUSTER.aggregator.mac, most=most)
+        self.aggregator = Aggregator(64, jobs=4, mac=CLUSTER.aggregator.address, most=most)
         self.sent = []
         self.silent = False
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ def test_late_packets_of_an_earlier_run_are_not_added(network):
         np.testing.assert_array_equal(total, VALUES * 3)
 
 
-ALONE = dataclasses.replace(CLUSTER, workers=CLUSTER.workers[:1])
+ALONE = msgspec.structs.replace(CLUSTER, workers=CLUSTER.workers[:1])
 
 
 def test_runs_may_share_an_interface(network):
@@ -132,7 +132,7 @@ import contextlib, os, signal, sys
 from p4sgd.host.aggregators.cluster_file import WorkerAddress
 from p4sgd.host.distributed.rows import _claim_mac
 with contextlib.ExitStack() as opened:
-    print(_claim_mac(WorkerAddress("", 0, host=sys.argv[1], interface="w0"), opened), flush=True)
+    print(_claim_mac(WorkerAddress(0, host=sys.argv[1], interface="w0"), opened), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -152,7 +152,7 @@ def test_a_run_ends_the_job_of_one_that_was_killed(network):
 
 def test_an_address_of_the_file_is_for_one_run(network):
     mac = 0x0200_0000_0000 | os.getpid()
-    told = dataclasses.replace(ALONE, workers=(dataclasses.replace(ALONE.workers[0], mac=mac),))
+    told = msgspec.structs.replace(ALONE, workers=(msgspec.structs.replace(ALONE.workers[0], mac=mac),))
     with AggregatedRows(told, SINGLE_PROCESS) as first:
         with pytest.raises(UserError, match=f"^w0: another training uses the address {mac_text(mac)}"):
             AggregatedRows(told, SINGLE_PROCESS)
@@ -170,7 +170,7 @@ class Interrupted(SingleProcess):
 @pytest.mark.timeout(30)
 def test_an_interrupted_rank_does_not_wait_for_a_silent_aggregator(network, monkeypatch):
     """Nor for the time to send something again. While sums come, it goes on to the call in which all ranks stop."""
-    patient = dataclasses.replace(ALONE, network=NetworkOptions(resend_us=300_000_000, resends=0))
+    patient = msgspec.structs.replace(ALONE, network=NetworkOptions(resend_us=300_000_000, resends=0))
     with AggregatedRows(patient, Interrupted()) as add:
         np.testing.assert_array_equal(add(VALUES), VALUES)
         network.silent = True

@@ -442,7 +442,8 @@ async def mutated_frames_change_nothing(dut):
             state = slots[place][slot]
             assert await host.look(place, slot) == (state.round, state.aggregated, state.acknowledged)
     assert await host.counters() == twin.counters()
-    assert all(known.drops[drop] > count / 10_000 for drop in DropReason), known.drops
+    # Of fewer frames some reasons may find none.
+    assert count < 10_000 or all(known.drops[drop] > count / 10_000 for drop in DropReason), known.drops
 
     for place in places:
         await give(PacketType.PARTIAL, place, 2, 2)
