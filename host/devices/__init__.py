@@ -18,25 +18,14 @@ __all__ = ["CLUSTER", "DEVICES", "Device", "DeviceKind", "Worker", "has_network"
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device and the class that implements it, called with ``(config, workers, **options)``.
+    """A kind of device and the class that implements it, called with ``(config, workers, **options)``."""
 
-    Parameters
-    ----------
-    summary
-        One-line description for lists of devices.
-    has_network
-        Whether its workers send packets.
-    distributed
-        Whether its workers may be used by several processes (ranks).
-    configuration
-        Name of its workers' default configuration; without effect if they report their own.
-    """
-
-    summary: str
+    summary: str  # one line, for lists of devices
     module: str
     class_name: str
-    has_network: bool
-    distributed: bool = False
+    has_network: bool  # its workers send packets
+    distributed: bool = False  # its workers may be used by several processes (ranks)
+    # Name of its workers' default configuration; without effect if they report their own.
     configuration: str = "small"  # quick to simulate
 
 

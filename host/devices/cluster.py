@@ -18,8 +18,8 @@ from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.aggregators.opening import open_controller
-from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
-from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
+from p4sgd.host.devices.device import Device, NetworkSettings, WorkerName, name_workers
+from p4sgd.host.devices.job_workers import JobWorkers
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -29,7 +29,6 @@ from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError, TokenError
 from p4sgd.host.xrt.mac import await_links
-from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _SLACK_S = 0.02
@@ -62,11 +61,12 @@ _Connection: TypeAlias = RemoteWorker | BoardWorker
 
 
 class ClusterWorker:
-    """A worker of a cluster. Before it joins a job, the device tells the aggregator."""
+    """A worker of a cluster: its aggregator hears of its joins, and errors of its connection tell which is lost."""
 
-    def __init__(self, device: "ClusterDevice", index: int, connection: _Connection) -> None:
-        self._device = device
-        self._index = index
+    def __init__(self, job_workers: JobWorkers, shard: int, port: int, connection: _Connection) -> None:
+        self._job_workers = job_workers
+        self._shard = shard
+        self._port = port
         self._connection = connection
         self.config = connection.config
 
@@ -76,17 +76,10 @@ class ClusterWorker:
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
         with self._losing():
-            if isinstance(self._connection, RemoteWorker):
-                return self._connection.read_registers(offsets)
-            return [self._connection.read_register(offset) for offset in offsets]
+            return self._connection.read_registers(offsets)
 
     def write_register(self, offset: int, word: int) -> None:
-        intercept_write(
-            offset,
-            word,
-            on_join=lambda first_round: self._device.before_join(self._index, first_round),
-            on_start=lambda: self._device.before_start(self._index),
-        )
+        self._job_workers.before_write(self, self._shard, self._port, offset, word)
         with self._losing():
             self._connection.write_register(offset, word)
 
@@ -105,17 +98,16 @@ class ClusterWorker:
 
     @contextlib.contextmanager
     def _losing(self) -> Iterator[None]:
-        """Name this worker in errors of its connection."""
         try:
             yield
         except RefusalError:
             raise
         except P4sgdError as error:
-            error.lost_workers = frozenset({self._index})
+            error.lost_workers = frozenset({self._shard})
             raise
 
 
-class ClusterDevice:
+class ClusterDevice(Device):
     """The workers and the aggregator of a cluster file.
 
     Parameters
@@ -127,16 +119,8 @@ class ClusterDevice:
     cluster
         The contents of the file.
     ranks
-        Ranks with a device each. Worker i belongs to rank i mod ranks; rank 0 controls the aggregator.
-
-    Attributes
-    ----------
-    aggregator : Controller or None
-        Controller of the aggregator; None in other ranks than the first.
-    network_settings : NetworkSettings
-        How the workers find the aggregator.
-    names : tuple of WorkerName
-        See `Device.names`: numbers are those of the cluster file.
+        Ranks with a device each. Worker i belongs to rank i mod ranks; rank 0 controls the aggregator, which is None in
+        the others.
 
     Raises
     ------
@@ -148,14 +132,16 @@ class ClusterDevice:
     """
 
     name = "cluster"
-    message_times = None
+    aggregator: Controller | None = None
+    network_settings = NetworkSettings()
+    names: Sequence[WorkerName] = ()
+    workers: Sequence[ClusterWorker] = ()
 
     def __init__(
         self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = SINGLE_PROCESS
     ) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
-        self.aggregator: Controller | None = None
         self._cluster = cluster
         self._config = config
         self._ranks = ranks
@@ -195,25 +181,17 @@ class ClusterDevice:
         ranks = self._ranks
         present = list(self._connections) if ranks.size == 1 else range(len(self._cluster.workers))  # no rank is late
         self._present = tuple(self._cluster.workers[index] for index in present)
+        self._shards = range(ranks.rank, len(present), ranks.size)  # of this rank's workers
         self.names = tuple(self._name(index) for index in present)
         self.network_settings = network_settings(msgspec.structs.replace(self._cluster, workers=self._present))
-        self._workers = {
-            shard: ClusterWorker(self, shard, connection)
-            for shard, connection in zip(self._shards, self._connections.values(), strict=True)
-        }
         self._job_workers = JobWorkers(self._membership, ranks)
+        self.workers = [
+            ClusterWorker(self._job_workers, shard, self._present[shard].port, connection)
+            for shard, connection in zip(self._shards, self._connections.values(), strict=True)
+        ]
 
     def _name(self, index: int) -> WorkerName:
         return WorkerName(index, self._cluster.workers[index].control)
-
-    @property
-    def _shards(self) -> range:
-        """Shards of this rank's workers."""
-        return range(self._ranks.rank, len(self._present), self._ranks.size)
-
-    @property
-    def workers(self) -> Sequence[ClusterWorker]:
-        return list(self._workers.values())
 
     @property
     def shares(self) -> Sequence[float]:
@@ -224,37 +202,29 @@ class ClusterDevice:
         return [self._name(index) for index in sorted(self._absent)]
 
     @property
-    def links(self) -> Mapping[int, LinkState]:
-        return {shard: link for shard, board in self._boards() if (link := board.link) is not None}
-
-    @property
-    def sensors(self) -> Mapping[int, Mapping[str, int | None]]:
-        return {shard: readings for shard, board in self._boards() if (readings := board.sensors)}
-
-    def _boards(self) -> Iterator[tuple[int, BoardWorker]]:
-        """Shard and connection of each worker of this rank that is on a board."""
-        for shard, connection in zip(self._shards, self._connections.values(), strict=True):
-            if isinstance(connection, BoardWorker):
-                yield shard, connection
+    def boards(self) -> Mapping[int, BoardWorker]:
+        connected = zip(self._shards, self._connections.values(), strict=True)
+        return {shard: connection for shard, connection in connected if isinstance(connection, BoardWorker)}
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until all started workers are idle. An error in one rank is raised in all."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        own = sorted(self._job_workers.take_started())
+        started = self._job_workers.take_started()
+        own = {shard: each for shard, each in zip(self._shards, self.workers, strict=True) if shard in started}
         while True:
             problem = None
             try:
-                own = [index for index in own if not self._workers[index].await_end(_POLL_S)]
+                own = {shard: worker for shard, worker in own.items() if not worker.await_end(_POLL_S)}
                 if self.aggregator is not None:
                     self.aggregator.check_process()
             except P4sgdError as error:
                 problem = error
             is_late = end is not None and time.monotonic() >= end
-            states = self._ranks.all_gather((own, problem, is_late))
+            states = self._ranks.all_gather((list(own), problem, is_late))
             for _, problem, _ in states:
                 if problem is not None:
                     raise problem
-            running = sorted(index for indices, _, _ in states for index in indices)
+            running = sorted(shard for shards, _, _ in states for shard in shards)
             if not running:
                 return
             if any(is_late for _, _, is_late in states):
@@ -262,13 +232,7 @@ class ClusterDevice:
                 raise P4sgdError(f"{names} was still running after {timeout_s:g} s")
 
     def drop(self, lost: Collection[int]) -> None:
-        """See `Device.drop`. The connections of lost workers are closed.
-
-        Raises
-        ------
-        P4sgdError
-            If several ranks share the cluster.
-        """
+        """See `Device.drop`. The connections of lost workers are closed."""
         if self._ranks.size > 1:
             raise P4sgdError("the workers of several ranks cannot go on without the others")
         indices = list(self._connections)
@@ -290,47 +254,28 @@ class ClusterDevice:
             address = self._cluster.workers[index]
             if address.board is not None:
                 continue
+            connection = None
             try:
                 control, token = ControlAddress.parse(address.control), self._cluster.token
                 connection = RemoteWorker(index, control, token, connect_s=_RECONNECT_S)
-            except (P4sgdError, TokenError) as error:
-                if not isinstance(error, GoneError):
-                    tell(f"a worker that has come cannot take part: {error}")
-                continue
-            except UserError:  # it is not there, or another program uses it
-                continue
-            with contextlib.ExitStack() as opened:
-                opened.callback(connection.close)
-                if connection.process == dropped:
-                    continue
-                try:
+                if connection.process != dropped:
                     _check_configurations([*present, (index, str(connection), connection.config)], self._config)
-                except UserError as error:
+                    came[index] = self._opened.enter_context(contextlib.closing(connection))
+            except GoneError:
+                pass
+            except (P4sgdError, UserError) as error:
+                if connection is not None or isinstance(error, P4sgdError | TokenError):
                     tell(f"a worker that has come cannot take part: {error}")
-                    continue
-                came[index] = connection
-                self._opened.push(opened.pop_all())
+            if connection is not None and index not in came:
+                connection.close()
         if came:
             self._absent = {index: process for index, process in self._absent.items() if index not in came}
             self._arrange(self._connections | came)
         return {shard for shard, index in enumerate(self._connections) if index in came}
 
-    def clear(self) -> None:
-        """See `Device.clear`: workers are elsewhere."""
-
     def close(self) -> None:
         """End the job at the aggregator and close all connections. Runs on boards are ended, too."""
         self._opened.close()
-
-    # -- called by the workers -----------------------------------------------------------------------------------
-
-    def before_join(self, worker: int, first_round: int) -> None:
-        """Tell the aggregator that a worker joins the job in its registers."""
-        self._job_workers.join(self._workers[worker], worker, self._present[worker].port, first_round)
-
-    def before_start(self, worker: int) -> None:
-        """Note that a worker is started."""
-        self._job_workers.start(worker)
 
 
 def _end_jobs(membership: Membership) -> None:

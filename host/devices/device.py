@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT
@@ -16,8 +16,8 @@ from p4sgd.hw.spec.register_map import RegisterClient
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller
+    from p4sgd.host.devices.xrt_worker import BoardWorker
     from p4sgd.host.distributed.overlap import MessageTimes
-    from p4sgd.hw.spec.cmac import LinkState
 
 WAIT_LIMIT = 1 << 31
 """Upper bound of a worker's longest wait, in cycles: RESEND_CYCLES after all doublings (`registers.RESEND`)."""
@@ -25,49 +25,26 @@ WAIT_LIMIT = 1 << 31
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """How the workers find the aggregator, and how long they wait for it.
+    """How the workers find the aggregator, and how long they wait for it. Raises `UserError` out of these ranges."""
 
-    Parameters
-    ----------
-    job
-        Number of the first job, 0 to 255. If ``None``, and for every job after a failed run, the next number is taken
-        that is not in any worker's JOB register and that the aggregator does not serve: late packets of the last job
-        are then dropped as those of another job.
-    first_round
-        Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
-    resend_cycles
-        Cycles after which an unanswered packet is sent again, at least 1. The default is 10 µs at 250 MHz, several
-        round trips through a switch.
-    doublings
-        How often this time doubles, 0 to 15. The longest wait must be below 2^31 cycles.
-    resends
-        Resends before a worker gives up, 1 to 255; 0 never gives up. By default a worker waits 160 ms at 250 MHz.
-    aggregator_mac
-        MAC address of the aggregator, no group address.
-    local_macs
-        MAC addresses of the workers by shard index, all different. If empty, each is 02:50:34:53:47 ('P4SG') followed
-        by the shard, which is enough where no other job shares a port of the aggregator.
-    slack_s
-        Seconds of delay to expect from programs rather than from the network: an aggregator's answer, or workers that
-        are started one after the other. 0 in a simulated network, where wall-clock time means nothing.
-    udp
-        Whether packets travel in UDP, and addresses stand for those of IPv4 (`p4sgd.hw.spec.udp`).
-
-    Raises
-    ------
-    UserError
-        If a value is out of range.
-    """
-
+    # Number of the first job, 0 to 255. If None, and for every job after a failed run, the next number is taken that is
+    # in no worker's JOB register and that the aggregator does not serve, so that late packets of the last job are
+    # dropped as those of another.
     job: int | None = None
-    first_round: int = 1
+    first_round: int = 1  # round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job
+    # Cycles after which an unanswered packet is sent again, at least 1: by default 10 µs at 250 MHz, several round
+    # trips through a switch. The time doubles `doublings` times, 0 to 15, and must stay below 2^31 cycles.
     resend_cycles: int = 2500
     doublings: int = 6
-    resends: int = 255
-    aggregator_mac: int = 0
+    resends: int = 255  # resends before a worker gives up, by default after 160 ms; 0 never gives up
+    aggregator_mac: int = 0  # no group address
+    # Different addresses of the workers by shard; by default 02:50:34:53:47 ('P4SG') and the shard, which is enough
+    # where no other job shares a port of the aggregator.
     local_macs: tuple[int, ...] = ()
+    # Seconds of delay to expect of programs: an aggregator's answer, workers that are started one after the other. 0 in
+    # a simulated network, where wall-clock time means nothing.
     slack_s: float = 0.0
-    udp: bool = False
+    udp: bool = False  # packets travel in UDP, and addresses stand for those of IPv4 (`p4sgd.hw.spec.udp`)
 
     def __post_init__(self) -> None:
         for name, low, field in (
@@ -112,6 +89,10 @@ class NetworkSettings:
         return sum(waits) * CLOCK_NS / 1e9
 
 
+class NetworkError(P4sgdError):
+    """Workers gave up waiting for the network."""
+
+
 @dataclass(frozen=True)
 class WorkerName:
     """A worker as the user knows it, also when others were lost or have come: its number in the cluster file, from 0,
@@ -140,8 +121,7 @@ class Worker(Protocol):
     """
 
     @property
-    def config(self) -> WorkerConfig:
-        """Configuration of the worker."""
+    def config(self) -> WorkerConfig: ...
 
     def read_register(self, offset: int) -> int:
         """Read the word at a byte offset."""
@@ -157,7 +137,10 @@ class Worker(Protocol):
 
 
 class Device(Protocol):
-    """A cluster of workers and their aggregator, ready for use."""
+    """A cluster of workers and their aggregator, ready for use.
+
+    Devices in this room inherit what they do not have: None, nothing, or a refusal.
+    """
 
     name: str
 
@@ -165,55 +148,61 @@ class Device(Protocol):
     def workers(self) -> Sequence[Worker]:
         """The workers of this process, in the order of shards. Other ranks may have further workers of the cluster."""
 
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the run of every started worker has ended; a `P4sgdError` if it takes longer."""
+
+    def close(self) -> None:
+        """Release the device. It must not be used afterwards."""
+
     @property
     def aggregator(self) -> "Controller | None":
         """Controller of the aggregator; None if it cannot be controlled."""
+        return None
 
     @property
     def network_settings(self) -> NetworkSettings | None:
         """How the workers find the aggregator; None for the defaults."""
+        return None
 
     @property
-    def links(self) -> "Mapping[int, LinkState] | None":
-        """Current state of the Ethernet links by shard index, of workers that report it; None if none does."""
-
-    @property
-    def sensors(self) -> Mapping[int, Mapping[str, int | None]] | None:
-        """Readings of the boards' sensors by shard index (`p4sgd.host.xrt.board.read_sensors`); None without boards."""
+    def boards(self) -> "Mapping[int, BoardWorker]":
+        """The workers on boards, by shard."""
+        return {}
 
     @property
     def shares(self) -> Sequence[float] | None:
         """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
+        return None
 
     @property
     def names(self) -> Sequence[WorkerName] | None:
         """Names of the job's workers by shard, those of other ranks included; None if they are numbered by shard."""
+        return None
 
     @property
     def absent(self) -> Sequence[WorkerName]:
         """Workers that were dropped or are late."""
+        return ()
 
     @property
     def message_times(self) -> "MessageTimes | None":
         """How the sums of a mini-batch travel, and the time that takes; None if nothing was planned."""
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the run of every started worker has ended; a `P4sgdError` if it takes longer."""
+        return None
 
     def drop(self, lost: Collection[int]) -> None:
         """Go on without some workers, by shard. The others are renumbered, in order, and must join a job anew. A
         `P4sgdError` if the device cannot do this."""
+        raise P4sgdError(f"the workers of device {self.name} cannot go on without the others")
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Add workers that were dropped or late and are there now, and renumber all, which must then join a job anew;
         returns the shards of the new ones. ``tell`` is called with a remark on each worker that is there and does not
         suit, every time."""
+        return ()
 
     def clear(self) -> None:
         """Let go of what was written to the workers' memory if it is memory of this process."""
-
-    def close(self) -> None:
-        """Release the device. It must not be used afterwards."""
+        return
 
 
 def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
@@ -221,15 +210,7 @@ def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
     return [WorkerName(shard) for shard in range(workers)] if device.names is None else device.names
 
 
-@runtime_checkable
-class RemoteRegisters(Protocol):
-    """A worker at the other end of a connection, of which many registers are read with one request."""
-
-    def read_registers(self, offsets: Sequence[int]) -> list[int]:
-        """Read the words at byte offsets, in this order."""
-
-
 def client_of(worker: Worker) -> RegisterClient:
-    """A worker's registers, accessed by fields."""
-    read_many = worker.read_registers if isinstance(worker, RemoteRegisters) else None
-    return RegisterClient(worker.read_register, worker.write_register, read_many)
+    """A worker's registers, accessed by fields. A worker at the other end of a connection reads many with one
+    request."""
+    return RegisterClient(worker.read_register, worker.write_register, getattr(worker, "read_registers", None))

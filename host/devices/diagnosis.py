@@ -1,12 +1,11 @@
 """Diagnosis of network errors: probes to the aggregator, and an explanation of why workers gave up waiting."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
 from p4sgd.host.devices.device import WorkerName, name_workers
-from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.packet import KEYED_VERSION, ROUND_BITS, VERDICT, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
@@ -18,42 +17,25 @@ wrong once in 4,000 million times."""
 _READS = 250
 """How often to poll for an echo in a simulated network: each read lets some cycles pass, an echo takes a few dozen."""
 
+_OWN_PROBE = 0
+"""Number of the probe that a worker sends on its own when it gives up (`registers.PROBE`)."""
+
 
 @dataclass(frozen=True)
 class Echo:
-    """The answer to a probe: what the aggregator knows.
+    """The answer to a probe about a slot: what the aggregator knows."""
 
-    Parameters
-    ----------
-    failed
-        Checks of `VERDICT` that packets of this worker fail.
-    port
-        Port at which the probe entered the aggregator.
-    version, slots, source
-        Version of its packet format, its slots for a job, its MAC address.
-    workers
-        Workers of the job, 0 if it does not serve the job.
-    expected
-        MAC address that it expects of the worker's shard, 0 if it knows no such shard.
-    round
-        Round of the slot.
-    aggregated, acknowledged
-        Bitmaps of the shards whose partials the slot has received, and of those that have acknowledged its sums.
-    cycles
-        Cycles from the probe to the answer.
-    """
-
-    failed: tuple[DropReason, ...]
-    port: int
-    version: int
-    workers: int
-    slots: int
-    source: int
-    expected: int
-    round: int
-    aggregated: int
-    acknowledged: int
-    cycles: int
+    failed: tuple[DropReason, ...]  # checks of `VERDICT` that packets of this worker fail
+    port: int  # at which the probe entered the aggregator
+    version: int  # of the aggregator's packet format
+    workers: int  # of the job, 0 if the aggregator does not serve it
+    slots: int  # that the aggregator has for a job
+    source: int  # MAC address of the aggregator
+    expected: int  # MAC address that it expects of the worker's shard, 0 if it knows no such shard
+    round: int  # of the slot
+    aggregated: int  # bitmap of the shards whose partials the slot has received
+    acknowledged: int  # bitmap of the shards that have acknowledged its sums
+    cycles: int  # from the probe to the answer
 
 
 def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
@@ -80,7 +62,6 @@ def probe_until_answered(client: RegisterClient, slot: int, echo_s: float) -> Ec
 
 
 def _wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
-    """Wait for the answer to a worker's probe of this number; None if it does not come."""
     for _ in _polls(echo_s):
         head = client.read(registers.ECHO)
         if head["came"] and head["number"] == number:
@@ -114,37 +95,17 @@ def _polls(echo_s: float) -> Iterator[None]:
     yield  # once more, as this process may have been suspended since the last poll
 
 
-_OWN_PROBE = 0
-"""Number of the probe that a worker sends on its own when it gives up (`registers.PROBE`)."""
-
-
-class NetworkError(P4sgdError):
-    """Workers gave up waiting for the network."""
-
-
 @dataclass(frozen=True)
 class GiveUpReport:
-    """Why a worker gave up, as far as it knows.
-
-    Parameters
-    ----------
-    slot, round, partial
-        Slot and round of the packet that was not answered, and whether that was a PARTIAL, rather than an ACK.
-    workers
-        Number of workers in its job.
-    echo
-        The aggregator's answer about the slot; None if it does not answer.
-    version, highest_version
-        Version of its packets, and the highest that it speaks.
-    """
+    """Why a worker gave up, as far as it knows: the packet that was not answered."""
 
     slot: int
     round: int
-    partial: bool
-    workers: int
-    echo: Echo | None
-    version: int
-    highest_version: int
+    partial: bool  # whether that is a PARTIAL, rather than an ACK
+    workers: int  # of its job
+    echo: Echo | None  # the aggregator's answer about the slot; None if it does not answer
+    version: int  # of its packets
+    highest_version: int  # that it speaks
 
     def __str__(self) -> str:
         return f"(slot {self.slot}, round {self.round})"
@@ -175,27 +136,18 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
     if not reason["given_up"]:
         return None
     echo = _wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
-    workers = client.read(registers.JOB)["workers"]
-    versions = (
+    version, highest = (
         KEYED_VERSION if client.read(register)["value"] else VERSION
         for register in (registers.MERGE, registers.MERGE_MOST)
     )
-    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo, *versions)
+    workers = client.read(registers.JOB)["workers"]
+    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo, version, highest)
 
 
-def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
-    """Shards that no longer answer, though the aggregator still answers the others; ``reports`` as there.
-
-    Empty if `explain_network_error` blames something else.
-    """
-    failure = _Failure(reports)
-    if failure.refusal() or failure.loss_up():
-        return frozenset()
-    return frozenset(failure.gone if failure.answered else failure.cut_off)
-
-
-def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> str:
-    """Explain in one line why workers gave up.
+def explain_network_error(
+    reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None
+) -> tuple[str, frozenset[int]]:
+    """Explain in one line why workers gave up, and find the shards that no longer answer, though others still do.
 
     The aggregator's echoes say which shards are missing there, or what is wrong with a worker's own settings. A worker
     that got an echo is still connected: it gave up itself, and others may lack its packets only because of that. So the
@@ -208,133 +160,101 @@ def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequenc
     names
         What the workers are called, by shard index; by default as their shards.
     """
-    failure = _Failure(reports, names)
-    explanations = (failure.refusal, failure.loss_up, failure.loss_of_worker, failure.lateness, failure.loss_down)
-    return next(filter(None, (explain() for explain in explanations)), None) or failure.rest()
-
-
-class _Failure:
-    """A network error, given the reports of its workers. Explanations are None if they do not apply."""
-
-    def __init__(self, reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> None:
-        self._names = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
-        self._given_up = {shard: report for shard, report in enumerate(reports) if report is not None}
-        self.answered = {shard: report for shard, report in self._given_up.items() if report.echo is not None}
-        """Reports of the workers whose probes the aggregator answered, by shard index."""
-
-    @property
-    def gone(self) -> set[int]:
-        """Shards that are missing at the aggregator and did not get an echo."""
-        return {shard for report in self.answered.values() for shard in _absent(report) - self.answered.keys()}
-
-    @property
-    def cut_off(self) -> set[int]:
-        """Shards that gave up, if others did not: a link cut in the last round stops only its own worker."""
-        return set(self._given_up) if len(self._given_up) < len(self._names) else set()
-
-    def refusal(self) -> str | None:
-        """The aggregator drops everything that a worker sends."""
-        for worker, report in self.answered.items():
-            echo, name = report.echo, self._names[worker]
-            assert echo is not None
-            if not report.version <= echo.version <= report.highest_version:
-                return (
-                    f"the aggregator speaks version {echo.version} of the packet format and drops what {name} "
-                    f"sends, which is of version {report.version}: generate both again with the same version of p4sgd"
-                )
-            if echo.failed:
-                return f"the aggregator drops what {name} sends: it is {echo.failed[0].help}"
-            if report.absent is None:
-                return f"the aggregator is in round {echo.round}, not in that of {name} {report}: restart the job"
-        return None
-
-    def loss_up(self) -> str | None:
-        """A worker's probes reach the aggregator, but its PARTIAL or ACK did not."""
-        lost = {worker: report for worker, report in self.answered.items() if worker in _absent(report)}
-        if not lost:
-            return None
-        first = next(iter(lost.values()))
-        alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
-        what = f"{'PARTIAL' if first.partial else 'ACK'} of {self._full(alike)} {first}"
-        remedy = "check that link, or allow more resends"
-        if first.partial and first.version == KEYED_VERSION:
-            remedy += ", or, if the network does not carry frames as long as these, train with --merge 1"
-        return f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; {remedy}"
-
-    def loss_of_worker(self) -> str | None:
-        """Workers are missing at the aggregator that did not get an echo either."""
-        waiting = {shard: report for shard, report in self.answered.items() if _absent(report) - self.answered.keys()}
-        if not waiting:
-            return None
-        return (
-            f"{self._full(self.gone)} no longer answers: worker {self._numbers(waiting)} waited for it in vain "
-            f"{_location(waiting)}"
+    named = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
+    given_up = {shard: report for shard, report in enumerate(reports) if report is not None}
+    answered = {shard: report for shard, report in given_up.items() if report.echo is not None}
+    if text := _explain_refusal(answered, named):
+        return text, frozenset()
+    absent = {shard: report.absent or frozenset() for shard, report in answered.items()}
+    if any(shard in lacking for shard, lacking in absent.items()):
+        return _explain_loss_up({shard: answered[shard] for shard in answered if shard in absent[shard]}, named), (
+            frozenset()
         )
+    gone = frozenset().union(*absent.values()) - answered.keys()
+    if gone:
+        waiting = [shard for shard, lacking in absent.items() if lacking - answered.keys()]
+        text = f"{_full(gone, named)} no longer answers: worker {_numbers(waiting, named)} waited for it in vain"
+        return f"{text} {answered[waiting[0]]}", gone
+    if answered:
+        return _explain_delay(answered, absent, named), frozenset()
+    if not given_up:
+        return "a worker gave up waiting for the network, but no worker says any more what it was waiting for", gone
+    where = next(iter(given_up.values()))
+    if len(given_up) < len(reports):  # a link cut in the last round stops only its own worker
+        return (
+            f"{_full(given_up, named)} no longer reaches the aggregator, not even with a probe, while the other "
+            f"workers ran to the end: check that link {where}"
+        ), frozenset(given_up)
+    return (
+        f"the aggregator does not answer worker {_numbers(given_up, named)}, not even a probe: its address is wrong, "
+        f"it does not run, or a link is down {where}"
+    ), frozenset()
 
-    def lateness(self) -> str | None:
-        """A worker's PARTIAL came after others had given up. (That it never came, `loss_up` has ruled out.)"""
-        for late, report in self.answered.items():
-            location = report.slot, report.round
-            waited = [
-                worker
-                for worker, other in self.answered.items()
-                if other.partial and (other.slot, other.round) == location and late in _absent(other)
-            ]
-            if waited:
-                return (
-                    f"{self._names[late]} was late: worker {self._numbers(waited)} had given up when its PARTIAL came "
-                    f"{report}; find out what delayed it, or let workers wait longer"
-                )
-        return None
 
-    def loss_down(self) -> str | None:
-        """A worker gave up although everything that it waited for has reached the aggregator."""
-        for worker, report in self.answered.items():
-            if not _absent(report):
-                answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
-                return (
-                    f"{self._names[worker]} gave up waiting for {answer} {report}, which the aggregator could send by "
-                    f"now: the last {last} came late, or frames are lost on the worker's way down; let workers wait "
-                    "longer, or check that link"
-                )
-        return None
-
-    def rest(self) -> str:
-        """Explanation if nothing more is known."""
-        if self.answered:
-            waits = ", ".join(
-                f"worker {self._names[worker].number} for {self._numbers(_absent(report))} {report}"
-                for worker, report in self.answered.items()
-            )
+def _explain_refusal(answered: dict[int, GiveUpReport], names: Sequence[WorkerName]) -> str | None:
+    """The aggregator drops everything that a worker sends, if it does."""
+    for worker, report in answered.items():
+        echo, name = report.echo, names[worker]
+        assert echo is not None
+        if not report.version <= echo.version <= report.highest_version:
             return (
-                f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers "
-                "wait longer"
+                f"the aggregator speaks version {echo.version} of the packet format and drops what {name} sends, which "
+                f"is of version {report.version}: generate both again with the same version of p4sgd"
             )
-        if self.cut_off and self._given_up:
+        if echo.failed:
+            return f"the aggregator drops what {name} sends: it is {echo.failed[0].help}"
+        if report.absent is None:
+            return f"the aggregator is in round {echo.round}, not in that of {name} {report}: restart the job"
+    return None
+
+
+def _explain_loss_up(lost: dict[int, GiveUpReport], names: Sequence[WorkerName]) -> str:
+    """Workers' probes reach the aggregator, but their PARTIAL or ACK did not."""
+    first = next(iter(lost.values()))
+    alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
+    what = f"{'PARTIAL' if first.partial else 'ACK'} of {_full(alike, names)} {first}"
+    remedy = "check that link, or allow more resends"
+    if first.partial and first.version == KEYED_VERSION:
+        remedy += ", or, if the network does not carry frames as long as these, train with --merge 1"
+    return f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; {remedy}"
+
+
+def _explain_delay(
+    answered: dict[int, GiveUpReport], absent: dict[int, frozenset[int]], names: Sequence[WorkerName]
+) -> str:
+    """All packets have come, or are of workers that wait for others."""
+    for late, report in answered.items():
+        waited = [
+            worker
+            for worker, other in answered.items()
+            if other.partial and (other.slot, other.round) == (report.slot, report.round) and late in absent[worker]
+        ]
+        if waited:  # its PARTIAL has come meanwhile: otherwise it were lost on the way up
             return (
-                f"{self._full(self.cut_off)} no longer reaches the aggregator, not even with a probe, while the other "
-                f"workers ran to the end: check that link {_location(self._given_up)}"
+                f"{names[late]} was late: worker {_numbers(waited, names)} had given up when its PARTIAL came {report}"
+                "; find out what delayed it, or let workers wait longer"
             )
-        if self._given_up:
+    for worker, report in answered.items():
+        if not absent[worker]:
+            answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
             return (
-                f"the aggregator does not answer worker {self._numbers(self._given_up)}, not even a probe: its address "
-                f"is wrong, it does not run, or a link is down {_location(self._given_up)}"
+                f"{names[worker]} gave up waiting for {answer} {report}, which the aggregator could send by now: the "
+                f"last {last} came late, or frames are lost on the worker's way down; let workers wait longer, or "
+                "check that link"
             )
-        return "a worker gave up waiting for the network, but no worker says any more what it was waiting for"
-
-    def _full(self, workers: Iterable[int]) -> str:
-        """Workers that something is wrong with: their addresses, too."""
-        return name_workers(self._names[worker] for worker in sorted(workers))
-
-    def _numbers(self, workers: Iterable[int]) -> str:
-        return ", ".join(str(self._names[worker].number) for worker in sorted(workers))
-
-
-def _absent(report: GiveUpReport) -> frozenset[int]:
-    assert report.absent is not None
-    return report.absent
+    waits = ", ".join(
+        f"worker {names[worker].number} for {_numbers(absent[worker], names)} {report}"
+        for worker, report in answered.items()
+    )
+    return (
+        f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers wait longer"
+    )
 
 
-def _location(reports: Mapping[int, GiveUpReport]) -> str:
-    """Slot and round of the first report."""
-    return str(next(iter(reports.values())))
+def _full(workers: Iterable[int], names: Sequence[WorkerName]) -> str:
+    """Workers that something is wrong with: their addresses, too."""
+    return name_workers(names[worker] for worker in sorted(workers))
+
+
+def _numbers(workers: Iterable[int], names: Sequence[WorkerName]) -> str:
+    return ", ".join(str(names[worker].number) for worker in sorted(workers))

@@ -23,15 +23,12 @@ def fault_inputs(chances: Mapping[str, float]) -> dict[str, int]:
     """Inputs of the cluster for chances of faults. A chance for one direction overrides the one for both."""
     from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
 
-    ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
-    unknown = chances.keys() - set(faults())
-    if unknown:
+    if unknown := chances.keys() - set(faults()):
         raise TypeError(f"no such chances: {sorted(unknown)}")
     steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_faults(chances).items()}
-    inputs = {name: steps.get(name, 0) for name in _CYCLE_BITS}
-    for direction, name in ways:
-        inputs[f"{direction}_{name}"] = steps.get(f"{direction}_{name}", steps.get(f"link_{name}", 0))
-    return inputs
+    ways = {f"{way}_{name}": steps.get(f"link_{name}", 0) for way in DIRECTIONS for name in LINK_CHANCES}
+    inputs = dict.fromkeys(_CYCLE_BITS, 0) | ways
+    return inputs | {name: step for name, step in steps.items() if name in inputs}
 
 
 def _bits(chance: str) -> int:
@@ -39,13 +36,8 @@ def _bits(chance: str) -> int:
 
 
 def simulated_faults(wanted: Mapping[str, float]) -> dict[str, float]:
-    """Round chances to the nearest ones that can be simulated.
-
-    Raises
-    ------
-    UserError
-        If a chance is not 0 but would be rounded to it, or is not below 1.
-    """
+    """Round chances to the nearest ones that can be simulated: a `UserError` if one is not 0 but would be rounded to
+    it, or is not below 1."""
     result = {}
     for name, chance in wanted.items():
         bits = _bits(name)

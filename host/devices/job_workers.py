@@ -9,15 +9,9 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 
 
-def intercept_write(offset: int, word: int, *, on_join: Callable[[int], None], on_start: Callable[[], None]) -> None:
-    """Call ``on_join(first_round)`` if a register write makes the worker join a job, ``on_start()`` if it starts a run.
-
-    To be called before the write, so that the aggregator serves the job before the worker sends packets.
-    """
-    if offset == registers.JOIN.offset:
-        on_join(registers.JOIN.decode(word)["round"])
-    if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
-        on_start()
+def is_start(offset: int, word: int) -> bool:
+    """Whether a register write starts a run."""
+    return offset == registers.CTRL.offset and bool(registers.CTRL.decode(word)["start"])
 
 
 class JobWorkers:
@@ -31,9 +25,17 @@ class JobWorkers:
         self._ranks = ranks
         self._started: set[int] = set()
 
-    def join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
-        """Tell the aggregator that a worker is about to join the job that its registers name; raises as
-        `Membership.join`, in all ranks."""
+    def before_write(self, worker: Worker, index: int, port: int, offset: int, word: int) -> None:
+        """Note a register write that starts a run, and tell the aggregator of one that makes the worker join the job in
+        its registers: it must serve the job before the worker sends packets.
+
+        Raises as `Membership.join`, in all ranks."""
+        if offset == registers.JOIN.offset:
+            self._join(worker, index, port, registers.JOIN.decode(word)["round"])
+        elif is_start(offset, word):
+            self._started.add(index)
+
+    def _join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
         problem = None
         requests = self._ranks.all_gather((JoinRequest.read(client_of(worker)), port, index))
         if self._ranks.rank == 0:
@@ -45,9 +47,6 @@ class JobWorkers:
         problem = broadcast(self._ranks, problem)  # also keeps workers from joining before the aggregator knows of all
         if problem is not None:
             raise problem
-
-    def start(self, index: int) -> None:
-        self._started.add(index)
 
     def take_started(self) -> set[int]:
         """The workers of this rank that were started since the last call; a `P4sgdError` if others of their job were

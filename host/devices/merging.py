@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from p4sgd.host.distributed.overlap import MessageTimes
-from p4sgd.host.distributed.planner import cut
 from p4sgd.host.errors import UserError, option
 from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
+
+if TYPE_CHECKING:
+    from p4sgd.host.distributed.overlap import MessageTimes
 
 _MINI_BATCHES = 8
 """Most mini-batches of a run that is measured."""
@@ -31,8 +33,8 @@ _GAIN = 0.1
 
 @dataclass(frozen=True)
 class MergeLimit:
-    """What all members of a job understand: most micro-batches in a packet of version 2, 0 if some speak version 1
-    only; and who allows no more, and of what kind it is."""
+    """Most micro-batches in a packet of version 2 that all members of a job take, 0 if some speak version 1 only; and
+    why it is no more."""
 
     most: int
     why: str
@@ -46,37 +48,21 @@ class MergeLimit:
 def find_merge_limit(
     workers: Sequence[int], aggregator: int | None, names: Sequence[object], merge: int | None = None
 ) -> MergeLimit:
-    """The limit of a job.
-
-    Parameters
-    ----------
-    workers, names
-        The register MERGE_MOST of each worker, and what it is called, by shard.
-    aggregator
-        The same of the aggregator; None if it cannot be asked.
-    merge
-        Micro-batches in a packet that are asked for.
-
-    Raises
-    ------
-    UserError
-        If these are too many.
-    """
-    members = [(aggregator or 0, "the aggregator")]
-    members += [(most, str(name)) for most, name in zip(workers, names, strict=True)]
+    """The limit of a job, given the register MERGE_MOST of each worker, by shard, the same of the aggregator (None if
+    it cannot be asked), and the workers' names. A `UserError` if ``merge`` micro-batches in a packet are too many."""
+    members = [(aggregator or 0, "the aggregator"), *zip(workers, map(str, names), strict=True)]
     most, name = min(members, key=lambda member: member[0])
-    limit = MergeLimit(most, f"{name} takes no frames that are longer")
+    why = f"{name} takes no frames that are longer"
     if not most:
         who = [name for each, name in members if not each]
         speak = "speaks" if len(who) == 1 else "speak"
-        limit = MergeLimit(0, f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches")
-    most = max(1, most)
-    if merge is not None and merge > most:
+        why = f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches"
+    if merge is not None and merge > max(1, most):
         raise UserError(
-            f"{option('merge', merge)}: a packet of this job has at most {most} micro-batch{'es' * (most > 1)}, as "
-            f"{limit.why}; give no more, or leave {option('merge')} out"
+            f"{option('merge', merge)}: a packet of this job has at most {max(1, most)} "
+            f"micro-batch{'es' * (most > 1)}, as {why}; give no more, or leave {option('merge')} out"
         )
-    return limit
+    return MergeLimit(most, why)
 
 
 def cut_evenly(micro_batches: int, most: int) -> int:
@@ -87,7 +73,7 @@ def cut_evenly(micro_batches: int, most: int) -> int:
 
 def plan_packets(
     measure: Callable[[int, int], tuple[float, float] | None], count: int, most: int, merge: int | None
-) -> MessageTimes | None:
+) -> "MessageTimes | None":
     """Measure packets of several lengths in short runs, and choose the length with which a mini-batch takes least.
 
     Parameters
@@ -106,6 +92,9 @@ def plan_packets(
     -------
     The plan, with what it predicts; None if nothing could be measured.
     """
+    from p4sgd.host.distributed.overlap import MessageTimes
+    from p4sgd.host.distributed.planner import cut
+
     begin = time.perf_counter()
     most = min(most, count)
     fewest = merge or cut_evenly(count, most)  # packets, of the greatest length

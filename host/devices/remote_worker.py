@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -59,25 +59,10 @@ class RemoteWorker:
 
     Writes to registers are kept and sent together, before anything else is asked for or when one of them is a command.
 
-    Parameters
-    ----------
-    index
-        Its number, for messages.
-    address
-        Its control socket.
-    token
-        The token of a server over TCP.
-    interface
-        Its link, for messages.
-    connect_s
-        Longest time in which it must greet, in seconds.
-
-    Raises
-    ------
-    UserError
-        If there is no such worker, it serves another client, or has another token.
-    P4sgdError
-        If it does not answer as a worker should, here or in later calls.
+    ``index`` and ``interface``, its number and link, are for messages; ``token`` is that of a server over TCP;
+    ``connect_s`` is the longest time in which it must greet, in seconds. A `UserError` if there is no such worker, it
+    serves another client, or has another token. A `P4sgdError` if it does not answer as a worker should, here or in
+    later calls.
     """
 
     def __init__(
@@ -91,27 +76,28 @@ class RemoteWorker:
     ) -> None:
         self._name = f"worker {index} at {address}"
         command = f"p4sgd worker --interface {interface} --control {address}"
-        with_any = f"{command} --config CONFIG"
         self._client = ControlClient(
-            address, "worker", self._name, with_any, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
+            address,
+            "worker",
+            self._name,
+            f"{command} --config CONFIG",
+            timeout_s=_TIMEOUT_S,
+            connect_s=connect_s,
+            token=token,
         )
         self._kept: list[list[int]] = []
         try:
             words = dict(zip(_IDENTITY, self.read_registers(_IDENTITY), strict=True))
-            self._config = read_configuration(RegisterClient(words.__getitem__, self.write_register))
+            self.config = read_configuration(RegisterClient(words.__getitem__, self.write_register))
         except P4sgdError as error:
             self.close()
             if str(error).startswith(self._name):  # of the connection
                 raise
             raise P4sgdError(f"{self._name} {error}") from None
-        self._client.command = " ".join([command, *_options(self._config)])
+        self._client.command = " ".join([command, *_options(self.config)])
 
     def __str__(self) -> str:
         return self._name
-
-    @property
-    def config(self) -> WorkerConfig:
-        return self._config
 
     @property
     def process(self) -> int | None:
@@ -123,12 +109,10 @@ class RemoteWorker:
 
     def read_registers(self, offsets: Sequence[int]) -> list[int]:
         words, _ = self._call("read_registers", offsets=list(offsets))
-        if not isinstance(words, list) or len(words) != len(offsets):
+        are_words = isinstance(words, list) and all(type(word) is int and 0 <= word < 1 << 32 for word in words)
+        if not are_words or len(words) != len(offsets):
             raise P4sgdError(f"{self._name} does not answer as it should: {words!r:.40} is no list of words")
-        for word in words:
-            if type(word) is not int or not 0 <= word < 1 << 32:
-                raise P4sgdError(f"{self._name} does not answer as it should: {word!r:.40} is no word of 32 bits")
-        return words
+        return cast(list[int], words)
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word, with the next request if it is no command."""

@@ -3,16 +3,18 @@
 Slow (10^4 to 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
 """
 
+import contextlib
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4sgd.host.aggregators.fpga import FpgaAggregator
 from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.devices.device import Device
 from p4sgd.host.devices.faults import fault_inputs
-from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
+from p4sgd.host.devices.job_workers import JobWorkers, is_start
 from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.files import new_file
@@ -33,26 +35,23 @@ class RtlWorker:
     def __init__(self, device: "RtlDevice", index: int, banks: SimulatedBanks) -> None:
         self._device = device
         self._index = index
+        self._banks = banks
         self.config = device.config
         self.read_memory = banks.read
         self.write_memory = banks.write
-        self.hand_over = banks.hand_over
 
     def read_register(self, offset: int) -> int:
         return self._device.cluster_read(self._index, offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word over AXI4-Lite; a start first hands the memory over, a join is told to the aggregator."""
-        intercept_write(
-            offset,
-            word,
-            on_join=lambda first_round: self._device.before_join(self._index, first_round),
-            on_start=lambda: self._device.before_start(self._index),
-        )
+        """Write a word over AXI4-Lite; the aggregator hears of a join as from a switch's controller."""
+        if is_start(offset, word):
+            self._banks.hand_over()
+        self._device.job_workers.before_write(self, self._index, self._index, offset, word)
         self._device.cluster_write(self._index, offset, word)
 
 
-class RtlDevice:
+class RtlDevice(Device):
     """A cluster of ``workers`` workers and an aggregator, simulated from its Verilog.
 
     Workers that join under the same job number are a job; there may be several at a time
@@ -62,8 +61,6 @@ class RtlDevice:
     ----------
     config
         Size of every worker.
-    workers
-        How many.
     seed
         Of the simulated faults.
     waves
@@ -84,12 +81,7 @@ class RtlDevice:
     """
 
     name = "rtl"
-    network_settings = None
-    links = sensors = None
-    shares = None
-    names = None
-    absent = ()
-    message_times = None
+    workers: Sequence[RtlWorker] = ()
 
     def __init__(
         self,
@@ -108,23 +100,19 @@ class RtlDevice:
         self.config = config
         self._waves = waves
         self._on_trace = on_trace
-        self._job_workers = JobWorkers(lambda: self._membership)
+        self.job_workers = JobWorkers(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         settings |= (memory or MemoryTiming()).inputs | fault_inputs(chances)
         self._simulator = Simulator(lambda: build_cluster(config, workers, waves=waves is not None), settings)
-        self._workers = [
+        self.workers = [
             RtlWorker(self, index, SimulatedBanks(config, index, self._simulator)) for index in range(workers)
         ]
-
-    @property
-    def workers(self) -> Sequence[RtlWorker]:
-        return self._workers
 
     @cached_property
     def aggregator(self) -> FpgaAggregator:
         """The one between the workers; worker i is behind its port i."""
-        index = len(self._workers)
+        index = len(self.workers)
         return FpgaAggregator(
             lambda offset: self.cluster_read(index, offset),
             lambda offset, word: self.cluster_write(index, offset, word),
@@ -137,19 +125,10 @@ class RtlDevice:
     def inject_faults(self, *, spared: Iterable[int] = (), **chances: float) -> None:
         """Set the chances of faults of memories, links and workers from now on; those not given are 0.
 
-        Parameters
-        ----------
-        spared
-            Workers without faults, memories and links included.
-        chances
-            0 to below 1, of ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or
-            worker and cycle, and of what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`):
-            ``up_loss`` on the way from the workers only, ``down_loss`` on the way to them.
-
-        Raises
-        ------
-        UserError
-            If a chance is too small to be simulated.
+        ``spared`` workers have none, memories and links included. ``chances``, 0 to below 1, are those of
+        ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or worker and cycle, and of
+        what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`): ``up_loss`` on the way from the
+        workers only, ``down_loss`` on the way to them. A `UserError` if one is too small to be simulated.
         """
         self._simulator.request("set", spared=sum(1 << worker for worker in spared), **fault_inputs(chances))
 
@@ -161,7 +140,7 @@ class RtlDevice:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle; ``timeout_s`` is *simulated* time."""
-        self._job_workers.take_started()
+        self.job_workers.take_started()
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
         while not self._simulator.request("run", cycles=_SLICE_CYCLES):
@@ -179,68 +158,28 @@ class RtlDevice:
                     f"{accepted:,} packets and dropped {' and '.join(dropped) or 'none'}"
                 )
 
-    def drop(self, lost: Collection[int]) -> None:
-        """See `Device.drop`: a simulated cluster cannot."""
-        raise P4sgdError("the workers of a simulated cluster cannot go on without the others")
-
-    def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
-        """See `Device.take_in`: other workers never come."""
-        return ()
-
-    def clear(self) -> None:
-        """See `Device.clear`: the simulator is another process."""
-
     def close(self) -> None:
-        """End the simulator, leaving the waveform and handing over the trace if they were wanted.
-
-        Raises
-        ------
-        UserError
-            If the waveform cannot be written.
-        P4sgdError
-            If the trace is incomplete.
-        """
-        try:
-            self._simulator.stop()
-            try:
-                if self._on_trace is not None and not self._simulator.failed:
-                    self._hand_over_trace(self._on_trace)
-            finally:  # the waveform may show what is wrong with the trace
-                if self._waves is not None:
-                    self._keep_waveform(self._waves)
-        finally:
-            self._simulator.close()
-
-    def _keep_waveform(self, path: Path) -> None:
+        """End the simulator, leaving the waveform and handing over the trace if they were wanted: a `UserError` if the
+        waveform cannot be written, a `P4sgdError` if the trace is incomplete."""
         from p4sgd.sim.cluster.protocol import WAVEFORM
-
-        written = self._simulator.folder / WAVEFORM
-        if written.exists():  # else the simulator has failed, which was told
-            with written.open("rb") as source, new_file(path, written.stat().st_size) as target:
-                shutil.copyfileobj(source, target)
-
-    def _hand_over_trace(self, take: "Callable[[Trace], None]") -> None:
         from p4sgd.sim.cluster.trace import read_trace
 
-        try:
-            trace = read_trace(self._simulator.folder, len(self._workers))
-        except ValueError as error:
-            raise P4sgdError(str(error)) from error
-        take(trace)
+        with contextlib.closing(self._simulator) as simulator:
+            simulator.stop()
+            try:
+                if self._on_trace is not None and not simulator.failed:
+                    self._on_trace(read_trace(simulator.folder, len(self.workers)))
+            except ValueError as error:
+                raise P4sgdError(str(error)) from error
+            finally:  # the waveform may show what is wrong with the trace
+                written = simulator.folder / WAVEFORM
+                if self._waves is not None and written.exists():  # else the simulator has failed, which was told
+                    with written.open("rb") as source, new_file(self._waves, written.stat().st_size) as target:
+                        shutil.copyfileobj(source, target)
 
-    # -- for the workers -----------------------------------------------------------------------------------------
+    def cluster_read(self, index: int, offset: int) -> int:
+        """Read a register of a worker or, behind them, the aggregator."""
+        return int(self._simulator.request("read", index=index, offset=offset))
 
-    def cluster_read(self, worker: int, offset: int) -> int:
-        return int(self._simulator.request("read", index=worker, offset=offset))
-
-    def cluster_write(self, worker: int, offset: int, word: int) -> None:
-        self._simulator.request("write", index=worker, offset=offset, word=word)
-
-    def before_join(self, worker: int, first_round: int) -> None:
-        """Register a worker with the aggregator, as a switch's controller does."""
-        self._job_workers.join(self._workers[worker], worker, worker, first_round)
-
-    def before_start(self, worker: int) -> None:
-        """Load the memory that the host wrote, and note that the worker runs."""
-        self._workers[worker].hand_over()
-        self._job_workers.start(worker)
+    def cluster_write(self, index: int, offset: int, word: int) -> None:
+        self._simulator.request("write", index=index, offset=offset, word=word)

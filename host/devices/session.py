@@ -3,29 +3,31 @@
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.aggregators.membership import NumberTakenError, draw_key, free_number
-from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
-from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
-from p4sgd.host.devices.identification import describe_shape, find_identity_problem
-from p4sgd.host.devices.merging import MergeLimit, cut_evenly, find_merge_limit, plan_packets
+from p4sgd.host.devices.device import Device, NetworkError, NetworkSettings, Worker, client_of, names_of
+from p4sgd.host.devices.identification import find_identity_problem
+from p4sgd.host.devices.merging import cut_evenly, find_merge_limit, plan_packets
 from p4sgd.host.devices.worker_image import WorkerImage, longest_micro_batch, model_address
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
-from p4sgd.host.distributed.overlap import MessageTimes
 from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS
-from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights
+from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.fixed import EngineWeights
 from p4sgd.hw.spec.image import pack_labels
+from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
+
+if TYPE_CHECKING:
+    from p4sgd.host.distributed.overlap import MessageTimes
 
 _T = TypeVar("_T")
 
@@ -39,19 +41,29 @@ mistakes of its own before it starts a run."""
 
 @dataclass(frozen=True)
 class RunReport:
-    """Flags and counters after a run.
+    """Flags and counters after a run."""
 
-    Parameters
-    ----------
-    flags
-        Names of the fields of STATUS that at least one worker has set in this run.
-    counters
-        For each worker, the counters of :func:`p4sgd.hw.spec.registers.counters` by name. Empty if all are 0, as on a
-        device that does not count.
-    """
-
-    flags: frozenset[str]
+    flags: frozenset[str]  # names of the fields of STATUS that at least one worker has set in this run
+    # For each worker, the counters of `p4sgd.hw.spec.registers.counters` by name. Empty if all are 0, as on a device
+    # that does not count.
     counters: tuple[dict[str, int], ...]
+
+    def mini_batch_s(self, mini_batches: int) -> float | None:
+        """Seconds of a mini-batch, by the worker that started last, so without the start; None if none counts."""
+        if not self.counters:
+            return None
+        return min(counted["CYCLES"] for counted in self.counters) * CLOCK_NS * 1e-9 / mini_batches
+
+
+@dataclass
+class _Member:
+    """A worker of this process."""
+
+    shard: int
+    worker: Worker
+    client: RegisterClient
+    image: WorkerImage = field(init=False)  # since `Session.upload`
+    longest: int | None = None  # most lines that a micro-batch has on an engine, if the image has directories
 
 
 class Session:
@@ -100,18 +112,19 @@ class Session:
     ) -> None:
         self._device = device
         self._ranks = communicator
-        self._clients = [client_of(worker) for worker in device.workers]
-        self._images: list[WorkerImage] = []
-        self._longest: list[int | None] = []
-        """Of each image with directories, most lines that a micro-batch has on an engine."""
-        self._weighted = False
+        self._members = [
+            _Member(communicator.rank + index * communicator.size, worker, client_of(worker))
+            for index, worker in enumerate(device.workers)
+        ]
         self._names = names_of(device, self.workers)
-        for index, shard in enumerate(self._shards):
-            if problem := find_identity_problem(device, index):
-                raise P4sgdError(f"{self._names[shard]} of device {device.name} {problem}")
+        for each in self._members:
+            if problem := find_identity_problem(each.client, each.worker.config):
+                raise P4sgdError(f"{self._names[each.shard]} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._merge = merge
-        self.limit = self._find_limit()
+        most = self._gather(lambda member: member.client.read(registers.MERGE_MOST)["value"])
+        aggregator = broadcast(communicator, None if device.aggregator is None else device.aggregator.most)
+        self.limit = find_merge_limit(most, aggregator, self._names, merge)
         self.micro_batches = 1
         self._settings: RunSettings | None = None
         self._plan: MessageTimes | None = None
@@ -123,10 +136,10 @@ class Session:
     @property
     def workers(self) -> int:
         """Number of workers in the job."""
-        return len(self._clients) * self._ranks.size
+        return len(self._members) * self._ranks.size
 
     @property
-    def message_times(self) -> MessageTimes | None:
+    def message_times(self) -> "MessageTimes | None":
         """How the sums of a mini-batch travel, in packets or between ranks; None if nothing was planned."""
         if self._plan is None:
             return self._device.message_times
@@ -137,97 +150,67 @@ class Session:
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write every worker's lines and labels to its memory.
 
-        Parameters
-        ----------
-        images
-            One for every worker of the device, all with the same number of samples. The device may keep references to
-            them, so they must not change.
-
-        Raises
-        ------
-        P4sgdError
-            If the images do not fit the device's workers.
+        ``images`` are one for every worker of the device, with the same number of samples. The device may keep
+        references to them, so they must not change.
         """
-        if len(images) != len(self._clients):
-            raise P4sgdError(f"there are {len(images)} images for {len(self._clients)} workers")
-        if len({image.layout.micro_batches for image in images}) != 1:
-            raise P4sgdError("the images differ in their numbers of samples")
-        for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
-            config, shape = worker.config, describe_shape(image.layout.config)
-            if shape != describe_shape(config):
-                raise P4sgdError(f"the image is for {shape}, the worker has {describe_shape(config)}")
+        for each, image in zip(self._members, images, strict=True):
+            config = each.worker.config
             for number in range(config.labels_memory):
                 if image.lines(number).size:
-                    worker.write_memory(number, 0, image.lines(number).reshape(-1))
-                client.write_pair(registers.lines_address(*divmod(number, config.ports)), 0)
+                    each.worker.write_memory(number, 0, image.lines(number).reshape(-1))
+                each.client.write_pair(registers.lines_address(*divmod(number, config.ports)), 0)
             for engine in range(config.engines):
-                client.write_pair(registers.model_address(engine), model_address(image))
-        self._images = list(images)
-        self._longest = [None if image.starts is None else longest_micro_batch(image) for image in images]
-        self._write_labels([(image.labels, image.importances) for image in images])
+                each.client.write_pair(registers.model_address(engine), model_address(image))
+            each.image = image
+            each.longest = None if image.starts is None else longest_micro_batch(image)
+            self._write_labels(each, image.labels, image.importances)
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
         """Write labels, and weights of the samples if they have any, as `WorkerImage` has them, in place of those that
         are there. The device may keep references to them, so they must not change."""
-        self._write_labels([(labels, importances)] * len(self._clients))
+        for each in self._members:
+            self._write_labels(each, labels, importances)
 
-    def _write_labels(self, each: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32] | None]]) -> None:
-        for worker, client, (labels, importances) in zip(self._device.workers, self._clients, each, strict=True):
-            worker.write_memory(worker.config.labels_memory, 0, pack_labels(labels, importances))
-            client.write_pair(registers.LABELS_ADDRESS, 0)
-            self._weighted = importances is not None
+    def _write_labels(
+        self, member: _Member, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None
+    ) -> None:
+        member.worker.write_memory(member.worker.config.labels_memory, 0, pack_labels(labels, importances))
+        member.client.write_pair(registers.LABELS_ADDRESS, 0)
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker; a `ValueError` if it does not fit (`LossTable.refine`)."""
-        for worker, client in zip(self._device.workers, self._clients, strict=True):
-            refined = table.refine(worker.config.table_segments)
-            client.write(registers.TABLE_SHIFT, value=refined.shift)
-            client.write(registers.TABLE_INDEX, value=0)
+        for each in self._members:
+            refined = table.refine(each.worker.config.table_segments)
+            each.client.write(registers.TABLE_SHIFT, value=refined.shift)
+            each.client.write(registers.TABLE_INDEX, value=0)
             for slope, intercept in zip(refined.slope.tolist(), refined.intercept.tolist(), strict=True):
-                client.write(registers.TABLE_SLOPE, value=slope)
-                client.write(registers.TABLE_INTERCEPT, value=intercept)
+                each.client.write(registers.TABLE_SLOPE, value=slope)
+                each.client.write(registers.TABLE_INTERCEPT, value=intercept)
 
     def configure(self, settings: RunSettings) -> None:
-        """Write the settings of the next runs to every worker.
-
-        Each worker gets the number of chunks of its own image, not ``settings.chunks``.
-
-        Raises
-        ------
-        UserError
-            If a worker is too small for the run.
-        P4sgdError
-            If the settings do not match the uploaded images.
-        """
-        self._check_settings(settings)
+        """Write the settings of the next runs to every worker, which gets the number of chunks of its own image, not
+        ``settings.chunks``. A `UserError` if a worker is too small for the run."""
+        form, count = settings.features, settings.micro_batches
+        for each in self._members:
+            if each.longest is not None and form.precision != form.stored:
+                raise UserError(
+                    f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: store "
+                    f"no more planes than are read, or leave {option('skip_zeros', 'always')} out"
+                )
+            try:
+                own = replace(settings, chunks=each.image.layout.chunks)
+                own.check_fits(each.worker.config, each.longest)
+            except ValueError as error:
+                raise UserError(str(error)) from error
         self._settings = settings
-        count = settings.micro_batches
         if self._planned_for != count:
             self._planned_for, self._plan = 0, None
             self._seconds.clear()
         if most := self.limit.most:
             most = min(self._merge or most, most)
             self.micro_batches = self._plan.messages[0] if self._plan else cut_evenly(count, most)
-        form, mode = settings.features, settings.label_mode
-        for client, image in zip(self._clients, self._images, strict=True):
-            client.write(
-                registers.FORMAT,
-                precision=form.precision,
-                stored=form.stored,
-                signed=int(form.signed),
-                unit_chunks=image.layout.unit_chunks_field,
-                directory=int(image.layout.directory),
-            )
-            client.write(registers.CHUNKS, value=image.layout.chunks)
-            client.write(registers.MICRO_BATCHES, value=count)
-            roles = {name: int(role) for name, role in vars(mode).items()}
-            client.write(registers.LABEL_MODE, **roles, weighted=int(settings.weighted))
-            client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
-            client.write(registers.SHRINK_FACTOR, value=settings.shrink)
-            client.write(registers.THRESHOLD, value=settings.threshold)
-            engine, chunk, lane = image.exempt or (0, 0, 0)
-            client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=int(image.exempt is not None))
-            client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
+        for each in self._members:
+            _write_settings(each.client, each.image, settings)
         self._divide(settings.mini_batches, self.micro_batches)
 
     def plan_packets(self) -> None:
@@ -244,7 +227,7 @@ class Session:
             mini_batches = min(mini_batches, settings.mini_batches)
             begin = time.perf_counter()
             self._divide(mini_batches, merged)
-            taken = _mini_batch_s(self._run(ModelSource.ZERO, store=False, timeout_s=None), mini_batches)
+            taken = self._run(ModelSource.ZERO, store=False, timeout_s=None).mini_batch_s(mini_batches)
             return None if taken is None else (taken, broadcast(self._ranks, time.perf_counter() - begin))
 
         merge = None if self._merge is None else cut_evenly(count, min(self._merge, most))
@@ -258,25 +241,22 @@ class Session:
         """Have runs of so many mini-batches, and packets of so many micro-batches."""
         assert self._settings is not None
         read = mini_batches * self._settings.micro_batches
-        for client, image in zip(self._clients, self._images, strict=True):
-            client.write(registers.MINI_BATCHES, value=mini_batches)
-            if image.starts is not None:
-                for engine, lines in enumerate(image.starts[:, read].tolist()):
-                    client.write_pair(registers.lines_count(engine), lines)
+        for each in self._members:
+            each.client.write(registers.MINI_BATCHES, value=mini_batches)
+            if each.image.starts is not None:
+                for engine, lines in enumerate(each.image.starts[:, read].tolist()):
+                    each.client.write_pair(registers.lines_count(engine), lines)
             if self.limit.most:
-                client.write(registers.MERGE, value=merged)
+                each.client.write(registers.MERGE, value=merged)
 
     def write_weights(self, weights: Sequence[EngineWeights]) -> None:
         """Write the weights of each worker of the job to the workers' memory, for runs with `ModelSource.MEMORY`. The
         device may keep references to them, so they must not change."""
-        own = weights[self._ranks.rank :: self._ranks.size]
-        for worker, image, engines in zip(self._device.workers, self._images, own, strict=True):
-            config, address, size = worker.config, model_address(image), image.layout.model_bytes // 4
-            if [each.shape for each in engines] != [(size,)] * config.engines or any(map(WEIGHT.overflows, engines)):
-                raise P4sgdError(f"each of {config.engines} engines needs {size} weights of {WEIGHT}")
-            for engine, values in enumerate(engines):
+        for each in self._members:
+            config, address = each.worker.config, model_address(each.image)
+            for engine, values in enumerate(weights[each.shard]):
                 content = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
-                worker.write_memory(config.model_memory(engine), address, content)
+                each.worker.write_memory(config.model_memory(engine), address, content)
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +283,7 @@ class Session:
         """
         report = self._run(source, store=store, timeout_s=timeout_s)
         if self._plan is not None and self._settings is not None:
-            taken = _mini_batch_s(report, self._settings.mini_batches)
+            taken = report.mini_batch_s(self._settings.mini_batches)
             self._seconds += [] if taken is None else [taken]
         return report
 
@@ -324,12 +304,8 @@ class Session:
         flags = self._check_run()
         self._joined = True
         further = registers.KEYED_COUNTERS if self.limit.most else {}
-        counters = of_job(
-            [
-                client.read_counters(registers.counters(worker.config) | further)
-                for client, worker in zip(self._clients, self._device.workers, strict=True)
-            ],
-            self._ranks,
+        counters = self._gather(
+            lambda member: member.client.read_counters(registers.counters(member.worker.config) | further)
         )
         counted = any(any(worker.values()) for worker in counters)
         return RunReport(flags, tuple(counters) if counted else ())
@@ -337,16 +313,17 @@ class Session:
     def _check_run(self) -> frozenset[str]:
         """The flags of a run that has ended, if all is well."""
         void = "the weights of this run are void"
-        statuses = of_job([client.read(registers.STATUS) for client in self._clients], self._ranks)
-        done = of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients], self._ranks)
+        statuses = self._gather(lambda member: member.client.read(registers.STATUS))
+        done = self._gather(lambda member: member.client.read(registers.CTRL)["done"])
         for index, status in enumerate(statuses):
             if status["memory_error"]:  # first, as it makes the others report network errors
                 raise P4sgdError(f"{self._names[index]} met a memory error; {void}", lost_workers={index})
         if any(status["network_error"] for status in statuses):
-            reports = of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients], self._ranks)
-            raise NetworkError(
-                f"{explain_network_error(reports, self._names)}; {void}", lost_workers=find_lost_workers(reports)
-            )
+            from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
+
+            reports = self._gather(lambda member: diagnose_worker(member.client, self.network.echo_s))
+            problem, lost = explain_network_error(reports, self._names)
+            raise NetworkError(f"{problem}; {void}", lost_workers=lost)
         flags = [{name for name, value in status.items() if value} for status in statuses]
         for index, (ended, own) in enumerate(zip(done, flags, strict=True)):
             if not ended or own & _NOT_RUN:
@@ -359,113 +336,75 @@ class Session:
 
     def read_weights(self) -> list[EngineWeights]:
         """The weights that the last run stored, of each worker of the job. They may be those that the device keeps."""
-        weights: list[EngineWeights] = []
-        for worker, image in zip(self._device.workers, self._images, strict=True):
-            config, address, size = worker.config, model_address(image), image.layout.model_bytes
-            parts = (worker.read_memory(config.model_memory(engine), address, size) for engine in range(config.engines))
-            weights.append([np.ascontiguousarray(part).view("<i4") for part in parts])
-        return of_job(weights, self._ranks)
+
+        def read(member: _Member) -> EngineWeights:
+            config, address, size = member.worker.config, model_address(member.image), member.image.layout.model_bytes
+            banks = map(config.model_memory, range(config.engines))
+            return [np.ascontiguousarray(member.worker.read_memory(bank, address, size)).view("<i4") for bank in banks]
+
+        return self._gather(read)
 
     def close(self) -> None:
         """Let go of the images, which the device may have kept references to. There are no runs afterwards."""
-        self._images = []
+        self._members = []
         self._device.clear()
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    @property
-    def _shards(self) -> range:
-        """Indices in the job of this device's workers."""
-        return range(self._ranks.rank, self.workers, self._ranks.size)
+    def _gather(self, read: Callable[[_Member], _T]) -> list[_T]:
+        """A value for each worker of the job."""
+        return of_job([read(member) for member in self._members], self._ranks)
 
     def _start(self, source: ModelSource, store: bool) -> None:
         stale = int(self._settings is not None and self._settings.stale)
-        for client in self._clients:
-            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=stale)
-        for client in self._clients:
-            client.write(registers.CTRL, start=1)
+        for each in self._members:
+            each.client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+            each.client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=stale)
+        for each in self._members:
+            each.client.write(registers.CTRL, start=1)
 
     def _abort(self) -> None:
         """Abort the runs of all workers that can be reached."""
-        for client in self._clients:
+        for each in self._members:
             with contextlib.suppress(P4sgdError, RuntimeError):
-                client.write(registers.ABORT, abort=1)
+                each.client.write(registers.ABORT, abort=1)
         with contextlib.suppress(P4sgdError, RuntimeError):
             self._device.wait(_ABORT_SECONDS)
 
     def _refuse_busy(self) -> None:
-        for index, client in zip(self._shards, self._clients, strict=True):
-            if not client.read(registers.CTRL)["idle"]:
-                raise P4sgdError(f"{self._names[index]} is busy with another run")
+        for each in self._members:
+            if not each.client.read(registers.CTRL)["idle"]:
+                raise P4sgdError(f"{self._names[each.shard]} is busy with another run")
 
     def _join(self, number: int | None = None) -> None:
-        """Have the workers join a job, by default the next free one."""
+        """Have the workers join a job, by default the next that is in no worker's JOB register and that the aggregator
+        does not serve."""
         self._refuse_busy()  # a run would never end if its worker changed jobs meanwhile
         if number is not None:
             self._join_as(number)
         while not self._joined:
+            aggregator = self._device.aggregator
+            served = set() if aggregator is None else {job.number for job in aggregator.served().values()}
+            known = self._gather(lambda member: member.client.read(registers.JOB)["job"])
+            taken = set(known).union(*self._ranks.all_gather(served))
             with contextlib.suppress(NumberTakenError):  # by another program at the same moment
-                self._join_as(self._next_job())
+                self._join_as(free_number(taken, max(known)))
 
     def _join_as(self, number: int) -> None:
         network = self.network
         key = broadcast(self._ranks, draw_key(self.limit.most))
-        for index, client in zip(self._shards, self._clients, strict=True):
+        for each in self._members:
+            client = each.client
             if client.read(registers.MERGE_MOST)["value"]:
                 client.write(registers.MERGE, value=0 if key is None else self.micro_batches)
                 client.write_pair(registers.JOB_KEY, key or 0)
-            client.write(registers.JOB, job=number, shard=index, workers=self.workers)
+            client.write(registers.JOB, job=number, shard=each.shard, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
-            client.write_pair(registers.LOCAL_MAC, network.local_mac(index))
+            client.write_pair(registers.LOCAL_MAC, network.local_mac(each.shard))
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)
         self._joined = True
-
-    def _find_limit(self) -> MergeLimit:
-        workers = of_job([client.read(registers.MERGE_MOST)["value"] for client in self._clients], self._ranks)
-        aggregator = self._device.aggregator
-        most = broadcast(self._ranks, None if aggregator is None else aggregator.most)
-        return find_merge_limit(workers, most, self._names, self._merge)
-
-    def _next_job(self) -> int:
-        """The next number that is in no worker's JOB register and that the aggregator does not serve."""
-        aggregator = self._device.aggregator
-        served = {} if aggregator is None else aggregator.served()
-        known = of_job([client.read(registers.JOB)["job"] for client in self._clients], self._ranks)
-        taken = set(known).union(*self._ranks.all_gather({job.number for job in served.values()}))
-        return free_number(taken, max(known))
-
-    def _check_settings(self, settings: RunSettings) -> None:
-        if not self._images:
-            raise P4sgdError("no images were uploaded yet")
-        form = settings.features
-        for worker, image, longest in zip(self._device.workers, self._images, self._longest, strict=True):
-            layout = image.layout
-            facts = {
-                "stored planes": (form.stored, layout.stored),
-                "signed": (form.signed, image.signed),
-                "unit": (settings.unit, layout.unit),
-                "workers": (settings.workers, self.workers),
-                "weights of samples": (settings.weighted, self._weighted),
-            }
-            for name, (wanted, there) in facts.items():
-                if wanted != there:
-                    raise P4sgdError(f"{name}: {wanted} in the settings, {there} in what was uploaded")
-            if (read := settings.micro_batches * settings.mini_batches) > layout.micro_batches:
-                raise P4sgdError(
-                    f"the settings read {BANKS * read} samples, the image has {BANKS * layout.micro_batches}"
-                )
-            if image.starts is not None and form.precision != form.stored:
-                raise UserError(
-                    f"images that leave out zeros are read with all {form.stored} planes, not {form.precision}: store "
-                    f"no more planes than are read, or leave {option('skip_zeros', 'always')} out"
-                )
-            try:
-                replace(settings, chunks=layout.chunks).check_fits(worker.config, longest)
-            except ValueError as error:
-                raise UserError(str(error)) from error
 
 
 def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
@@ -473,8 +412,27 @@ def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
     return [each for values in zip(*ranks.all_gather(own), strict=True) for each in values]
 
 
-def _mini_batch_s(report: RunReport, mini_batches: int) -> float | None:
-    """Seconds of a mini-batch, by the worker that started last, so without the start; None if workers do not count."""
-    if not report.counters:
-        return None
-    return min(counted["CYCLES"] for counted in report.counters) * CLOCK_NS * 1e-9 / mini_batches
+def _write_settings(client: RegisterClient, image: WorkerImage, settings: RunSettings) -> None:
+    """Write the settings of a worker's runs, but for the number of mini-batches."""
+    form, layout = settings.features, image.layout
+    client.write(
+        registers.FORMAT,
+        precision=form.precision,
+        stored=form.stored,
+        signed=int(form.signed),
+        unit_chunks=layout.unit_chunks_field,
+        directory=int(layout.directory),
+    )
+    roles = {name: int(role) for name, role in vars(settings.label_mode).items()}
+    client.write(registers.LABEL_MODE, **roles, weighted=int(settings.weighted))
+    client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
+    engine, chunk, lane = image.exempt or (0, 0, 0)
+    client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=int(image.exempt is not None))
+    for register, value in (
+        (registers.CHUNKS, layout.chunks),
+        (registers.MICRO_BATCHES, settings.micro_batches),
+        (registers.SHRINK_FACTOR, settings.shrink),
+        (registers.THRESHOLD, settings.threshold),
+        (registers.PARTIAL_LIMIT, settings.partial_limit),
+    ):
+        client.write(register, value=value)

@@ -16,24 +16,10 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """A process of `p4sgd.sim.cluster.process`, whose model is compiled first if need be.
+    """A `p4sgd.sim.cluster.process.ClusterProcess`, whose model ``build`` compiles first or finds in the cache.
 
-    Parameters
-    ----------
-    build
-        Compiles the model or finds it in the cache.
-    settings
-        Values of inputs, set before the reset.
-
-    Attributes
-    ----------
-    failed : bool
-        Whether it has ended, or could not carry out a request.
-
-    Raises
-    ------
-    P4sgdError
-        If a tool is missing, or the model cannot be built; and later, if the simulator has ended.
+    ``settings`` are values of inputs, set before the reset. ``failed`` tells whether it has ended, or could not carry
+    out a request. A `P4sgdError` if a tool is missing, or the model cannot be built; and later, if it has ended.
     """
 
     def __init__(self, build: "Callable[[], Build]", settings: Mapping[str, int]) -> None:
@@ -73,17 +59,8 @@ class Simulator:
 
 
 class SimulatedBanks:
-    """Memory banks of a simulated worker: written data is kept until a run starts, and read back after runs.
-
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    worker
-        Its number in the simulator.
-    simulator
-        The simulator.
-    """
+    """Memory banks of a simulated worker, by its number in the simulator: written data is kept until a run starts, and
+    read back after runs. A `UserError` where a bank is too small."""
 
     def __init__(self, config: WorkerConfig, worker: int, simulator: Simulator) -> None:
         from p4sgd.sim.cluster.protocol import MEMORY_BITS
@@ -97,41 +74,20 @@ class SimulatedBanks:
         self._stale: set[int] = set()
 
     def write(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Copy bytes into a bank.
-
-        Raises
-        ------
-        UserError
-            If the bank is too small.
-        """
+        """Copy bytes into a bank."""
         self.check(bank, address, data.size)
         self._fetch(bank)
-        self._place(bank, address, data.reshape(-1))
+        self._put(bank, address, data.reshape(-1))
         self._dirty.add(bank)
 
     def read(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Copy bytes out of a bank; what was never written is 0.
-
-        Raises
-        ------
-        UserError
-            If the bank is too small.
-        """
+        """Copy bytes out of a bank; what was never written is 0."""
         self.check(bank, address, size)
-        memory = self._fetch(bank)
-        result = np.zeros(size, np.uint8)
-        known = memory[address : address + size]
-        result[: known.size] = known
-        return result
+        known = self._fetch(bank)[address : address + size]
+        return np.append(known, np.zeros(size - known.size, np.uint8))
 
     def check(self, bank: int, address: int, size: int) -> None:
-        """Refuse bytes that a bank has no room for.
-
-        Raises
-        ------
-        UserError
-            If it is too small.
-        """
+        """Refuse bytes that a bank has no room for."""
         if address + size > self._bytes:
             raise UserError(
                 f"bank {bank} needs {address + size:,} bytes, the simulated memory has {self._bytes:,}: use fewer "
@@ -142,41 +98,38 @@ class SimulatedBanks:
         """Load what was written, before a run. A run may write the model of every engine, so those become stale."""
         from p4sgd.sim.cluster.protocol import memory_file
 
-        mask = 0
         for bank in sorted(self._dirty):
             path = self._simulator.folder / memory_file(self._worker, bank)
             try:
                 path.write_bytes(self._banks[bank].data)  # not tofile(), whose errors do not say what is wrong
             except OSError as error:
                 raise UserError(f"{path}: cannot write: {error.strerror}") from error
-            mask |= self._bit(bank)
+        if self._dirty:
+            self._simulator.request("load", memories=self._mask(self._dirty))
         self._dirty.clear()
-        if mask:
-            self._simulator.request("load", memories=mask)
         self._stale.update(self._config.model_memory(engine) for engine in range(self._config.engines))
 
     def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
-        """Bring a bank up to date after a run."""
+        """A bank, brought up to date after a run."""
         from p4sgd.sim.cluster.protocol import read_saved
 
         if bank in self._stale:
-            self._simulator.request("save", memories=self._bit(bank))
+            self._simulator.request("save", memories=self._mask({bank}))
             try:
                 saved = read_saved(self._simulator.folder, self._worker, bank)
             except ValueError as error:
                 raise UserError(str(error)) from error
             for address, data in saved:
-                self._place(bank, address, data)
+                self._put(bank, address, data)
             self._stale.discard(bank)
         return self._banks[bank]
 
-    def _place(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+    def _put(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         memory = self._banks[bank]
         end = address + data.size
         if end > memory.size:
-            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
-            self._banks[bank] = memory
+            memory = self._banks[bank] = np.append(memory, np.zeros(end - memory.size, np.uint8))
         memory[address:end] = data
 
-    def _bit(self, bank: int) -> int:
-        return 1 << self._worker * self._config.memories + bank
+    def _mask(self, banks: set[int]) -> int:
+        return sum(1 << self._worker * self._config.memories + bank for bank in banks)

@@ -13,35 +13,19 @@ _PAGE = 4096
 
 
 class WorkerImage(Protocol):
-    """A worker's slice of the data, as written to the worker's memory (`p4sgd.host.image.Image`)."""
+    """What a session reads of a worker's `p4sgd.host.image.Image`, which describes it."""
 
     @property
-    def layout(self) -> ImageLayout:
-        """Shape of the image: whole mini-batches, padded with samples of zeros."""
-
+    def layout(self) -> ImageLayout: ...
     @property
-    def signed(self) -> bool:
-        """Whether the features are in two's complement."""
-
+    def labels(self) -> npt.NDArray[np.int32]: ...
     @property
-    def labels(self) -> npt.NDArray[np.int32]:
-        """`LABEL` integers of all samples including padding, (8·T,)."""
-
+    def importances(self) -> npt.NDArray[np.int32] | None: ...
     @property
-    def importances(self) -> npt.NDArray[np.int32] | None:
-        """`IMPORTANCE` integers, as many; ``None`` if all samples weigh the same."""
-
+    def exempt(self) -> tuple[int, int, int] | None: ...
     @property
-    def exempt(self) -> tuple[int, int, int] | None:
-        """Engine, chunk and lane of the weight that penalties leave alone, that of the bias, if the worker has it."""
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8), with
-        directories (lines, 8/ports, lanes/8); of a sparse worker, what is in that memory: uint8 (bytes,)."""
-
-    @property
-    def starts(self) -> IntArray | None:
-        """Lines of each engine before each micro-batch if the layout has directories: int64 (engines, T + 1)."""
+    def starts(self) -> IntArray | None: ...
+    def lines(self, number: int) -> npt.NDArray[np.uint8]: ...
 
 
 def longest_micro_batch(image: WorkerImage) -> int:

@@ -3,7 +3,7 @@
 import atexit
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,11 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress, read_sensors
 from p4sgd.host.xrt.kernel import PAGE, BankMemory, BoardKernel
 from p4sgd.host.xrt.library import XrtError
-from p4sgd.host.xrt.mac import BoardMac, open_mac
+from p4sgd.host.xrt.mac import open_mac
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import Access, Register, RegisterClient
+from p4sgd.hw.spec.register_map import Access, RegisterClient
 
 KERNEL = "p4sgd_worker"
 """Name of the kernel. Its argument i is memory i (`WorkerConfig.memories`)."""
@@ -39,26 +39,18 @@ _CLEARED_BY_READ = sum(field.mask for field in registers.CTRL.fields if field.ac
 
 
 class BoardWorker:
-    """A worker on a board of this machine.
+    """A worker on a board of this machine, with an ``index`` for messages; ``rs_fec`` is its link's error correction.
 
     A run that an earlier program has left behind is ended. When this program ends, its own run is ended too, unless the
-    program is killed by SIGKILL.
+    program is killed by SIGKILL. A `UserError` as of `BoardKernel`; a `P4sgdError` if the board does not answer as a
+    worker should, also in later calls.
 
-    Parameters
+    Attributes
     ----------
-    index
-        Index of the worker, for messages.
-    address
-        The board and its xclbin.
-    rs_fec
-        Whether the link has forward error correction.
-
-    Raises
-    ------
-    UserError
-        As `BoardKernel`.
-    P4sgdError
-        If the board does not answer as a worker should, also in later calls.
+    config : WorkerConfig
+        Its configuration.
+    mac : BoardMac or None
+        The MAC of its link, if the xclbin has one.
     """
 
     def __init__(self, index: int, address: BoardAddress, *, rs_fec: bool = True) -> None:
@@ -69,20 +61,20 @@ class BoardWorker:
             self._kernel = opened.enter_context(contextlib.closing(BoardKernel(self._name, address, KERNEL)))
             client = RegisterClient(self._kernel.read_register, self._kernel.write_register)
             try:
-                self._config = read_configuration(client)
+                self.config = read_configuration(client)
             except P4sgdError as error:
                 raise P4sgdError(f"{self._name} {error}") from None
             self._end_run()
-            self._mac = open_mac(self._name, address, None if address.is_emulated else _CAGE)
-            if self._mac is not None:
-                opened.callback(self._mac.close)
-                self._mac.set_rs_fec(rs_fec)
+            self.mac = open_mac(self._name, address, None if address.is_emulated else _CAGE)
+            if self.mac is not None:
+                opened.callback(self.mac.close)
+                self.mac.set_rs_fec(rs_fec)
             self._memories: list[BankMemory] = []
-            for number in range(self._config.memories):
+            for number in range(self.config.memories):
                 memory = self._kernel.memory(number)
                 self._memories.append(opened.enter_context(contextlib.closing(memory)))
             self._addresses = AddressRegisters(
-                self._config, lambda bank: self._memories[bank].address, self._kernel.write_register
+                self.config, lambda bank: self._memories[bank].address, self._kernel.write_register
             )
             opened.callback(self._end_run)
             self._opened = opened.pop_all()
@@ -92,21 +84,13 @@ class BoardWorker:
         return self._name
 
     @property
-    def config(self) -> WorkerConfig:
-        return self._config
-
-    @property
-    def mac(self) -> BoardMac | None:
-        """The MAC of its link, if the xclbin has one."""
-        return self._mac
-
-    @property
     def link(self) -> LinkState | None:
         """Current state of the Ethernet link; None if the xclbin has no MAC."""
-        return None if self._mac is None else self._mac.link_state()
+        return None if self.mac is None else self.mac.link_state()
 
     @property
     def sensors(self) -> dict[str, int | None]:
+        """See `read_sensors`."""
         return read_sensors(self._address.device)
 
     def read_register(self, offset: int) -> int:
@@ -117,14 +101,17 @@ class BoardWorker:
             return self._addresses.read(offset)
         return self._kernel.read_register(offset)
 
+    def read_registers(self, offsets: Sequence[int]) -> list[int]:
+        return [self.read_register(offset) for offset in offsets]
+
     def write_register(self, offset: int, word: int) -> None:
         """Write a word. Before a run starts, room is made for the weights that it may store."""
         if offset in self._addresses:
             self._addresses.write(offset, word)
             return
         if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
-            for engine in range(self._config.engines):
-                bank = self._config.model_memory(engine)
+            for engine in range(self.config.engines):
+                bank = self.config.model_memory(engine)
                 self._reserve(bank, self._addresses.model_address(engine) + self._room(bank))
             self._seen = 0
         self._kernel.write_register(offset, word)
@@ -190,7 +177,7 @@ class BoardWorker:
 
     def _room(self, bank: int) -> int:
         """The most bytes of weights that a run may store in a bank."""
-        config = self._config
+        config = self.config
         has_model = bank != config.labels_memory and bank % config.ports == 0
         return 4 * config.chunks * config.lanes if has_model else 0
 
@@ -201,7 +188,7 @@ class BoardWorker:
         if not self._is_idle():
             raise P4sgdError(f"{self._name} cannot move bank {bank} while it runs")
         # The labels may be at the end of the last bank's memory (`p4sgd.build.generate.boards.map_memories`).
-        labels = self._config.labels_memory
+        labels = self.config.labels_memory
         is_last = bank == labels - 1
         try:
             memory.reserve(size, beside=self._memories[labels] if is_last else None)
@@ -224,17 +211,17 @@ class AddressRegisters:
     def __init__(self, config: WorkerConfig, base: Callable[[int], int], write: Callable[[int, int], None]) -> None:
         self._base = base
         self._write = write
-        self._models = [_offsets(registers.model_address(engine)) for engine in range(config.engines)]
-        self._bank = {_offsets(registers.LABELS_ADDRESS): config.labels_memory}
-        for engine, model in enumerate(self._models):
-            self._bank[model] = config.model_memory(engine)
+        banks = {registers.LABELS_ADDRESS: config.labels_memory}
+        for engine in range(config.engines):
+            banks[registers.model_address(engine)] = config.model_memory(engine)
             for port in range(config.ports):
-                self._bank[_offsets(registers.lines_address(engine, port))] = engine * config.ports + port
-        self._pair = {offset: pair for pair in self._bank for offset in pair}
-        self._words = dict.fromkeys(self._pair, 0)
+                banks[registers.lines_address(engine, port)] = engine * config.ports + port
+        # By offset of either half: offset of the low half, and bank. The high half follows the low one.
+        self._places = {half.offset: (pair[0].offset, bank) for pair, bank in banks.items() for half in pair}
+        self._words = dict.fromkeys(self._places, 0)
 
     def __contains__(self, offset: int) -> bool:
-        return offset in self._pair
+        return offset in self._places
 
     def read(self, offset: int) -> int:
         """The word as it was written."""
@@ -243,29 +230,23 @@ class AddressRegisters:
     def write(self, offset: int, word: int) -> None:
         """Write a word. The board gets both words of the address, as a carry may change the other one."""
         self._words[offset] = word
-        self._write_pair(self._pair[offset])
+        self._write_pair(*self._places[offset])
 
     def move(self, bank: int) -> None:
         """Write the addresses in a bank to the board again, because the bank has moved."""
-        for pair, number in self._bank.items():
+        for low, number in set(self._places.values()):
             if number == bank:
-                self._write_pair(pair)
+                self._write_pair(low, number)
 
     def model_address(self, engine: int) -> int:
         """Address of an engine's weights in their bank."""
-        return self._value(self._models[engine])
+        low, _ = registers.model_address(engine)
+        return self._address(low.offset)
 
-    def _value(self, pair: tuple[int, int]) -> int:
-        low, high = pair
-        return self._words[low] | self._words[high] << 32
+    def _address(self, low: int) -> int:
+        return self._words[low] | self._words[low + 4] << 32
 
-    def _write_pair(self, pair: tuple[int, int]) -> None:
-        low, high = pair
-        address = self._base(self._bank[pair]) + self._value(pair)
+    def _write_pair(self, low: int, bank: int) -> None:
+        address = self._base(bank) + self._address(low)
         self._write(low, address & 0xFFFFFFFF)
-        self._write(high, address >> 32 & 0xFFFFFFFF)
-
-
-def _offsets(pair: tuple[Register, Register]) -> tuple[int, int]:
-    low, high = pair
-    return low.offset, high.offset
+        self._write(low + 4, address >> 32 & 0xFFFFFFFF)

@@ -38,7 +38,8 @@ def examine_ethernet(device: Device) -> list[Finding]:
 
 def _links(device: Device) -> dict[tuple[bool, int], LinkState]:
     """State of links by their end here: whether that is a worker, and its shard, or the aggregator's port."""
-    found = {(True, shard): link for shard, link in sorted((device.links or {}).items())}
+    boards = sorted(device.boards.items())
+    found = {(True, shard): link for shard, board in boards if (link := board.link) is not None}
     if isinstance(device.aggregator, BoardAggregator):
         found |= {(False, port): mac.link_state() for port, mac in device.aggregator.macs.items()}
     return found

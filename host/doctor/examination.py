@@ -54,9 +54,10 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     if aggregator is not None and not aggregator.counters().keys() >= NEEDED_COUNTERS:
         aggregator = None  # some switches have no counters that locate losses
     findings = [finding for index, name in enumerate(names) for finding in _examine_worker(device, index, name)]
-    for worker, readings in sorted((device.sensors or {}).items()):  # no value is a failure
-        measured = {name: "unknown" if value is None else value for name, value in readings.items()}
-        findings += judge(worker, "board", measured)
+    for worker, board in sorted(device.boards.items()):
+        if readings := board.sensors:  # no value is a failure
+            measured = {name: "unknown" if value is None else value for name, value in readings.items()}
+            findings += judge(worker, "board", measured)
     findings += examine_ethernet(device)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -96,7 +97,7 @@ def _examine_worker(device: Device, index: int, name: WorkerName) -> list[Findin
         "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
         "build_id": client.read(registers.BUILD_ID)["value"],
     }
-    problem = find_identity_problem(device, index)
+    problem = find_identity_problem(client, device.workers[index].config)
     if problem is None and not client.read(registers.CTRL)["idle"]:
         problem = "is busy with another run"
     return judge(index, "worker", evidence, None if problem is None else Problem(problem))

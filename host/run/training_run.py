@@ -16,7 +16,7 @@ from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import CLUSTER, DEVICES, Device
-from p4sgd.host.devices.diagnosis import NetworkError
+from p4sgd.host.devices.device import NetworkError
 from p4sgd.host.distributed.communicator import (
     SINGLE_PROCESS,
     Communicator,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.job_workers import intercept_write
+from p4sgd.host.devices.job_workers import is_start
 from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
@@ -84,7 +84,9 @@ class SimulatedWorker:
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; before a start the memory is loaded."""
-        intercept_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
+        if is_start(offset, word):
+            self._banks.hand_over()
+            self._busy = True
         if offset == registers.RESEND_CYCLES.offset:
             word = -(-word // _SLOWNESS)
         self._simulator.request("write", index=0, offset=offset, word=word)
@@ -104,10 +106,6 @@ class SimulatedWorker:
 
     def close(self) -> None:
         self._simulator.close()
-
-    def _before_start(self) -> None:
-        self._banks.hand_over()
-        self._busy = True
 
     def _check_idle(self) -> None:
         """The simulator's memories change during a run, without its host."""

@@ -113,12 +113,8 @@ class PacketCluster(BareDevice):
             self.workers[port].inner.receive(frame)
 
 
-class Readless:
+class Readless(BareDevice):
     """A cluster of which the aggregator cannot be read."""
-
-    aggregator = network_settings = links = sensors = shares = names = None
-    absent = ()
-    message_times = None
 
     def __init__(self, cluster):
         self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait

@@ -72,8 +72,8 @@ class RecordingWorker:
 class BareDevice:
     """What is there of a device without a network."""
 
-    aggregator = network_settings = links = sensors = shares = names = message_times = None
-    absent = ()
+    aggregator = network_settings = shares = names = message_times = None
+    absent, boards = (), {}
     closed = False
 
     def take_in(self, tell):

@@ -31,21 +31,21 @@ def cluster():
 def device(cluster):
     """The cluster, from now on with nothing wrong."""
     yield cluster
-    cluster.__dict__.pop("before_join", None)
+    cluster.__dict__.pop("cluster_write", None)
     cluster.cut()
     cluster.inject_faults()
 
 
 def once_joined(device, fault):
     """Let a fault happen when both workers have joined: what was wrong before would be right for the aggregator."""
-    before_join = device.before_join
+    write = device.cluster_write
 
-    def join_and_fail(worker, first_round):
-        before_join(worker, first_round)
-        if worker == 1:
+    def write_and_fail(worker, offset, word):
+        if (worker, offset) == (1, registers.JOIN.offset):  # the aggregator knows of it already
             fault(device)
+        write(worker, offset, word)
 
-    device.before_join = join_and_fail
+    device.cluster_write = write_and_fail
 
 
 def begin_anew(device, *, ports=0b11, port=1, number=None):

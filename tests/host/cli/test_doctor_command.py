@@ -11,8 +11,7 @@ from support.networked_device import NetworkedDevice
 
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
-from p4sgd.host.devices.device import WorkerName
-from p4sgd.host.devices.diagnosis import NetworkError
+from p4sgd.host.devices.device import NetworkError, WorkerName
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from support.networked_device import NetworkedDevice
 
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -69,7 +69,8 @@ def diagnose(device):
 
 
 def explain(device):
-    return explain_network_error(diagnose(device))
+    said, _ = explain_network_error(diagnose(device))
+    return said
 
 
 def assert_explained(device, diagnosis, remedy):
@@ -108,9 +109,9 @@ def test_names_of_the_cluster_file(device):
     send_partial(device, 0, 1)
     give_up(device, 0, 1)
     reports = diagnose(device)
-    said = explain_network_error(reports, names)
+    said, lost = explain_network_error(reports, names)
     assert said == f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}"
-    assert find_lost_workers(reports) == {2}, "a shard"
+    assert lost == {2}, "a shard"
 
 
 def test_an_aggregator_that_does_not_answer(device):
@@ -119,7 +120,7 @@ def test_an_aggregator_that_does_not_answer(device):
     said = explain(device)
     assert said.startswith("the aggregator does not answer worker 0, 1, 2, not even a probe: ")
     assert said.endswith(f" {PLACE}")
-    assert find_lost_workers(diagnose(device)) == set()
+    assert explain_network_error(diagnose(device))[1] == set()
 
 
 @pytest.mark.parametrize("cut", [{2}, {0, 1}])
@@ -134,7 +135,7 @@ def test_a_link_that_is_cut_in_the_last_round(device, cut):
         f"{who} no longer reaches the aggregator, not even with a probe, while the other workers ran to the end: check "
         f"that link {PLACE}"
     )
-    assert find_lost_workers(diagnose(device)) == cut
+    assert explain_network_error(diagnose(device))[1] == cut
 
 
 def test_losses_do_not_hide_drops(device):
@@ -244,7 +245,7 @@ def test_a_long_partial_that_never_came(pair):
     reports = [
         replace(each, version=2, highest_version=2, echo=replace(each.echo, version=2)) for each in diagnose(pair)
     ]
-    said = explain_network_error(reports)
+    said, _ = explain_network_error(reports)
     assert said.startswith(f"no PARTIAL of worker 0 {PLACE} {LOST_UP}, or, if the network does not carry")
     assert said.endswith("train with --merge 1")
 

@@ -6,6 +6,7 @@ from support.recording_device import RecordingWorker
 
 from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices.job_workers import JobWorkers
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import PRESETS
 
 RANKS = 3
@@ -29,8 +30,9 @@ def test_a_refusal_reaches_all_ranks():
 
     def join(ranks):
         workers = JobWorkers(lambda: membership if ranks.rank == 0 else pytest.fail("not the first"), ranks)
+        worker = RecordingWorker(PRESETS["tiny"](), size=16)
         with pytest.raises(NumberTakenError, match="the number is taken"):
-            workers.join(RecordingWorker(PRESETS["tiny"](), size=16), ranks.rank, 0, 1)
+            workers.before_write(worker, ranks.rank, 0, registers.JOIN.offset, registers.JOIN.encode(round=1))
         return ranks.rank
 
     assert run_ranks(RANKS, join) == [0, 1, 2]

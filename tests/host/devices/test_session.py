@@ -1,5 +1,6 @@
 """A session on a device that records what is written to it."""
 
+import contextlib
 import dataclasses
 import itertools
 from dataclasses import dataclass
@@ -7,16 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.aggregator_model import Aggregator
 from support.bench import default_seed
 from support.directory_cycles import listed_chunks
 from support.recording_device import RecordingDevice
 
-from p4sgd.host.aggregators.cluster_file import read_cluster
-from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError
+from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices import DEVICES, open_device
-from p4sgd.host.devices.cluster import network_settings
-from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
+from p4sgd.host.devices.device import NetworkSettings, WorkerName
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
@@ -28,12 +26,12 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=512)
+CYCLES = registers.COUNTERS["CYCLES"].registers
 
 
 @dataclass
 class FakeImage:
     layout: ImageLayout
-    signed: bool
     labels: np.ndarray
     q: np.ndarray
     exempt: tuple[int, int, int] | None = None
@@ -50,30 +48,22 @@ class FakeImage:
 def image(rng, features, samples=48, stored=3, config=CONFIG, *, directory=False):
     layout = ImageLayout(config, features, samples, stored, unit=8, directory=directory)
     labels = rng.integers(-5, 5, layout.micro_batches * 8).astype(np.int32)
-    return FakeImage(layout, False, labels, rng.integers(0, 1 << stored, (samples, features)))
+    return FakeImage(layout, labels, rng.integers(0, 1 << stored, (samples, features)))
 
 
-@pytest.fixture
-def images():
-    rng = np.random.default_rng(1)
-    return [image(rng, 19), image(rng, 8)]
-
-
-def settings(**changes):
-    values = {
-        "features": FeatureFormat(3, 2, False),
-        "chunks": 2,
-        "micro_batches": 2,
-        "mini_batches": 3,
-        "label_mode": LabelMode(sign=True),
-        "rate_mantissa": 200,
-        "rate_exponent": 9,
-        "shrink": 77,
-        "threshold": 5,
-        "workers": 2,
-        "unit": 8,
-    }
-    return RunSettings(**{**values, **changes})
+SETTINGS = RunSettings(
+    features=FeatureFormat(3, 2, False),
+    chunks=2,
+    micro_batches=2,
+    mini_batches=3,
+    label_mode=LabelMode(sign=True),
+    rate_mantissa=200,
+    rate_exponent=9,
+    shrink=77,
+    threshold=5,
+    workers=2,
+    unit=8,
+)
 
 
 @pytest.fixture
@@ -81,19 +71,42 @@ def device():
     return RecordingDevice(CONFIG, 2)
 
 
+@pytest.fixture
+def session(device):
+    return loaded(device)
+
+
+def loaded(device, **options):
+    """A session with images of two workers."""
+    rng = np.random.default_rng(1)
+    session = Session(device, **options)
+    session.upload([image(rng, 19), image(rng, 8)])
+    session.configure(SETTINGS)
+    return session
+
+
+def fail_with(device, worker, **flags):
+    """Let a worker's next run end with flags in STATUS."""
+    device.on_run = lambda device: setattr(device.workers[worker], "status", registers.STATUS.encode(**flags))
+
+
+# -- joining a job -----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("register", "word", "message"),
     [
-        (registers.MAGIC_WORD, 0xFFFFFFFF, "worker 1 of device recording is no P4SGD worker: .* 0xffffffff"),
-        (registers.ABI, 99, "worker 1 .* version 99 of the register map, this program needs [0-9]+: generate"),
-        (registers.CONFIG_HASH, 5, "worker 1 .* another configuration .* engines=2, lanes=8, ports="),
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: .* 0xffffffff"),
+        (registers.ABI, 99, "version 99 of the register map, this program needs [0-9]+: generate"),
+        (registers.CONFIG_HASH, 5, "another configuration .* engines=2, lanes=8, ports="),
     ],
 )
-def test_identity(device, register, word, message):
+def test_nothing_is_written_to_what_is_no_worker_of_ours(device, register, word, message):
+    device.names = [WorkerName(0, "unix:a"), WorkerName(2, "unix:c")]
     device.workers[1].words[register.offset] = word
-    with pytest.raises(P4sgdError, match=message):
+    with pytest.raises(P4sgdError, match=f"^worker 2 at unix:c of device recording .*{message}"):
         Session(device)
-    assert not device.workers[1].writes, "nothing may be written to what is no worker of ours"
+    assert not device.workers[1].writes
 
 
 def test_join(device):
@@ -102,6 +115,7 @@ def test_join(device):
         assert worker.written("JOB") == [{"job": 3, "shard": index, "workers": 2}]
         assert worker.written("JOIN") == [{"round": 17}]
         assert worker.writes[-1].register == "JOIN", "the settings come first"
+        assert worker.written("RESEND") == [{"limit": 255, "doublings": 6}]
         assert worker.field(registers.RESEND_CYCLES) == 999
         assert worker.pair(registers.PEER_MAC) == 0xAABBCCDDEEFF
         assert worker.pair(registers.LOCAL_MAC) == 0x025034534700 + index
@@ -129,28 +143,6 @@ def test_a_number_that_another_program_takes_first(device):
         Session(device, NetworkSettings(job=9))
 
 
-def test_two_trainings_behind_one_port(tmp_path):
-    """Neither takes the other's job for one left behind by its own workers."""
-    switch = Aggregator(4, jobs=2)
-    controller = SimpleNamespace(
-        jobs=2, most=0, begin=switch.begin, end=switch.end, served=lambda: dict(switch.jobs), set_mac=lambda mac: None
-    )
-    for number, workers in enumerate((("a", "b"), ("c", "d"))):
-        path = tmp_path / f"{number}.toml"
-        lines = ["[aggregator]", 'kind = "socket"', 'control = "unix:switch"']
-        for name in workers:
-            lines += ["[[workers]]", f'control = "unix:{name}"', "port = 0"]
-        path.write_text("\n".join(lines))
-        device = RecordingDevice(CONFIG, 2)
-        device.aggregator, device.network_settings = controller, network_settings(read_cluster(path))
-        Session(device)
-        membership = Membership(controller)
-        for index, worker in enumerate(device.workers):
-            membership.join(JoinRequest.read(client_of(worker)), 0, 1, index=index)
-    assert [job.number for job in switch.jobs.values()] == [1, 2]
-    assert len({member for job in switch.jobs.values() for member in job.members}) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -161,20 +153,17 @@ def test_two_trainings_behind_one_port(tmp_path):
         ({"doublings": 16}, "doublings must be 0 to 15, not 16"),
         ({"resends": 256}, "resends must be 0 to 255, not 256"),
         ({"resend_cycles": 1 << 26, "doublings": 5}, "67108864 resend_cycles with 5 doublings .* below 2147483648"),
+        ({"resend_cycles": (1 << 26) - 1, "doublings": 5}, None),
         ({"aggregator_mac": 1 << 48}, "aggregator_mac must be the address of a single host, not 0x1000000000000"),
         ({"aggregator_mac": 1 << 40}, "aggregator_mac must be the address of a single host, not 0x010000000000"),
     ],
 )
-def test_network_settings_out_of_range(options, message):
+def test_ranges_of_network_settings(options, message):
+    if message is None:
+        NetworkSettings(**options)
+        return
     with pytest.raises(UserError, match=message):
         NetworkSettings(**options)
-
-
-@pytest.mark.parametrize(
-    "options", [{"resend_cycles": (1 << 26) - 1, "doublings": 5}, {"resend_cycles": (1 << 31) - 1, "doublings": 0}]
-)
-def test_the_longest_wait(options):
-    NetworkSettings(**options)
 
 
 @pytest.mark.parametrize(
@@ -209,120 +198,115 @@ def test_jobs_have_the_next_free_numbers(device, last, served, expected):
 def test_a_given_number_is_used_for_the_first_job_only(device):
     """Late packets of a failed run would count in the next one."""
     session = Session(device, NetworkSettings(job=9))
-    device.on_run = lambda device: setattr(device.workers[0], "status", 1 << registers.STATUS["memory_error"].low)
+    fail_with(device, 0, memory_error=1)
     with pytest.raises(P4sgdError, match="memory error"):
         session.run(ModelSource.ZERO)
-    device.on_run = lambda device: setattr(device.workers[0], "status", 0)
+    fail_with(device, 0)
     session.run(ModelSource.ZERO)
     assert [join["job"] for join in device.workers[0].written("JOB")] == [9, 10]
 
 
-def test_upload(device, images):
-    session = Session(device)
-    session.upload(images)
-    for worker, each in zip(device.workers, images, strict=True):
-        layout = each.layout
-        for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
-            lines = worker.pair(registers.lines_address(engine, port))
-            model = worker.pair(registers.model_address(engine))
-            assert lines % 4096 == model % 4096 == 0
-            end = lines + layout.lines_bytes
-            number = engine * CONFIG.ports + port
-            assert np.array_equal(worker.banks[number][lines:end], each.lines(number).reshape(-1))
-            assert model >= end
-        labels = worker.pair(registers.LABELS_ADDRESS)
-        found = worker.banks[CONFIG.labels_memory][labels : labels + 4 * 48].view("<i4")
-        assert found.tolist() == each.labels.tolist()
+def test_opening_by_name():
+    assert list(DEVICES) == ["emulator", "rtl", "cluster"]
+    with pytest.raises(UserError, match=r"no device 'fpga'.* emulator, rtl, cluster"):
+        open_device("fpga", CONFIG, 1)
+    with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
+        open_device("emulator", CONFIG, 33)
 
 
-def test_settings(device, images):
+# -- before a run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directories", [False, True])
+def test_images_and_settings(device, directories):
+    """With directories a worker is told how many lines each engine reads, in a run of some mini-batches of these."""
+    rng = np.random.default_rng(2)
+    images = [image(rng, 19, directory=directories), image(rng, 8)]  # which may differ
+    images[0].q[rng.random(images[0].q.shape) < 0.8] = 0
     images[1].exempt = 1, 0, 7
     session = Session(device)
     session.upload(images)
-    session.configure(settings())
     for worker, each in zip(device.workers, images, strict=True):
-        assert worker.written("FORMAT") == [
-            {"precision": 2, "stored": 3, "signed": 0, "unit_chunks": 0, "directory": 0}
-        ]
-        assert worker.field(registers.CHUNKS) == each.layout.chunks
-        assert worker.field(registers.MICRO_BATCHES) == 2
-        assert worker.field(registers.MINI_BATCHES) == 3
+        for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
+            begin, model = (
+                worker.pair(pair) for pair in (registers.lines_address(engine, port), registers.model_address(engine))
+            )
+            content = each.lines(engine * CONFIG.ports + port).reshape(-1)
+            assert begin % 4096 == model % 4096 == 0
+            assert model >= begin + content.size
+            assert np.array_equal(worker.banks[engine * CONFIG.ports + port][begin:][: content.size], content)
+        labels = worker.pair(registers.LABELS_ADDRESS)
+        found = worker.banks[CONFIG.labels_memory][labels : labels + 4 * 48].view("<i4")
+        assert found.tolist() == each.labels.tolist()
+    form = FeatureFormat(3, 3 if directories else 2, False)
+    session.configure(dataclasses.replace(SETTINGS, features=form))
+    for worker, each in zip(device.workers, images, strict=True):
+        fields = {"precision": form.precision, "stored": 3, "directory": int(each.layout.directory)}
+        assert worker.written("FORMAT") == [{"signed": 0, "unit_chunks": 0, **fields}]
         assert worker.written("LABEL_MODE") == [{"sign": 1, "offset": 0, "constant": 0, "weighted": 0}]
-        assert worker.written("RATE") == [{"mantissa": 200, "gradient_shift": 16 + 9 + 2 - 23}]
-        assert worker.field(registers.SHRINK_FACTOR) == 77
-        assert worker.field(registers.THRESHOLD) == 5
-        assert worker.field(registers.PARTIAL_LIMIT) == (2**31 - 1) // 2
+        assert worker.written("RATE") == [{"mantissa": 200, "gradient_shift": 16 + 9 + form.precision - 23}]
+        words = {"CHUNKS": each.layout.chunks, "MICRO_BATCHES": 2, "MINI_BATCHES": 3, "SHRINK": 77, "THRESHOLD": 5}
+        for name, value in {**words, "PARTIAL_LIMIT": (2**31 - 1) // 2}.items():
+            assert worker.written(name) == [{"value": value}]
     assert [worker.written("EXEMPT") for worker in device.workers] == [
         [{"exempt": 0, "engine": 0, "chunk": 0, "lane": 0}],
         [{"exempt": 1, "engine": 1, "chunk": 0, "lane": 7}],
     ]
-
-
-def test_images_with_directories(device):
-    """A worker is told how many lines each engine reads, in a run of some mini-batches those of these alone."""
-    rng = np.random.default_rng(2)
-    images = [image(rng, 19, directory=True), image(rng, 8)]  # which may differ
-    images[0].q[rng.random(images[0].q.shape) < 0.8] = 0
-    session = Session(device)
-    session.upload(images)
-    parts, starts = images[0].layout.pack_directories(images[0].q)
-    first, _ = device.workers
-    for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
-        number = engine * CONFIG.ports + port
-        lines = first.pair(registers.lines_address(engine, port))
-        content = parts[number].reshape(-1)
-        assert np.array_equal(first.banks[number][lines : lines + content.size], content)
-        assert first.pair(registers.model_address(engine)) >= lines + content.size
-    form = FeatureFormat(3, 3, False)
-    for mini_batches in (3, 1):
-        session.configure(settings(features=form, mini_batches=mini_batches))
-        assert [worker.field(registers.FORMAT, "directory") for worker in device.workers] == [1, 0]
-        found = [first.pair(registers.lines_count(engine)) for engine in range(CONFIG.engines)]
-        assert found == starts[:, 2 * mini_batches].tolist()
-    with pytest.raises(UserError, match="images that leave out zeros are read with all 3 planes, not 2: store no more"):
-        session.configure(settings())
-
-
-@pytest.mark.parametrize(("values", "lines"), [((31, 31, 31, 0), 16), ((31, 31, 63, 0), 17), ((63, 63, 63, 63), 24)])
-def test_the_longest_micro_batch_fits_the_line_fifo(device, values, lines):
-    """Lines of zeros, which are not there, take no room, nor do the directories that list the others.
-
-    Engine 0 has four chunks, the last of which always has a line, and two directories.
-    """
-    images = [image(np.random.default_rng(2), 8 * 8, stored=6, directory=True) for _ in device.workers]
-    for each in images:
-        each.q[:] = 0
-        each.q[8] = np.repeat(values, 16)
-    assert np.diff(images[0].starts).max() == lines + 2 > CONFIG.line_fifo_depth
-    session = Session(device)
-    session.upload(images)
-    run = settings(features=FeatureFormat(6, 6, False), micro_batches=1, mini_batches=6)
-    if lines <= CONFIG.line_fifo_depth:
-        session.configure(run)
-        return
-    with pytest.raises(
-        UserError, match=f"a micro-batch has {lines} lines an engine, the line FIFO holds 16: use more workers"
-    ):
-        session.configure(run)
+    if directories:
+        for mini_batches in (3, 1):
+            session.configure(dataclasses.replace(SETTINGS, features=form, mini_batches=mini_batches))
+            found = [device.workers[0].pair(registers.lines_count(engine)) for engine in range(CONFIG.engines)]
+            assert found == images[0].starts[:, 2 * mini_batches].tolist()
+        with pytest.raises(UserError, match="leave out zeros are read with all 3 planes, not 2: store no more"):
+            session.configure(SETTINGS)
 
 
 @pytest.mark.parametrize("ports", [1, 2])
 @pytest.mark.parametrize("stored", [1, 2, 8])
-def test_lines_of_the_longest_micro_batch_are_counted(ports, stored):
-    """By the definition of the image; a chunk 0 of a single plane has a descriptor of zeros, as if there were none."""
+def test_the_longest_micro_batch_fits_the_line_fifo(ports, stored):
+    """Neither lines of zeros, which are not there, nor directories that list the others take room in it.
+
+    A chunk 0 of a single plane has a descriptor of zeros, as if there were none.
+    """
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = np.random.default_rng(seed)
-    config = dataclasses.replace(CONFIG, ports=ports, chunks=16, line_fifo_depth=8)
-    packed = image(rng, 200, stored=stored, config=config, directory=True)
+    packed = image(rng, 200, stored=stored, config=dataclasses.replace(CONFIG, ports=ports, chunks=16), directory=True)
     packed.q *= rng.random(packed.q.shape) < 0.05
-    longest = max(
-        sum(lines for _, lines in listed) for engine in listed_chunks(packed.layout, packed.q) for listed in engine
-    )
+    listed = listed_chunks(packed.layout, packed.q)
+    check_line_fifo(packed, 8, max(sum(lines for _, lines in each) for engine in listed for each in engine))
+
+
+@pytest.mark.parametrize(("values", "lines"), [((31, 31, 31, 0), 16), ((31, 31, 63, 0), 17), ((63, 63, 63, 63), 24)])
+def test_a_micro_batch_that_just_fits_the_line_fifo(values, lines):
+    """Engine 0 has four chunks, the last of which always has a line, and two directories."""
+    packed = image(np.random.default_rng(2), 8 * 8, stored=6, directory=True)
+    packed.q[:] = 0
+    packed.q[8] = np.repeat(values, 16)
+    check_line_fifo(packed, 16, lines)
+
+
+def check_line_fifo(packed, depth, longest):
+    """Whether a run of an image is refused on a worker with a line FIFO of some depth."""
+    config = dataclasses.replace(packed.layout.config, line_fifo_depth=depth)
     session = Session(RecordingDevice(config, 1))
-    session.upload([packed])
-    with pytest.raises(UserError, match=f"has {longest} lines"):
-        session.configure(settings(features=FeatureFormat(stored, stored, False), workers=1))
+    session.upload([dataclasses.replace(packed, layout=dataclasses.replace(packed.layout, config=config))])
+    form = FeatureFormat(packed.layout.stored, packed.layout.stored, False)
+    refused = pytest.raises(UserError, match=f"has {longest} lines an engine, the line FIFO holds {depth}: use more")
+    with refused if longest > depth else contextlib.nullcontext():
+        session.configure(dataclasses.replace(SETTINGS, features=form, workers=1))
+
+
+def test_an_image_with_more_chunks_than_the_settings(device):
+    """Each worker runs all chunks of its own image, so these must fit."""
+    rng = np.random.default_rng(5)
+    session = Session(device)
+    session.upload([image(rng, 16), image(rng, 4 * 16)])
+    with pytest.raises(UserError, match="there are 4 chunks an engine, this configuration holds 2 of them twice"):
+        session.configure(dataclasses.replace(SETTINGS, stale=True))
+    session.upload([image(rng, 16), image(rng, 5 * 16)])
+    with pytest.raises(UserError, match="there are 5 chunks an engine"):
+        session.configure(SETTINGS)
 
 
 def test_table(device):
@@ -334,20 +318,18 @@ def test_table(device):
         assert [w["value"] for w in worker.written("TABLE_SLOPE")] == table.slope.tolist()
         assert [w["value"] for w in worker.written("TABLE_INTERCEPT")] == table.intercept.tolist()
         order = [w.register for w in worker.writes if w.register.startswith("TABLE_")]
-        assert order[1] == "TABLE_INDEX"
-        assert order[2:] == ["TABLE_SLOPE", "TABLE_INTERCEPT"] * CONFIG.table_segments
+        assert order[1:] == ["TABLE_INDEX", *["TABLE_SLOPE", "TABLE_INTERCEPT"] * CONFIG.table_segments]
 
 
-def test_run(device, images):
+# -- a run -------------------------------------------------------------------------------------------------------------
+
+
+def test_run(device, session):
     def on_run(ran):
         ran.workers[1].status = registers.STATUS.encode(weight_saturated=1)
         for offset, worker in enumerate(ran.workers):
-            worker.words[registers.COUNTERS["CYCLES"].registers[0].offset] = 100 + offset
-            worker.words[registers.COUNTERS["CYCLES"].registers[1].offset] = 1
+            worker.words |= {CYCLES[0].offset: 100 + offset, CYCLES[1].offset: 1}
 
-    session = Session(device)
-    session.upload(images)
-    session.configure(settings())
     device.on_run = on_run
     device.workers[0].status = registers.STATUS.encode(partial_clamped=1)  # of an earlier run
     report = session.run(ModelSource.ZERO)
@@ -362,121 +344,51 @@ def test_run(device, images):
         ]
 
 
-def test_errors_name_workers_as_the_cluster_file_does(device, images):
-    """With worker 1 lost, worker 2 has shard 1."""
+@pytest.mark.parametrize(
+    ("flag", "says", "lost"),
+    [
+        ("memory_error", "met a memory error", {1}),
+        ("aborted", "did not run to the end: .*aborted", set()),
+        ("not_joined", "did not run to the end: .*not_joined", set()),
+        ("refused", "did not run to the end: .*refused", set()),
+    ],
+)
+def test_a_run_that_fails_or_that_another_program_has_ended(device, flag, says, lost):
+    """With worker 1 lost, worker 2 has shard 1. The workers join a new job before the next run."""
     device.names = [WorkerName(0, "unix:a"), WorkerName(2, "unix:c")]
-    session = Session(device)
-    session.upload(images)
-
-    for flag, says in (("memory_error", "met"), ("aborted", "did not run to the end")):
-        device.on_run = lambda ran, flag=flag: setattr(ran.workers[1], "status", registers.STATUS.encode(**{flag: 1}))
-        with pytest.raises(P4sgdError, match=rf"^worker 2 at unix:c {says}") as caught:
-            session.run(ModelSource.ZERO)
-        assert caught.value.lost_workers == ({1} if flag == "memory_error" else set()), "a shard"
-    device.workers[1].words[registers.CTRL.offset] = 0
-    with pytest.raises(P4sgdError, match=r"^worker 2 at unix:c is busy"):
-        Session(device)
-    device.workers[1].words[registers.MAGIC_WORD.offset] = 0
-    with pytest.raises(P4sgdError, match=r"^worker 2 at unix:c of device recording is no P4SGD worker"):
-        Session(device)
-
-
-@pytest.mark.parametrize("flag", ["aborted", "not_joined", "refused"])
-def test_a_run_that_another_program_has_ended(device, images, flag):
-    """Another program may have used the worker."""
-    session = Session(device)
-    session.upload(images)
+    session = loaded(device)
     joins = len(device.workers[0].written("JOIN"))
-    device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(**{flag: 1}))
-    with pytest.raises(P4sgdError, match=f"worker 1 did not run to the end: .*{flag}"):
+    fail_with(device, 1, **{flag: 1})
+    with pytest.raises(P4sgdError, match=rf"^worker 2 at unix:c {says}") as caught:
         session.run(ModelSource.ZERO)
-    device.on_run = lambda ran: None
+    assert caught.value.lost_workers == lost
+    fail_with(device, 1)
     session.run(ModelSource.ZERO)
     assert len(device.workers[0].written("JOIN")) == joins + 1
 
 
-def test_errors_of_the_emulator_are_reported(device, images):
-    session = Session(device)
-    session.upload(images)
-
+def test_errors_of_the_emulator_are_reported(device, session):
     def on_run(ran):
         raise RuntimeError("bytes were not written")
 
     device.on_run = on_run
     with pytest.raises(P4sgdError, match="device recording: bytes were not written"):
         session.run(ModelSource.ZERO)
+    assert all(worker.writes[-1].register == "ABORT" for worker in device.workers)
 
 
-def test_a_busy_worker(device, images):
+def test_a_busy_worker(device, session):
     """Settings of the network change only between runs: a lower limit of resends would not stop earlier packets."""
-    session = Session(device)
-    session.upload(images)
     device.workers[0].words[registers.CTRL.offset] = 0
-    with pytest.raises(P4sgdError, match="worker 0 is busy"):
-        session.run(ModelSource.ZERO)
     device.workers[0].writes.clear()
-    with pytest.raises(P4sgdError, match="worker 0 is busy"):
+    with pytest.raises(P4sgdError, match=r"^worker 0 is busy"):
+        session.run(ModelSource.ZERO)
+    with pytest.raises(P4sgdError, match=r"^worker 0 is busy"):
         Session(device, NetworkSettings(resends=1))
     assert not device.workers[0].writes
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mini_batches": 4}, "read 64 samples, the image has 48"),
-        ({"micro_batches": 3}, "read 72 samples, the image has 48"),
-        ({"features": FeatureFormat(4, 2, False)}, "stored planes: 4 .* 3"),
-        ({"features": FeatureFormat(3, 2, True)}, "signed: True .* False"),
-        ({"workers": 3}, "workers: 3 .* 2"),
-        ({"weighted": True}, "weights of samples: True .* False"),
-    ],
-)
-def test_settings_of_other_data(device, images, changes, message):
-    session = Session(device)
-    with pytest.raises(P4sgdError, match="no images were uploaded"):
-        session.configure(settings())
-    session.upload(images)
-    with pytest.raises(P4sgdError, match=message):
-        session.configure(settings(**changes))
-
-
-def test_an_image_with_more_chunks_than_the_settings(device):
-    """Each worker runs all chunks of its own image, so these must fit."""
-    rng = np.random.default_rng(5)
-    session = Session(device)
-    session.upload([image(rng, 16), image(rng, 4 * 16)])
-    with pytest.raises(UserError, match="there are 4 chunks an engine, this configuration holds 2 of them twice"):
-        session.configure(settings(chunks=2, stale=True))
-    session.upload([image(rng, 16), image(rng, 5 * 16)])
-    with pytest.raises(UserError, match="there are 5 chunks an engine"):
-        session.configure(settings(chunks=2))
-
-
-def test_images_of_another_device(device, images):
-    session = Session(device)
-    with pytest.raises(P4sgdError, match="1 images for 2 workers"):
-        session.upload(images[:1])
-    rng = np.random.default_rng(4)
-    with pytest.raises(P4sgdError, match="differ in their numbers of samples"):
-        session.upload([images[0], image(rng, 8, samples=8)])
-    with pytest.raises(P4sgdError, match="engines=1, lanes=8, ports=1, the worker has engines=2"):
-        session.upload([images[0], image(rng, 8, config=WorkerConfig.tiny())])
-    sparse = dataclasses.replace(CONFIG, sparse=True)
-    with pytest.raises(P4sgdError, match=r"for engines=2, lanes=8, ports=2, sparse, the worker has engines=2, .*=2$"):
-        session.upload([images[0], image(rng, 8, config=sparse)])
-    with pytest.raises(P4sgdError, match=r"for engines=2, lanes=8, ports=2, the worker has .*, ports=2, sparse$"):
-        Session(RecordingDevice(sparse, 2)).upload(images)
-
-
-def test_opening_by_name():
-    assert list(DEVICES) == ["emulator", "rtl", "cluster"]
-    with pytest.raises(UserError, match=r"no device 'fpga'.* emulator, rtl, cluster"):
-        open_device("fpga", CONFIG, 1)
-    with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
-        open_device("emulator", CONFIG, 33)
-
-
-# -- version 2 of the packet ---------------------------------------------------------------------------------------
+# -- version 2 of the packet -------------------------------------------------------------------------------------------
 
 
 def speaking(device, workers, aggregator):
@@ -484,19 +396,18 @@ def speaking(device, workers, aggregator):
     for worker, most in zip(device.workers, workers, strict=True):
         worker.words[registers.MERGE_MOST.offset] = most
     device.aggregator = SimpleNamespace(most=aggregator, served=dict)
+    return device
 
 
 def test_programs_speak_version_2_under_a_key_of_each_job(device):
-    speaking(device, [46, 45], 46)
-    session = Session(device)
+    session = Session(speaking(device, [46, 45], 46))
     assert (session.limit.version, session.limit.most) == (2, 45)
     keys = [worker.pair(registers.JOB_KEY) for worker in device.workers]
     assert keys[0] == keys[1] != 0
     assert [worker.field(registers.MERGE) for worker in device.workers] == [1, 1]
     for worker in device.workers:
         names = [write.register for write in worker.writes]
-        assert names.index("MERGE") < names.index("JOIN")
-        assert names.index("JOB_KEY_HIGH") < names.index("JOIN")
+        assert max(names.index("MERGE"), names.index("JOB_KEY_HIGH")) < names.index("JOIN")
     Session(device)
     assert device.workers[0].pair(registers.JOB_KEY) not in keys
 
@@ -525,41 +436,33 @@ def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
 
 
 @pytest.mark.parametrize(("merge", "expected"), [(None, 2), (1, 1), (2, 2), (46, 2)])
-def test_a_mini_batch_is_one_packet_if_it_fits(device, images, merge, expected):
-    speaking(device, [46, 46], 46)
-    session = Session(device, merge=merge)
-    session.upload(images)
-    session.configure(settings())
-    assert settings().micro_batches == 2
+def test_a_mini_batch_is_one_packet_if_it_fits(device, merge, expected):
+    session = loaded(speaking(device, [46, 46], 46), merge=merge)
+    assert SETTINGS.micro_batches == 2
     assert session.micro_batches == expected
     assert [worker.field(registers.MERGE) for worker in device.workers] == [expected] * 2
 
 
-def test_packets_are_planned_by_short_runs(device, images):
+def test_packets_are_planned_by_short_runs(device):
     """Those of two micro-batches take longer here than two of one, as nobody expects."""
-    speaking(device, [46, 46], 46)
     runs = []
 
     def on_run(device):
         first, second = device.workers
         merged, mini_batches = (first.field(each) for each in (registers.MERGE, registers.MINI_BATCHES))
-        stored = first.field(registers.RUN, "model_store")
-        runs.append((merged, mini_batches, stored))
+        runs.append((merged, mini_batches, first.field(registers.RUN, "model_store")))
         cycles = mini_batches * (25_000 if merged == 1 else 50_000)  # 0.1 and 0.2 ms
         for worker, extra in ((first, 1000), (second, 0)):  # the first waits longer for the other to start
-            for name in ("CYCLES", "CYCLES_NETWORK"):
-                worker.words[registers.COUNTERS[name].registers[0].offset] = cycles + extra
+            worker.words[CYCLES[0].offset] = cycles + extra
 
     device.on_run = on_run
-    session = Session(device)
-    session.upload(images)
-    session.configure(settings())
+    session = loaded(speaking(device, [46, 46], 46))
     session.plan_packets()
     planning = len(runs)
     assert session.micro_batches == 1
     assert set(runs) == {(2, 1, 0), (1, 3, 0), (2, 3, 0)}, "no more mini-batches than the images have"
     session.run(ModelSource.ZERO)
-    session.configure(settings())
+    session.configure(SETTINGS)
     session.plan_packets()
     session.run(ModelSource.KEEP)
     assert runs[planning:] == [(1, 3, 1)] * 2, "planned once"
@@ -568,18 +471,15 @@ def test_packets_are_planned_by_short_runs(device, images):
     assert times.measured_s == pytest.approx(1e-4)
     assert times.predicted_s == pytest.approx(1e-4)
     assert times.one_message_s == pytest.approx(2e-4)
-    session.configure(settings(micro_batches=1))
+    session.configure(dataclasses.replace(SETTINGS, micro_batches=1))
     session.plan_packets()
     assert session.message_times is None, "there is nothing to plan"
 
 
-def test_nothing_is_planned_with_hardware_or_without_counters(device, images):
-    for aggregator in (0, 46):
-        speaking(device, [46, 46], aggregator)
-        session = Session(device)
-        session.upload(images)
-        session.configure(settings())
-        session.plan_packets()
-        assert session.message_times is None
-        assert session.micro_batches == (2 if aggregator else 1)
-        assert device.workers[0].field(registers.MINI_BATCHES) == settings().mini_batches
+@pytest.mark.parametrize(("aggregator", "merged"), [(0, 1), (46, 2)])
+def test_nothing_is_planned_with_hardware_or_without_counters(device, aggregator, merged):
+    session = loaded(speaking(device, [46, 46], aggregator))
+    session.plan_packets()
+    assert session.message_times is None
+    assert session.micro_batches == merged
+    assert device.workers[0].field(registers.MINI_BATCHES) == SETTINGS.mini_batches

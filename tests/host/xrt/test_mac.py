@@ -88,7 +88,7 @@ def three(tmp_path, monkeypatch):
 
 def test_a_cluster_waits_for_the_links_of_its_boards(three, tmp_path):
     with cluster(three, tmp_path) as (device, _):
-        assert [link.status["up"] for link in device.links.values()] == [1, 1]
+        assert [board.link.status["up"] for board in device.boards.values()] == [1, 1]
         assert [(port, mac.is_up) for port, mac in device.aggregator.macs.items()] == [(0, True), (1, True)]
 
 
@@ -101,7 +101,7 @@ def test_all_links_are_waited_for_at_the_same_time(three, tmp_path, monkeypatch)
     for board in three.boards:
         board.cable = {"there": False}
     with cluster(three, tmp_path) as (device, aggregator):
-        assert [link.status["up"] for link in device.links.values()] == [0, 0]
+        assert [board.link.status["up"] for board in device.boards.values()] == [0, 0]
         units = [aggregator.kernels[f"{cmac.kernel_name(cage)}_1"][0] for cage in range(2)]
         workers = [board.kernels["p4sgd_cmac_1"][0] for board in three.boards[1:]]
         assert {each.rx_resets for each in (*units, *workers)} == {mac._TRIES}

@@ -15,7 +15,7 @@ from support.jobs import KEY, collect, configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster, Readless
 
 from p4sgd.host.devices.device import NetworkSettings
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
 from p4sgd.host.doctor import Result, examine
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
@@ -142,9 +142,8 @@ def test_a_worker_that_nobody_answers_gives_up_and_knows_who_is_missing():
         given_up = client.read(registers.GIVEN_UP)
         assert given_up["given_up"]
         assert given_up["slot"] < TINY.slots
-    assert "worker 2 no longer answers: worker 0, 1 waited for it in vain" in explain_network_error(
-        [diagnose_worker(client, 0.0) for client in clients]
-    )
+    said, _ = explain_network_error([diagnose_worker(client, 0.0) for client in clients])
+    assert "worker 2 no longer answers: worker 0, 1 waited for it in vain" in said
     clients[0].write(registers.JOIN, round=1)
     assert not clients[0].read(registers.GIVEN_UP)["given_up"]
 
@@ -172,7 +171,7 @@ def test_a_cut_link_is_found_near_the_end_too(seed, cut, steps_before):
     cluster.cut = {cut}
     cluster.wait()
     reports = [diagnose_worker(client, 0.0) for client in clients]
-    assert find_lost_workers(reports) == ({cut} if any(reports) else set())
+    assert explain_network_error(reports)[1] == ({cut} if any(reports) else set())
 
 
 def test_an_aggregator_that_is_gone_is_told_with_slot_and_round():
@@ -181,7 +180,7 @@ def test_an_aggregator_that_is_gone_is_told_with_slot_and_round():
     cluster.silent = True
     cluster.wait()
     given_up = clients[0].read(registers.GIVEN_UP)
-    said = explain_network_error([diagnose_worker(client, 0.0) for client in clients])
+    said, _ = explain_network_error([diagnose_worker(client, 0.0) for client in clients])
     assert said.startswith("the aggregator does not answer worker 0, 1, not even a probe")
     assert f"(slot {given_up['slot']}, round {given_up['round']})" in said
 
