@@ -229,7 +229,6 @@ class PreparedFolder:
             samples=self.manifest.samples,
             values=self._first_values,
             network=network,
-            prepared=True,
             may_read_zeros=self._may_read_zeros,
         )
         # A worker with the columns of an image shares its array: they may be millions.

@@ -233,7 +233,7 @@ class _Preparation:
         targets = Targets(coding, coding.labels_of(parts[0]), weights, others[0] if others else None)
         most = widest(found, options.missing)
         config, shards = self._deal(most)
-        problem = skipping_problem(shards, None, options, prepared=False)
+        problem = skipping_problem(shards, None, options)
         if problem is not None and options.skip_zeros == "always":
             raise problem
         whitened = options.precondition != "none"

@@ -15,7 +15,6 @@ _SMALL = 0.1
 _NEGLIGIBLE = 1e-3
 """A loss of at most this part of that of a constant model counts as converged."""
 
-
 _CLOSE = 0.01
 """Part of the final loss by which a loss may exceed it and count as converged."""
 
@@ -33,39 +32,26 @@ class Convergence:
         """Whether training diverged in an epoch."""
         return not record.metrics["train_loss"] <= DIVERGED * self._constant_loss
 
-    def divergence_remark(self) -> str | None:
-        """What to say about the last epochs that diverged, if one that did not has followed."""
-        first, last = self._last_divergence()
-        if not first < last < len(self._history):
-            return None
-        rate = self._history[last].learning_rate
-        if rate >= self._history[last - 1].learning_rate:
-            return f"{self._divergence(first, last)}, and there is no lower one"
-        remedy = "" if self._automatic else ": try that"  # a rate that nobody gave needs no other
-        return f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}{remedy}"
-
-    def last_remark(self, next_rate: float) -> str | None:
-        """What to say if training diverged in the last epoch and the run ends; ``next_rate`` would have been next."""
-        first, last = self._last_divergence()
-        if not first < last == len(self._history):
-            return None
-        if next_rate >= self._history[-1].learning_rate:
-            return f"{self._divergence(first, last)}, and there is no lower one"
-        remedy = option("learning_rate", float(f"{next_rate:.3g}")) if self._automatic else f"{next_rate:.3g}"
-        return f"{self._divergence(first, last)}: try {remedy}"
-
-    def _last_divergence(self) -> tuple[int, int]:
-        """The number of epochs before the last ones in a row that diverged, and the number of the last of these."""
+    def divergence_remark(self, next_rate: float | None = None) -> str | None:
+        """A remark on the last epochs that diverged: if one that did not has followed, or at the end of the run if none
+        has, and the ``next_rate`` would be that of the next."""
         diverged = [self.diverged(record) for record in self._history]
         last = max((epoch for epoch, each in enumerate(diverged, 1) if each), default=0)
         first = max((epoch for epoch, each in enumerate(diverged[:last], 1) if not each), default=0)
-        return first, last
-
-    def _divergence(self, first: int, last: int) -> str:
+        at_the_end = last == len(self._history)
+        if first == last or at_the_end != (next_rate is not None):
+            return None
+        rate = next_rate or self._history[last].learning_rate
         epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
-        rate = self._history[first].learning_rate
-        automatic = "automatic " * self._automatic
-        return f"the {automatic}learning rate {rate:.3g} is too large: training diverged in {epochs}"
+        text = (
+            f"the {'automatic ' * self._automatic}learning rate {self._history[first].learning_rate:.3g} is too large: "
+            f"training diverged in {epochs}"
+        )
+        if rate >= self._history[last - 1].learning_rate:
+            return f"{text}, and there is no lower one"
+        if at_the_end:
+            return f"{text}: try {option('learning_rate', float(f'{rate:.3g}'))}"
+        return f"{text} and went on from earlier weights with {rate:.3g}"
 
     @property
     def separates(self) -> bool:
@@ -74,17 +60,13 @@ class Convergence:
         return metrics["train_loss"] <= _SMALL * self._constant_loss or metrics.get("train_accuracy") == 1.0
 
     def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
-        """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`).
-
-        It is made from the epochs since training diverged or the schedule ``adaptive`` changed the rate, which makes
-        the metric jump.
+        """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`), from the epochs since
+        training diverged or the schedule ``adaptive`` changed the rate, which makes the metric jump.
         """
-        history = self._history
-        begin = max((record.epoch for record in history if self.diverged(record)), default=0)
-        if adaptive:
-            rate = history[-1].learning_rate
-            begin = max(begin, max((record.epoch for record in history if record.learning_rate != rate), default=0))
-        losses = [record.metrics[metric] for record in history[begin:]]
+        rate = self._history[-1].learning_rate
+        jumps = (each for each in self._history if self.diverged(each) or (adaptive and each.learning_rate != rate))
+        begin = max((each.epoch for each in jumps), default=0)
+        losses = [record.metrics[metric] for record in self._history[begin:]]
         return estimate_more_epochs(losses, _NEGLIGIBLE * self._constant_loss)
 
 

@@ -1,30 +1,18 @@
-"""Learning rate, penalties and settings of a run in the format of a worker's registers; a first guess of the rate."""
+"""Learning rate and penalties in the format of a worker's registers; a first guess of the rate."""
 
 import math
 from dataclasses import dataclass
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import Loss, get_loss
-from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import BANKS
+from p4sgd.host.losses import Loss
 from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
-from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat, RunSettings
-
-_COARSE = 0.01
-"""Relative error of a learning rate above which there is a remark."""
+from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
 
 
 @dataclass(frozen=True)
 class Rate:
     """A learning rate that the hardware can represent: B · mantissa · 2^-exponent, with B the size of a mini-batch, or
-    what its samples weigh on average.
-
-    Parameters
-    ----------
-    mantissa, exponent
-        η = learning rate / B = mantissa · 2^-exponent.
-    wanted, actual
-        The learning rate asked for and the one that is represented.
+    what its samples weigh on average. ``wanted`` was asked for, ``actual`` is represented.
     """
 
     mantissa: int
@@ -34,13 +22,8 @@ class Rate:
 
     @property
     def error(self) -> float:
-        """Relative error of the actual rate."""
+        """Relative error of the actual rate: above 1 % only near the smallest rate."""
         return abs(self.actual / self.wanted - 1)
-
-    @property
-    def coarse(self) -> bool:
-        """Whether the error is above 1 %, which is possible only near the smallest rate."""
-        return self.error > _COARSE
 
 
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
@@ -54,20 +37,17 @@ def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> 
     UserError
         If the rate is outside the range of the hardware.
     """
-    eta = learning_rate / batch
-    exponents = _exponents(features)
-    largest = RATE_MANTISSA.maximum
+    eta, exponents, largest = learning_rate / batch, _exponents(features), RATE_MANTISSA.maximum
     candidates = []
     for exponent in exponents:
-        mantissa = round(math.ldexp(eta, exponent)) if math.ldexp(eta, exponent) < 2 * largest else 2 * largest
+        mantissa = round(min(math.ldexp(eta, exponent), 2 * largest))
         if 1 <= mantissa <= largest:
             candidates.append((abs(math.ldexp(mantissa, -exponent) / eta - 1), exponent, mantissa))
     if not candidates:
         low, high = batch * math.ldexp(1, -exponents[-1]), largest_rate(batch, features)
-        whole = float(batch).is_integer()
-        of = f"a batch of {batch:g}" if whole else f"batches whose samples weigh {batch:.3g}, the heaviest of them 1"
         raise UserError(
-            f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} for {of}"
+            f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} for a batch "
+            f"of {batch:.4g} samples of weight 1"
         )
     _, exponent, mantissa = min(candidates)
     return Rate(mantissa, exponent, learning_rate, batch * math.ldexp(mantissa, -exponent))
@@ -91,16 +71,8 @@ def _exponents(features: FeatureFormat) -> range:
 
 @dataclass(frozen=True)
 class Penalties:
-    """L2 and L1 penalties as the workers apply them after each mini-batch.
-
-    Parameters
-    ----------
-    shrink
-        κ = learning rate · l2 as a `SHRINK` integer.
-    threshold
-        learning rate · l1 as a `WEIGHT` integer.
-    remarks
-        What the user should know about their rounding, if anything.
+    """L2 and L1 penalties as the workers apply them after each mini-batch: learning rate · l2 as a `SHRINK` integer,
+    learning rate · l1 as a `WEIGHT` integer, and remarks on their rounding.
     """
 
     shrink: int
@@ -120,79 +92,27 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
     UserError
         If κ is 2^-6 or more, or the threshold exceeds every weight.
     """
-    kappa = learning_rate * l2
+    kappa, step = learning_rate * l2, learning_rate * l1
     limit = SHRINK.to_real(SHRINK.maximum + 1)
     if kappa >= limit:
         raise UserError(
             f"learning rate · l2 is {kappa:.3g} for the weights of the hardware and must be below 2^-6 = {limit:g}: "
             f"lower the learning rate or l2"
         )
-    shrink = min(int(SHRINK.from_real(kappa)), SHRINK.maximum)
-    step = learning_rate * l1
-    threshold = int(WEIGHT.from_real(step))
     if step > WEIGHT.to_real(WEIGHT.maximum):
         raise UserError(
             f"learning rate · l1 is {step:.3g} for the weights of the hardware, more than any of them: lower the "
             f"learning rate or l1"
         )
-    remarks = []
-    if kappa > 0 and shrink == 0:
-        remarks.append(f"l2 has no effect: learning rate · l2 = {kappa:.2g} rounds to 0 in steps of {SHRINK.ulp:.2g}")
-    elif kappa > 0 and WEIGHT.ulp / 2 / kappa >= 2**-7:
+    shrink, threshold = min(int(SHRINK.from_real(kappa)), SHRINK.maximum), int(WEIGHT.from_real(step))
+    remarks = [
+        f"{name} has no effect: learning rate · {name} = {wanted:.2g} rounds to 0 in steps of {form.ulp:.2g}"
+        for name, wanted, found, form in (("l2", kappa, shrink, SHRINK), ("l1", step, threshold, WEIGHT))
+        if wanted > 0 and found == 0
+    ]
+    if shrink and WEIGHT.ulp / 2 / kappa >= 2**-7:
         remarks.append(f"l2 leaves weights below {WEIGHT.ulp / 2 / kappa:.2g} as they are (rounding of a small step)")
-    if step > 0 and threshold == 0:
-        remarks.append(f"l1 has no effect: learning rate · l1 = {step:.2g} rounds to 0 in steps of {WEIGHT.ulp:.2g}")
     return Penalties(shrink, threshold, tuple(remarks))
-
-
-def run_settings(
-    options: TrainingOptions,
-    features: FeatureFormat,
-    rate: Rate,
-    penalties: Penalties,
-    *,
-    chunks: int,
-    mini_batches: int,
-    workers: int,
-    unit: int,
-    weighted: bool = False,
-) -> RunSettings:
-    """The settings of a run with these options.
-
-    Parameters
-    ----------
-    options
-        Options of the training run.
-    features
-        Format of the features.
-    rate, penalties
-        Learning rate and penalties of the run.
-    chunks
-        Chunks of the fullest image; see `Session.configure`.
-    mini_batches
-        Number of mini-batches.
-    workers
-        Number of workers of the job.
-    unit
-        Features of a unit.
-    weighted
-        Whether samples have weights.
-    """
-    return RunSettings(
-        features=features,
-        chunks=chunks,
-        micro_batches=options.batch // BANKS,
-        mini_batches=mini_batches,
-        label_mode=get_loss(options.loss).label_mode,
-        rate_mantissa=rate.mantissa,
-        rate_exponent=rate.exponent,
-        shrink=penalties.shrink,
-        threshold=penalties.threshold,
-        workers=workers,
-        unit=unit,
-        stale=bool(options.staleness),
-        weighted=weighted,
-    )
 
 
 def automatic_rate(loss: Loss, mean_square: float) -> float:

@@ -27,10 +27,12 @@ class LearningRateSchedule:
     ----------
     name
         One of `SCHEDULES`.
-    first, smallest
-        Rate of the first epoch, and lower bound of the rate.
+    first
+        Rate of the first epoch, as it is since training diverged last.
     power
         Exponent of ``invscaling``.
+    smallest
+        Lower bound of the rate.
     patience
         Epochs without progress before ``adaptive`` changes the rate; ``None`` is 1.
     divisor
@@ -46,39 +48,28 @@ class LearningRateSchedule:
         patience: int | None = None,
         divisor: float = 1.0,
     ) -> None:
+        self.first = first
+        self.divisor = divisor
         self._name = name
-        self._first = first
         self._power = power
         self._smallest = min(smallest, first)
-        self._patience = patience or 1
-        self._ends = patience is not None
-        self._divisor = divisor
-
-    @property
-    def first(self) -> float:
-        """Rate of the first epoch, as it is since training diverged last."""
-        return self._first
-
-    @property
-    def divisor(self) -> float:
-        """Factor by which ``adaptive`` divides the rate now."""
-        return self._divisor
+        self._patience = patience
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1."""
         # epoch^-power underflows to 0, where epoch^power would overflow.
         factor = float(epoch) ** -self._power if self._name == "invscaling" else 1.0
-        return max(self._first * factor / self._divisor, self._smallest)
+        return max(self.first * factor / self.divisor, self._smallest)
 
     @property
     def lowest(self) -> bool:
         """Whether the rate cannot be lowered further."""
-        return self._first / self._divisor <= self._smallest
+        return self.first / self.divisor <= self._smallest
 
     def lower(self, most: float) -> None:
         """Begin again with a tenth of the rate, or with ``most`` if that is less: training diverged."""
-        lower = min(self._first / self._divisor / _DIVERGENCE_DIVISOR, most)
-        self._first, self._divisor = max(lower, self._smallest), 1.0
+        lower = min(self.first / self.divisor / _DIVERGENCE_DIVISOR, most)
+        self.first, self.divisor = max(lower, self._smallest), 1.0
 
     def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
         """Whether a loss is less than the best one by more than the tolerance, a fraction of the best one.
@@ -86,7 +77,7 @@ class LearningRateSchedule:
         With a lower rate, which makes smaller steps, ``adaptive`` divides the tolerance like the rate, unless training
         is to end after a patience.
         """
-        return loss < best * (1 - tolerance / (1 if self._ends else self._divisor))
+        return loss < best * (1 - tolerance / (1 if self._patience else self.divisor))
 
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
@@ -95,16 +86,16 @@ class LearningRateSchedule:
         slow fall slower after as many more, it takes it back, and keeps the rate for as long as it finds better
         weights, the last ``since_best`` epochs ago. Whenever a rate has found none, it divides it once more: from the
         same weights it would give the same epochs again."""
-        if self._name != "adaptive" or idle == 0 or idle % self._patience:
+        times, rest = divmod(idle, self._patience or 1)
+        if self._name != "adaptive" or not times or rest:
             return False
-        times, better = idle // self._patience, since_best < self._patience
-        if times > 1 and better:
-            if times > 2 or self._divisor == 1:
+        if times > 1 and since_best < (self._patience or 1):
+            if times > 2 or self.divisor == 1:
                 return False
-            self._divisor /= _ADAPTIVE_DIVISOR
+            self.divisor /= _ADAPTIVE_DIVISOR
             return True
-        lower = self._divisor * _ADAPTIVE_DIVISOR
+        lower = self.divisor * _ADAPTIVE_DIVISOR
         if self.lowest or lower > _LARGEST_DIVISOR:
             return False
-        self._divisor = lower
+        self.divisor = lower
         return True

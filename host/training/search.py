@@ -11,15 +11,16 @@ so the rate depends only on the data and on the options of the problem, not on w
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.devices.session import of_job
-from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
+from p4sgd.host.image.entries import first_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.convergence import DIVERGED
@@ -31,7 +32,6 @@ from p4sgd.host.training.rate import (
     choose_penalties,
     choose_rate,
     largest_rate,
-    run_settings,
     smallest_rate,
 )
 from p4sgd.hw.spec.config import BANKS
@@ -40,6 +40,7 @@ from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.features import new_model
 from p4sgd.sim.model import Model, Targets
+from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 _POWERS = range(-6, 7)
 """Powers of 2 by which the rates of the trials differ from `automatic_rate`."""
@@ -73,28 +74,55 @@ _LOOKS = 8
 """How often a trial is scored in its second half."""
 
 
-def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, constant_loss: float) -> float:
-    """The learning rate with the best score in `try_rates`, or twice that if its score is at most 1 % worse.
+def search_rate(
+    prepared: Prepared,
+    options: TrainingOptions,
+    loss: Loss,
+    constant_loss: float,
+    sample_ranks: SampleRanks | None = None,
+) -> float:
+    """The learning rate that `best_rate` chooses among those of `try_rates`; ``constant_loss`` is the training loss of
+    the best constant model. All ranks call this and get the same rate. Where ``sample_ranks`` divide the samples, rank
+    0 searches, with those of all that it needs.
+    """
+    if sample_ranks is None:
+        return best_rate(*try_rates(prepared, options, loss), loss.task, constant_loss)
+    batch, _, mini_batches = _trial_size(prepared, options)
+    needed = min(batch * mini_batches + _SCORED, prepared.samples)
+    image = first_samples(prepared.images[0], needed, sample_ranks)
+    found = []
+
+    def search() -> None:
+        assert image is not None
+        alone = dataclasses.replace(prepared, images=[image], communicator=SINGLE_PROCESS)
+        found.append(search_rate(alone, options, loss, constant_loss))
+
+    raise_on_all(prepared.communicator, None if image is None else search)
+    return broadcast(prepared.communicator, found)[0]
+
+
+def best_rate(
+    rates: Sequence[float], scores: Sequence[float], first_scores: Sequence[float], task: Task, constant_loss: float
+) -> float:
+    """The learning rate with the best score, or twice that if its score is at most 1 % worse.
 
     Of rates that are alike for so short a time, the larger one goes further in directions in which the loss is flat;
     the schedule lowers it when only noise is left. Where trials separate the classes, it is the least rate that does:
     the loss would fall for ever, with weights that only grow and predict other samples worse.
 
-    Rates with which the first epoch would count as diverged, by the loss of a constant model, are left out, unless all
-    are: trials of few samples have many epochs, in which weights may recover from a step that was too large, but a run
-    goes back after one. All ranks call this and get the same rate."""
-    rates, scores, first_scores = try_rates(prepared, options, loss)
+    Rates with which the first epoch would count as diverged are left out, unless all are: trials of few samples have
+    many epochs, in which weights may recover from a step that was too large, but a run goes back after one.
+    """
     diverged = [not score <= DIVERGED * constant_loss for score in first_scores]
     if not all(diverged):
         scores = [math.inf if out else score for score, out in zip(scores, diverged, strict=True)]
-    if loss.task is Task.CLASSIFICATION:
+    if task is Task.CLASSIFICATION:
         for rate, score in zip(rates, scores, strict=True):
             if score <= _SEPARATED * constant_loss:
                 return rate
     best = int(np.argmin(scores))
-    following = best + 1
-    if following < len(rates) and 0 < scores[following] <= _ALIKE * scores[best]:
-        best = following
+    if best + 1 < len(rates) and 0 < scores[best + 1] <= _ALIKE * scores[best]:
+        best += 1
     return rates[best]
 
 
@@ -123,32 +151,33 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
         rate = choose_rate(wanted, batch * prepared.mean_weight, form)
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         settings.append(
-            run_settings(
-                dataclasses.replace(options, batch=batch),
-                form,
-                rate,
-                penalties,
+            RunSettings(
+                features=form,
                 chunks=1,
+                micro_batches=batch // BANKS,
                 mini_batches=mini_batches,
-                workers=1,
+                label_mode=loss.label_mode,
+                rate_mantissa=rate.mantissa,
+                rate_exponent=rate.exponent,
+                shrink=penalties.shrink,
+                threshold=penalties.threshold,
                 unit=prepared.unit,
+                stale=bool(options.staleness),
                 weighted=prepared.weighted,
             )
         )
-    trials = _Trials(prepared, settings[0], loss)
-    moments = sorted({updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)})
-    looks = sorted({min(-(-prepared.samples // batch), moments[0]), *moments})
+    trials = _Trials(prepared, options, loss, settings[0])
+    moments = {updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
+    looks = sorted({min(-(-prepared.samples // batch), *moments), *moments})
     scores: list[float] = []
     first_scores: list[float] = []
-    for together in trials.together(settings):
-        trials.begin(together)
+    # Trials in one process are done one by one, which takes less memory.
+    for together in [[each] for each in settings] if trials.alone else [settings]:
         means = np.zeros(len(together))
-        for begin, end in itertools.pairwise([0, *looks]):
-            trials.train(range(begin, end))
-            found = trials.scores(options)
-            if begin == 0:
+        for look, found in zip(looks, trials.scores(together, looks), strict=True):
+            if look == looks[0]:
                 first_scores += found.tolist()
-            if end in moments:
+            if look in moments:
                 means += found / len(moments)
         scores += means.tolist()
     return rates, *broadcast(prepared.communicator, (scores, first_scores))
@@ -164,12 +193,6 @@ def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int,
     kept = max(_KEPT_SAMPLES, _KEPT_VALUES // width) // batch
     # Of the samples and the padding that there are: another batch may not divide them.
     return batch, updates, min(epoch, updates, max(1, kept), prepared.images[0].labels.size // batch)
-
-
-def samples_of_trials(prepared: Prepared, options: TrainingOptions) -> int:
-    """The first samples of a training set that `search_rate` takes: those of trials, and those that score them."""
-    batch, _, mini_batches = _trial_size(prepared, options)
-    return min(batch * mini_batches + _SCORED, prepared.samples)
 
 
 def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> list[float]:
@@ -197,16 +220,13 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
 
 
 class _Trials:
-    """Training runs with settings that differ in learning rate and penalties only.
-
-    Sums over ranks are those of several trials at once. They are clamped like those of a single worker.
+    """Training runs with settings that differ in learning rate and penalties only. The sum over ranks is that of
+    several trials at once, and is clamped like that of a single worker. ``alone`` tells that there is nothing to sum.
     """
 
-    def __init__(self, prepared: Prepared, first: RunSettings, loss: Loss) -> None:
-        self._prepared = prepared
+    def __init__(self, prepared: Prepared, options: TrainingOptions, loss: Loss, first: RunSettings) -> None:
+        self._prepared, self._options, self._loss, self._first = prepared, options, loss, first
         self._ranks = prepared.communicator
-        self._first = first
-        self._loss = loss
         trained = first.batch * first.mini_batches
         rows = min(trained, prepared.samples)
         begin = min(rows, prepared.samples - rows)
@@ -220,92 +240,78 @@ class _Trials:
         samples = max(trained, self._scored.stop)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
         self._groups = [
-            (places, features.part(-(-samples // BANKS) * BANKS))
-            for places, features in decoded_features(prepared.images, prepared.features)
+            (indices, features.part(-(-samples // BANKS) * BANKS))
+            for indices, features in decoded_features(prepared.images, prepared.features)
         ]
-        self._alone = self._ranks.size == len(self._groups) == 1
-        self._settings: Sequence[RunSettings] = ()
-        self._models: list[list[Model]] = []
+        self.alone = self._ranks.size == len(self._groups) == 1
 
-    def together(self, settings: Sequence[RunSettings]) -> list[Sequence[RunSettings]]:
-        """Settings of trials in groups: all in one if sums are exchanged, else one by one, which takes less memory."""
-        return [[each] for each in settings] if self._alone else [settings]
+    def scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
+        """The objective of each trial with these settings after so many updates: float64 (trials,)."""
+        trials = [self._models(each) for each in settings]
+        for begin, end in itertools.pairwise([0, *looks]):
+            if self.alone:
+                for (model,) in trials:
+                    self._train(model, range(begin, end))
+            else:
+                for update in range(begin, end):
+                    self._update(trials, update)
+            yield self._score(trials)
 
-    def begin(self, settings: Sequence[RunSettings]) -> None:
-        """Begin trials; those before are over."""
-        self._settings, self._models = settings, []
-        layouts = [image.layout for image in self._prepared.images]
-        zeros = [np.broadcast_to(np.int32(0), (each.config.engines, each.model_bytes // 4)) for each in layouts]
-        # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
-        limits = np.array([self._first.partial_limit if self._alone else np.iinfo(np.int64).max])
-        exempt = [_exempt_place(image) for image in self._prepared.images]
-        self._models = [
-            [
-                new_model(
-                    features,
-                    [zeros[at] for at in places],
-                    each,
-                    self._targets,
-                    limits,
-                    [exempt[at] for at in places],
-                )
-                for places, features in self._groups
-            ]
-            for each in settings
-        ]
+    def _models(self, settings: RunSettings) -> list[Model]:
+        """A model for each group of workers, which begins with zeros."""
+        images = self._prepared.images
+        # The sum is clamped as that of a single worker: in `_update`, or where all columns are, by the model.
+        limits = np.array([settings.partial_limit if self.alone else np.iinfo(np.int64).max])
+        models = []
+        for indices, features in self._groups:
+            layouts = [images[index].layout for index in indices]
+            zeros = [np.broadcast_to(np.int32(0), (each.config.engines, each.model_bytes // 4)) for each in layouts]
+            exempt = [_exempt_index(images[index]) for index in indices]
+            models.append(new_model(features, zeros, settings, self._targets, limits, exempt))
+        return models
 
-    def train(self, updates: range) -> None:
-        """Do some updates of all trials; their numbers may exceed that of mini-batches."""
-        if not self._alone:
-            for number in updates:
-                self._update(number)
-            return
-        first, number = self._first, updates.start
-        while number < updates.stop:
-            begin = number % first.mini_batches
-            end = min(begin + updates.stop - number, first.mini_batches)
-            number += end - begin
-            for (model,) in self._models:
-                model.train(slice(begin * first.batch, end * first.batch))
+    def _train(self, model: Model, updates: range) -> None:
+        """Do some updates of a model with all columns; their numbers may exceed that of mini-batches."""
+        batch, count = self._first.batch, self._first.mini_batches
+        first = updates.start
+        while first < updates.stop:
+            end = min(updates.stop, (first // count + 1) * count)
+            model.train(slice(first % count * batch, (first % count + end - first) * batch))
+            first = end
 
-    def _update(self, number: int) -> None:
+    def _update(self, trials: Sequence[Sequence[Model]], update: int) -> None:
         """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""
-        begin = number % self._first.mini_batches * self._first.batch
+        begin = update % self._first.mini_batches * self._first.batch
         rows = slice(begin, begin + self._first.batch)
-        own = [np.sum([part.forward(rows) for part in parts], axis=0) for parts in self._models]
+        own = [np.sum([model.forward(rows) for model in models], axis=0) for models in trials]
         sums = golden.partial(self._ranks.all_sum(np.stack(own)), self._first, golden.Flags())
-        for parts, z in zip(self._models, sums, strict=True):
-            for part in parts:
-                part.backward(rows, z)
+        for models, z in zip(trials, sums, strict=True):
+            for model in models:
+                model.backward(rows, z)
 
-    def scores(self, options: TrainingOptions) -> FloatArray:
-        """The objective of each trial now: float64 (trials,)."""
+    def _score(self, trials: Sequence[Sequence[Model]]) -> FloatArray:
         # Whole micro-batches, of which some samples are left out again.
         whole = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
         wanted = slice(self._scored.start - whole.start, self._scored.stop - whole.start)
-        exact = self._ranks.all_sum(
-            np.stack([np.sum([part.dots(whole) for part in parts], axis=0) for parts in self._models])[:, wanted]
-        )
+        own = [np.sum([model.dots(whole) for model in models], axis=0)[wanted] for models in trials]
         fraction = WEIGHT.fraction + self._first.features.fraction
-        scores = np.empty(len(exact))
-        for trial, z in enumerate(np.ldexp(exact.astype(np.float64), -fraction)):
-            intercept = fit_intercept(self._loss, z, self._y, self._weights) if options.bias else 0.0
-            scores[trial] = average(self._loss.value(z + intercept, self._y), self._weights)
-            if any(options.penalties):
-                weights = self._prepared.penalised(of_job(self._own(trial), self._ranks))
-                scores[trial] += penalty(weights, *self._prepared.penalties(options))
+        scores = np.empty(len(trials))
+        for trial, exact in enumerate(self._ranks.all_sum(np.stack(own))):
+            z = np.ldexp(exact.astype(np.float64), -fraction)
+            z += fit_intercept(self._loss, z, self._y, self._weights) if self._options.bias else 0.0
+            scores[trial] = average(self._loss.value(z, self._y), self._weights)
+            if any(self._options.penalties):
+                values: dict[int, EngineWeights] = {}
+                for (indices, _), model in zip(self._groups, trials[trial], strict=True):
+                    values |= zip(indices, model.values(), strict=True)
+                weights = of_job([values[index] for index in sorted(values)], self._ranks)
+                penalties = self._prepared.penalties(self._options)
+                scores[trial] += penalty(self._prepared.penalised(weights), *penalties)
         return scores
 
-    def _own(self, trial: int) -> list[EngineWeights]:
-        """Weights of a trial for each of this process's workers."""
-        found: dict[int, EngineWeights] = {}
-        for (places, _), part in zip(self._groups, self._models[trial], strict=True):
-            found |= zip(places, part.values(), strict=True)
-        return [found[place] for place in sorted(found)]
 
-
-def _exempt_place(image: Image) -> int | None:
-    """Place of the bias among the weights of an image's engines; None if it has none."""
+def _exempt_index(image: Image) -> int | None:
+    """Index of the bias among the weights of an image's engines; None if it has none."""
     layout = image.layout
     sizes = layout.config.engines, layout.chunks, layout.config.lanes
     return None if image.exempt is None else int(np.ravel_multi_index(image.exempt, sizes))

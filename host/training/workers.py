@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from p4sgd.host.data import Scaling
 from p4sgd.host.devices import Device, has_network
 from p4sgd.host.devices.device import name_workers, names_of
@@ -15,7 +17,7 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.repartition import first_values, repartition_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
-from p4sgd.host.training.dealing.columns import deal_columns
+from p4sgd.host.training.dealing.columns import choose_hot, deal_columns
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.events import Events
 from p4sgd.host.training.options import TrainingOptions
@@ -26,15 +28,15 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 
 class Workers:
-    """The workers of a run: `deal_units` comes first, then `begin` for each row, and in a row `open`, or `take_in` and
-    `adopt` where workers come and are lost.
+    """The workers of a run: `deal_units` comes first, then `begin` for each row, and before each epoch `take_in` and
+    `open`; `adopt` where workers are lost.
 
     Attributes
     ----------
     prepared : Prepared
         Since `begin`: the training set, as it is dealt to the workers now.
-    session : Session | None
-        The session with the images on the device, if there is one.
+    source : ModelSource | None
+        Where the weights of the next epoch come from; ``None`` before the row is on the device.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class Workers:
         """The ranks that have a worker each."""
         self._directory = directory
         self._events = events
-        self.session: Session | None = None
+        self._session: Session | None = None
+        self.source: ModelSource | None = None
         self.prepared: Prepared
         self._loss: Loss
         self._state: State
@@ -90,80 +93,86 @@ class Workers:
                 break
             except P4sgdError as error:  # of the run that measures speeds
                 self._drop(error)
-                warnings.append(self._told("training begins with", there, [error]))
+                warnings.append(self._fewer("training begins with", there, [error]))
         placement = Placement(shards, self._directory, has_network(device), self.sample_ranks)
         return placement, [remark] if remark else [], warnings
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
         """Begin a row with its training set, loss, state and remarks."""
         self.prepared, self._loss, self._state, self._remarks = prepared, loss, state, remarks
-        self._tell_dealt(show=self.session is None)
+        self.source = None
+        self._show_dealt(first=self._session is None)
+        ranks = self.sample_ranks
+        if ranks is None or self._session is not None:
+            return
+        # Dense data have no heat: every sample may have every feature.
+        heat = prepared.heat.count() if prepared.heat else np.full(prepared.space.count, prepared.samples)
+        total, network = prepared.shards[0].total, ranks.packets
+        ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
+        if ranks.size == 1:
+            remark = "--parallel data divides the samples among processes, of which mpiexec -n N starts more than one"
+        remarks.add(remark)
 
-    def open(self) -> tuple[Session, ModelSource]:
-        """A session with everything on the device, and where its weights come from."""
-        prepared, session = self.prepared, self.session
+    def open(self) -> Session:
+        """The session with everything on the device."""
+        prepared, session = self.prepared, self._session
+        if self.source is not None and session is not None:
+            return session
         if session is None:
-            network, merge = has_network(self.device), self.options.merge
-            session = Session(
-                self.device,
-                communicator=self._owners,
-                merge=int(merge) if merge != "auto" and network else None,
-            )
+            merge = self.options.merge
+            count = int(merge) if merge != "auto" and has_network(self.device) else None
+            session = Session(self.device, communicator=self._owners, merge=count)
             session.upload(prepared.images)
         else:  # another row had it
             session.load_labels(prepared.images[0].labels, prepared.images[0].importances)
-        self.session = session
+        self._session = session
         session.load_table(broadcast(self._ranks, self._loss.table()))
-        if self._state.weights is None:
-            return session, ModelSource.ZERO
-        session.write_weights(prepared.split(self._state.weights.values))
-        return session, ModelSource.MEMORY
+        weights = self._state.weights
+        if weights is not None:
+            session.write_weights(prepared.split(weights.values))
+        self.source = ModelSource.ZERO if weights is None else ModelSource.MEMORY
+        return session
 
-    def adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
-        """Deal the units of lost workers to the others, which go on from the weights of the last epoch.
-
-        Raises
-        ------
-        P4sgdError
-            The error, if this is not wanted or not possible.
-        """
+    def adopt(self, error: P4sgdError) -> None:
+        """Deal the units of lost workers to the others, which go on from the weights of the last epoch; raises the
+        error, if this is not wanted or not possible."""
         before, errors = len(self.device.workers), [error]
         while True:
             self._drop(errors[-1])
-            told = self._told(f"epoch {self._state.epoch + 1} is trained by", before, errors)
+            remark = self._fewer(f"epoch {self._state.epoch + 1} is trained by", before, errors)
             try:
-                return self._deal_anew(told, warns=True)
+                return self._deal_anew(remark, warns=True)
             except (P4sgdError, UserError, RuntimeError) as second:
                 if not isinstance(second, P4sgdError) or not second.lost_workers:
                     error.add_note(f"the other workers could not go on: {second}")
                     raise error from second
                 errors.append(second)
 
-    def take_in(self) -> tuple[Session, ModelSource] | None:
-        """Deal units to workers that have come, too; None if none have."""
+    def take_in(self) -> None:
+        """Deal units to workers that have come, too."""
         came = self.device.take_in(partial(self._remarks.add, warns=True))
         if not came:
-            return None
+            return
         epoch, workers = self._state.epoch + 1, len(self.device.workers)
         names = names_of(self.device, workers)
         new = name_workers(names[shard] for shard in sorted(came))
         try:
-            told = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
-            return self._deal_anew(told, warns=False)
+            remark = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
+            self._deal_anew(remark, warns=False)
         except UserError as error:
             self.device.drop(came)
-            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
+            self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
 
     def release(self) -> None:
         """Let go of the images: no run follows."""
-        if self.session is not None:
-            self.session.close()
+        if self._session is not None:
+            self._session.close()
         self.prepared = dataclasses.replace(self.prepared, images=())
 
     def to_json(self) -> dict[str, Any]:
         """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
         mini-batch travel; with a network, the version of the packets and the micro-batches in each."""
-        dealt, session = self.prepared.dealt, self.session
+        dealt, session = self.prepared.dealt, self._session
         times = None if session is None else session.message_times
         about: dict[str, Any] = {
             "workers": [name.number for name in names_of(self.device, len(dealt.shards))],
@@ -186,16 +195,16 @@ class Workers:
             error.add_note(f"the other workers could not go on: {second}")
             raise error from second
 
-    def _told(self, what: str, before: int, errors: list[P4sgdError]) -> str:
-        """A remark that fewer workers do something: how many, and why."""
+    def _fewer(self, what: str, before: int, errors: list[P4sgdError]) -> str:
         left = len(self.device.workers)
         return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
 
-    def _deal_anew(self, told: str, *, warns: bool) -> tuple[Session, ModelSource]:
+    def _deal_anew(self, remark: str, *, warns: bool) -> None:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
-        prepared = self.prepared
-        shards, remark = deal_to_device(self.device, prepared.space.count, prepared.samples, self.options, self._owners)
-        fitted = prepared.scaling
+        prepared, fitted = self.prepared, self.prepared.scaling
+        shards, measured = deal_to_device(
+            self.device, prepared.space.count, prepared.samples, self.options, self._owners
+        )
         if prepared.heat is not None:
             assert isinstance(fitted, Scaling)
             fitted = dataclasses.replace(fitted, heat=prepared.heat.count())
@@ -209,20 +218,21 @@ class Workers:
             may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
         images = repartition_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
-        self.session = None
+        self._session = self.source = None
         self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
-        self._remarks.add(told, own=True, warns=warns)
-        self._remarks.add(remark)
-        self._tell_dealt(show=True)
-        return self.open()
+        self._remarks.add(remark, own=True, warns=warns)
+        self._remarks.add(measured)
+        self._show_dealt(first=True)
+        self.open()
 
-    def _tell_dealt(self, *, show: bool) -> None:
-        """Tell the user how columns are dealt; ``show`` what each worker has, if there are dense and sparse ones."""
+    def _show_dealt(self, *, first: bool) -> None:
+        """Remark on how columns are dealt; with what each worker has, if there are dense and sparse ones, and they are
+        dealt for the first time."""
         dealt = self.prepared.dealt
-        for told in filter(None, (dealt.remark, dealt.split)):
-            self._remarks.add_passing(str(told))  # a resumed run deals the columns again
-        if dealt.split is not None and show:
+        for remark in filter(None, (dealt.remark, dealt.split)):
+            self._remarks.add_passing(str(remark))  # a resumed run deals the columns again
+        if dealt.split is not None and first:
             self._events.split(dealt.split, names_of(self.device, len(dealt.shards)))

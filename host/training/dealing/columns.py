@@ -43,8 +43,8 @@ _ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """A worker's share of a split: the kind of worker, its columns, their fraction of all nonzeros, and its predicted
-    time for a sample in ns."""
+    """A worker's share of a split: its kind and columns, their fraction of all nonzeros, and its predicted time for a
+    sample in ns."""
 
     sparse: bool
     columns: int
@@ -103,12 +103,10 @@ class Split:
             f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
             f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
-        faster = [
-            f"{microseconds(other.sample_ns)} on {kind} alone"
-            for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse))
-            if other.sample_ns is not None and other.sample_ns < self.sample_ns
-        ]
-        return text + (f", but {' and '.join(faster)}" if faster else "")
+        for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse)):
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
+                text += f", but {microseconds(other.sample_ns)} on {kind} alone"
+        return text
 
 
 class Dealt(NamedTuple):
@@ -127,7 +125,6 @@ def deal_columns(
     samples: int,
     values: Callable[[int], Values],
     network: bool = False,
-    prepared: bool = False,
     may_read_zeros: bool = False,
 ) -> Dealt:
     """Deal sparse columns by heat, for boards that read all lines or that pass over zeros, whichever is faster.
@@ -148,18 +145,16 @@ def deal_columns(
         micro-batches, as images have them, or all samples.
     network
         Whether sparse workers are processes that exchange packets, which takes them time.
-    prepared
-        Whether the data are prepared, for messages.
     may_read_zeros
-        Whether ``skip_zeros="always"`` is nothing that the user asks of these workers: then they read zeros if they
-        cannot skip them, instead of being refused.
+        Whether workers that cannot skip zeros are no mistake of the user's where ``skip_zeros`` is ``always``: they
+        then read zeros, instead of being refused.
 
     Raises
     ------
     UserError
         If the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
     """
-    skip, problem = options.skip_zeros, skipping_problem(shards, scaling, options, prepared=prepared)
+    skip, problem = options.skip_zeros, skipping_problem(shards, scaling, options)
     if problem is not None and skip == "always" and not may_read_zeros:
         raise problem
     heat = scaling.heat if isinstance(scaling, Scaling) else None
@@ -167,28 +162,22 @@ def deal_columns(
         skip, options = "never", dataclasses.replace(options, skip_zeros="never")
     if heat is None and skip == "never":
         return Dealt(list(shards), None)
-    total, unit = shards[0].total, shards[0].unit
-    order = None if heat is None else heat_order(heat, total)
-    deal = functools.partial(_Dealer, shards, heat, order, samples, options, PACKETS_NS if network else 0.0)
-    before = deal(None).deal()
+    dealer = _Dealer(shards, heat, samples, options, PACKETS_NS if network else 0.0)
+    before, before_ns = dealer.deal()
     if skip == "never":
-        return before.dealt
+        return before
+    total, unit = shards[0].total, shards[0].unit
     width = total if heat is None else int(heat.sum()) // samples + 1
     sampled = min(samples, SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
-    after = deal(ListedLines(values(sampled), order, unit, total, options)).deal()
-    if after.sample_ns > _ENOUGH * before.sample_ns and skip != "always":
-        return before.dealt
-    now, instead = microseconds(after.sample_ns), microseconds(before.sample_ns)
-    where = "on boards" if before.dealt.split is None else "with sparse workers"
-    told = f"dense workers pass over zeros: predicted {now} µs a sample {where}, {instead} µs if they read all lines"
-    return after.dealt._replace(remark=told)
-
-
-class _Timed(NamedTuple):
-    """A deal, and its predicted time for a sample in ns; if there is no split, that of the dense workers."""
-
-    dealt: Dealt
-    sample_ns: float
+    dealer.lines = ListedLines(values(sampled), dealer.order, unit, total, options)
+    after, after_ns = dealer.deal()
+    if after_ns > _ENOUGH * before_ns and skip != "always":
+        return before
+    where = "on boards" if before.split is None else "with sparse workers"
+    return after._replace(
+        remark=f"dense workers pass over zeros: predicted {microseconds(after_ns)} µs a sample {where}, "
+        f"{microseconds(before_ns)} µs if they read all lines"
+    )
 
 
 class _Dealer:
@@ -203,22 +192,23 @@ class _Dealer:
         self,
         shards: Sequence[Shard],
         heat: HeatArray | None,
-        order: ColumnArray | None,
         samples: int,
         options: TrainingOptions,
         packets_ns: float,
-        lines: ListedLines | None,
     ) -> None:
-        self._shards, self._heat, self._order, self._samples = shards, heat, order, samples
-        self._options, self._packets_ns, self._lines = options, packets_ns, lines
+        self.lines: ListedLines | None = None
+        self._shards, self._samples, self._options, self._packets_ns = shards, samples, options, packets_ns
         self._dense = [shard for shard in shards if not shard.config.sparse]
         self._sparse = [shard for shard in shards if shard.config.sparse]
-        self._unit, self._total = shards[0].unit, shards[0].total
-        self._count = -(-self._total // self._unit)
-        loads = np.full(self._count, samples * self._unit)
-        if heat is not None and order is not None:
-            begins = np.arange(0, self._total, self._unit)
-            loads = np.add.reduceat(_in_order(heat, order, samples), begins, dtype=np.int64)
+        self._unit, self._total = unit, total = shards[0].unit, shards[0].total
+        self._count = -(-total // unit)
+        self._bias = heat is not None and total > heat.size
+        self.order: ColumnArray | None = None
+        loads = np.full(self._count, samples * unit)
+        if heat is not None:
+            self.order = heat_order(heat, total)
+            begins = np.arange(0, total, unit)
+            loads = np.add.reduceat(_in_order(heat, self.order, samples), begins, dtype=np.int64)
         self._before = np.append(0, np.cumsum(loads))
         """Nonzeros before each unit."""
         sizes = [shard.units.size for shard in self._dense]
@@ -226,43 +216,46 @@ class _Dealer:
         self._turns = take_turns(min(sum(rooms), self._count), rooms, sizes)
         """Dense worker of each unit, as long as there is room."""
 
-    def deal(self) -> _Timed:
-        """Deal all units: so many hot ones as the options say, or as make the slowest worker fastest."""
+    def deal(self) -> tuple[Dealt, float]:
+        """Deal all units, so many hot ones as the options say, or as make the slowest worker fastest; and the predicted
+        time for a sample in ns: if there is no split, that of the dense workers."""
         hot = self._hot()
         shards = list(self._shards)
         for shard in (*self._deal_hot(hot), *self._deal_cold(hot)):
-            shards[shard.worker] = shard.in_order(self._order)
-        dealt, dense = Dealt(shards, None), [shard for shard in shards if not shard.config.sparse]
+            shards[shard.worker] = shard.in_order(self.order)
+        dense = [shard for shard in shards if not shard.config.sparse]
         dense_ns = self._dense_ns(dense) if dense else 0.0
-        if self._heat is None or not dense or not self._sparse:
-            return _Timed(dealt, dense_ns)
-        nonzeros = max(1, self._before[-1])
+        if self.order is None or not dense or not self._sparse:
+            return Dealt(shards, None), dense_ns
+        loads = np.diff(self._before)
         workers = tuple(
             WorkerShare(
-                shard.config.sparse,
-                shard.features,
-                float(np.diff(self._before)[shard.units].sum() / nonzeros),
-                self._cold_ns(*shard.units[[0, -1]] + (0, 1)) if shard.config.sparse else self._dense_ns([shard]),
+                sparse=shard.config.sparse,
+                columns=shard.features,
+                nonzeros=float(loads[shard.units].sum() / max(1, self._before[-1])),
+                sample_ns=self._cold_ns(*shard.units[[0, -1]] + (0, 1))
+                if shard.config.sparse
+                else self._dense_ns([shard]),
             )
             for shard in shards
         )
-        sample_ns = max(dense_ns, *(worker.sample_ns for worker in workers if worker.sparse))
         split = Split(
             columns=min(hot * self._unit, self._total),
             total=self._total,
             workers=workers,
-            sample_ns=sample_ns,
+            sample_ns=max(dense_ns, *(worker.sample_ns for worker in workers if worker.sparse)),
             all_dense=self._alone(self._dense, lambda: self._dense_ns(self._deal_hot(self._count))),
             all_sparse=self._alone(self._sparse, lambda: float(self._coldest_ns(np.array([0]))[0])),
-            bias=self._total > self._heat.size,
+            bias=self._bias,
         )
-        return _Timed(dealt._replace(split=split), sample_ns)
+        return Dealt(shards, split), split.sample_ns
 
     def _alone(self, shards: Sequence[Shard], sample_ns: Callable[[], float]) -> Alternative:
         room = sum(map(self._room, shards))
         return Alternative(room * self._unit, sample_ns() if room >= self._count else None)
 
     def _hot(self) -> int:
+        """Number of hot units."""
         if not self._sparse:
             return self._count
         dense, sparse = (sum(map(self._room, each)) for each in (self._dense, self._sparse))
@@ -276,7 +269,7 @@ class _Dealer:
         if not self._dense:
             return 0
         split, unit = self._options.split, self._unit
-        if split == "auto" and self._heat is not None:
+        if split == "auto" and self.order is not None:
             return self._fastest(least, most)
         wanted = -(-int(split) // unit) if split.isdecimal() else sum(shard.units.size for shard in self._dense)
         if not least <= wanted <= most:
@@ -300,9 +293,10 @@ class _Dealer:
         return least + min(found, key=lambda more: max(dense_ns(more), cold[more]))
 
     def _deal_hot(self, hot: int) -> list[Shard]:
-        owners = self._turns[:hot] if self._lines is not None else np.sort(self._turns[:hot])
+        skips = self.lines is not None
+        owners = self._turns[:hot] if skips else np.sort(self._turns[:hot])
         return [
-            dataclasses.replace(shard, units=np.flatnonzero(owners == worker), directory=self._lines is not None)
+            dataclasses.replace(shard, units=np.flatnonzero(owners == worker), directory=skips)
             for worker, shard in enumerate(self._dense)
         ]
 
@@ -326,8 +320,7 @@ class _Dealer:
 
     def _coldest_ns(self, hot: IntArray) -> FloatArray:
         """Predicted time of the slowest sparse worker behind so many hot units, (n,): float64 (n,)."""
-        times = (self._cold_ns(begin, end) for begin, end in self._cold_edges(hot))
-        return functools.reduce(np.maximum, times)
+        return functools.reduce(np.maximum, (self._cold_ns(*edges) for edges in self._cold_edges(hot)))
 
     def _cold_ns(self, begin: Any, end: Any) -> Any:
         """Predicted time of a sparse worker with these units."""
@@ -335,7 +328,7 @@ class _Dealer:
 
     def _dense_ns(self, shards: Sequence[Shard]) -> float:
         """Predicted time of dense workers that work together."""
-        return all_lines_ns(shards, self._options) if self._lines is None else self._lines.sample_ns(shards)
+        return all_lines_ns(shards, self._options) if self.lines is None else self.lines.sample_ns(shards)
 
     def _room(self, shard: Shard) -> int:
         """Units that a worker can hold."""
@@ -413,21 +406,19 @@ def sample_values(
 
 
 def skipping_problem(
-    shards: Sequence[Shard], scaling: Scaling | Whitening | None, options: TrainingOptions, *, prepared: bool
+    shards: Sequence[Shard], scaling: Scaling | Whitening | None, options: TrainingOptions
 ) -> UserError | None:
     """Why zeros cannot be skipped, if they cannot; ``scaling`` is None if it is not yet known."""
-    remedy = f"choose {option('skip_zeros', 'never')}" if prepared else f"leave {option('skip_zeros', 'always')} out"
+    wanted, remedy = option("skip_zeros", "always"), f"choose {option('skip_zeros', 'never')}"
     if all(shard.config.sparse for shard in shards):
         return UserError(
-            f"all workers are sparse, which keep no zeros that could be skipped: {remedy}, or choose dense ones, such "
-            f"as {option('config', 'u280')}"
+            f"{wanted}: all workers are sparse, which keep no zeros: {remedy}, or dense workers, such as "
+            f"{option('config', 'u280')}"
         )
     if options.precision != options.stored:
-        again = f"prepare the data again with {option('precision', options.precision)}"
-        fewer = again if prepared else f"leave {option('planes')} out"
         return UserError(
-            f"if zeros are skipped, all {options.stored} stored planes are read, not {options.precision}: {fewer}, or "
-            f"{remedy}"
+            f"{wanted}: all {options.stored} stored planes are read then, not {options.precision}: store as many as "
+            f"are read, or {remedy}"
         )
     if isinstance(scaling, Whitening) or options.precondition != "none":
         return zeros_error(None, sparse=False)

@@ -7,7 +7,7 @@ import numpy as np
 
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image.image import Shard
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
@@ -22,7 +22,7 @@ def partition(
     stale: bool = False,
     shares: Sequence[float] | None = None,
     speeds: Sequence[float] | None = None,
-    names: Sequence[str] | None = None,
+    names: Sequence[object] | None = None,
 ) -> list[Shard]:
     """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
 
@@ -33,12 +33,10 @@ def partition(
 
     Parameters
     ----------
-    features
-        Number of features of the data.
+    features, bias
+        Number of features of the data, and whether a bias follows as the last one.
     configs
         Configuration of each worker, 1 to 32.
-    bias
-        Whether a bias follows the features as the last one.
     unit
         Features of a unit.
     precision, stale
@@ -59,40 +57,34 @@ def partition(
     UserError
         If a worker would get no unit, or if the workers cannot hold all units.
     """
-    workers = len(configs)
+    workers, total = len(configs), features + bias
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-    total = features + bias
+
+    def rooms_of(unit: int, precision: int, *, stale: bool) -> list[int]:
+        """Most units of each worker; none if these are not all units, or if a worker would have none."""
+        rooms = [units_held(config, unit, precision, stale=stale) for config in configs]
+        return rooms if min(rooms) > 0 and workers <= -(-total // unit) <= sum(rooms) else []
+
+    # If the units do not fit because of the run, the caller's check of capacity says what limits them.
+    rooms = rooms_of(unit, precision, stale=stale) or rooms_of(unit, 1, stale=False)
     count = -(-total // unit)
-
-    def rooms_of(unit: int, precision: int = 1, *, stale: bool = False) -> list[int]:
-        return [units_held(config, unit, precision, stale=stale) for config in configs]
-
-    def fits(unit: int, rooms: Sequence[int]) -> bool:
-        return min(rooms) > 0 and -(-total // unit) <= sum(rooms)
-
-    rooms = rooms_of(unit, precision, stale=stale)
-    if not fits(unit, rooms):  # the caller's check of capacity says what limits them
-        rooms = rooms_of(unit)
-    if count < workers or not fits(unit, rooms):
-        others = [
-            other
-            for other in UNITS
-            if workers <= -(-total // other) and fits(other, rooms_of(other, precision, stale=stale))
-        ]
-        remedies = [option("unit", min(others, key=lambda other: abs(other - unit)))] if others else []
+    if not rooms:
         text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} unit{'s' * (count > 1)} of {unit}"
+        others = [each for each in UNITS if rooms_of(each, precision, stale=stale)]
+        other = f" or {option('unit', min(others, key=lambda each: abs(each - unit)))}" if others else ""
         if count < workers:
-            remedies.insert(0, f"at most {count} worker{'s' * (count > 1)}")
-            raise UserError(f"{text}, too few for {workers} workers: use {' or '.join(remedies)}")
-        names = names or [f"worker {worker}" for worker in range(workers)]
-        held = ", ".join(f"{name}: {room:,}" for name, room in zip(names, rooms, strict=True))
-        if len(set(rooms)) == 1:
-            held = f"{rooms[0]:,} each" if workers > 1 else f"{rooms[0]:,}"
-            if rooms[0] and (needed := -(-count // rooms[0])) <= MAX_WORKERS:
-                remedies.insert(0, f"at least {needed} workers")
-        remedies += _larger(count, unit, workers)
-        raise UserError(f"{text}, more than the workers hold ({held}): use {' or '.join(remedies)}")
+            few = f"at most {count} worker{'s' * (count > 1)}"
+            raise UserError(f"{text}, too few for {workers} workers: use {few}{other}")
+        held = [units_held(config, unit) for config in configs]
+        each = f"{held[0]:,} each"
+        if len(set(held)) > 1:
+            names = names or [f"worker {worker}" for worker in range(workers)]
+            each = ", ".join(f"{name}: {room:,}" for name, room in zip(names, held, strict=True))
+        needed = -(-count // min(held)) if min(held) else MAX_WORKERS + 1
+        more = f"at least {needed} workers" if needed <= MAX_WORKERS else "fewer features"
+        larger = f"a larger configuration, for sparse data {option('config', 'sparse')}"
+        raise UserError(f"{text}, more than the workers hold ({each}): use {more}{other}, or {larger}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
@@ -104,31 +96,13 @@ def partition(
     ]
 
 
-def _larger(count: int, unit: int, workers: int) -> list[str]:
-    """Configurations of which as many workers hold so many units, as remedies."""
-    each = -(-count // workers)
-    larger = [name for name, make in PRESETS.items() if units_held(make(), unit) >= each]
-    remedies = [f"a larger configuration ({', '.join(larger)})"] if larger else ["fewer features"]
-    if units_held(WorkerConfig.sparse_worker(), unit) >= each:
-        remedies.append(f"for sparse data {option('config', 'sparse')}")
-    return remedies
-
-
 def take_turns(
     count: int, rooms: Sequence[int], shares: Sequence[float], engines: Sequence[int] | None = None
 ) -> IntArray:
     """Which worker gets each of ``count`` units, one after the other, as `partition` deals them: int64 (count,).
 
-    Parameters
-    ----------
-    count
-        Number of units, at least as many as workers.
-    rooms
-        Most units of each worker; all together at least ``count``.
-    shares
-        Share or speed of each.
-    engines
-        Engines of each, if the time of its fullest engine counts, and not its number of units.
+    Workers hold at most ``rooms`` units, together at least ``count``; ``shares`` may be speeds. With ``engines`` the
+    time of a worker's fullest engine counts, and not its number of units.
     """
     engines = [1] * len(rooms) if engines is None else engines
     held, owners = [1] * len(rooms), list(range(len(rooms)))

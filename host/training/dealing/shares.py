@@ -4,7 +4,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -20,11 +19,11 @@ from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.dealing.partition import partition
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.rate import Penalties, choose_rate, run_settings, smallest_rate
+from p4sgd.host.training.rate import choose_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, RunSettings, check_capacity
 
 _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
@@ -33,7 +32,6 @@ _ENOUGH_CYCLES = 50_000_000 // CLOCK_NS
 """Runs are repeated until the slowest worker has worked for so long, 50 ms, or `_MOST_RUNS` times."""
 
 _MOST_RUNS = 8
-"""Most runs that are measured."""
 
 
 def deal_units(
@@ -45,18 +43,7 @@ def deal_units(
     speeds: Sequence[float] | None = None,
     names: Sequence[WorkerName] | None = None,
 ) -> list[Shard]:
-    """Deal the units of the features to workers, as `partition`, whose ``shares`` and ``speeds`` these are.
-
-    Parameters
-    ----------
-    features
-        Number of features of the data.
-    options
-        Options of the training run.
-    configs
-        Configuration of each worker.
-    names
-        What messages call the workers; ``None`` for their shards.
+    """Deal the units of the data's features to workers of these configurations; see `partition`.
 
     Raises
     ------
@@ -65,35 +52,31 @@ def deal_units(
     """
     if options.precondition != "none" and any(config.sparse for config in configs):
         raise zeros_error(None)
-    unit = options.unit_of(features)
-    names = [WorkerName(shard) for shard in range(len(configs))] if names is None else names
+    names = names or [WorkerName(shard) for shard in range(len(configs))]
     shards = partition(
         features,
         configs,
         bias=options.bias,
-        unit=unit,
+        unit=options.unit_of(features),
         precision=options.least_lines,
         stale=bool(options.staleness),
         shares=shares,
         speeds=speeds,
-        names=[str(name) for name in names],
+        names=names,
     )
-    for shard in shards:
-        segments = shard.config.table_segments
+    skip_zeros = f", or for sparse data {option('skip_zeros', 'always')}"
+    for shard, name in zip(shards, names, strict=True):
+        segments, chunks = shard.config.table_segments, shard.layout(BANKS, options.stored).chunks
         if segments < TABLE_SEGMENTS:
             raise UserError(
-                f"the loss table of {names[shard.worker]} has {segments} segments, training needs {TABLE_SEGMENTS}: "
+                f"the loss table of {name} has {segments} segments, training needs {TABLE_SEGMENTS}: "
                 f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
             )
-        chunks = shard.layout(BANKS, options.stored).chunks
-        check = partial(check_capacity, shard.config, chunks, stale=bool(options.staleness))
-        remedy = ""
-        try:
-            check(1)
-            remedy = f", or for sparse data {option('skip_zeros', 'always')}"
-            check(options.least_lines)
-        except ValueError as error:
-            raise UserError(f"{error}{remedy}") from error
+        for lines, remedy in ((1, ""), (options.least_lines, skip_zeros)):
+            try:
+                check_capacity(shard.config, chunks, lines, stale=bool(options.staleness))
+            except ValueError as error:
+                raise UserError(f"{error}{remedy}") from error
     return shards
 
 
@@ -139,23 +122,14 @@ def deal_to_device(
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
     balanced = deal_units(features, options, configs, speeds=speeds, names=names)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
-    ideal = f"(if units could be divided: {_time(sum(shard.units.size for shard in shards) / sum(speeds))})"
-    if after >= before:
-        return shards, (
-            f"{_units(shards, names)}: the slowest works for {_time(before)} in a mini-batch, and shares by measured "
-            f"speed would change nothing {ideal}"
-        )
-    return balanced, (
-        f"by measured speed {_units(balanced, names)}: the slowest should work for {_time(after)} in a mini-batch, "
-        f"instead of {_time(before)} {ideal}"
+    dealt = balanced if after < before else shards
+    numbers, sizes = ", ".join(str(name.number) for name in names), ", ".join(str(shard.units.size) for shard in dealt)
+    ideal = sum(shard.units.size for shard in shards) / sum(speeds)
+    return dealt, (
+        f"by measured speed workers {numbers} have {sizes} units of {shards[0].unit} features: the slowest should work "
+        f"for {_time(min(before, after))} in a mini-batch, instead of {_time(before)} (if units could be divided: "
+        f"{_time(ideal)})"
     )
-
-
-def _units(shards: Sequence[Shard], names: Sequence[WorkerName]) -> str:
-    """How many units the workers have, for remarks."""
-    numbers, sizes = [name.number for name in names], [shard.units.size for shard in shards]
-    numbered, sized = (", ".join(map(str, each)) for each in (numbers, sizes))
-    return f"workers {numbered} have {sized} units of {shards[0].unit} features"
 
 
 def _rounds(shard: Shard) -> int:
@@ -193,24 +167,26 @@ def _measure(
 
     Waiting for sums does not count. Time does not depend on the data, so these are zeros.
     """
-    batch = options.batch
+    batch, loss = options.batch, get_loss(options.loss)
     mini_batches = min(_MINI_BATCHES, -(-samples // batch))
     own = shards[ranks.rank :: ranks.size]
     form = FeatureFormat(options.stored, options.precision, signed=False)
     rate = choose_rate(smallest_rate(batch, form), batch, form)
     session = Session(device, communicator=ranks)
     session.upload([_Blank(shard.layout(mini_batches * batch, options.stored)) for shard in own])
-    session.load_table(broadcast(ranks, get_loss(options.loss).table()))
+    session.load_table(broadcast(ranks, loss.table()))
     session.configure(
-        run_settings(
-            options,
-            form,
-            rate,
-            Penalties(shrink=0, threshold=0),
+        RunSettings(
+            features=form,
             chunks=max(shard.layout(BANKS, options.stored).chunks for shard in own),
+            micro_batches=batch // BANKS,
             mini_batches=mini_batches,
+            label_mode=loss.label_mode,
+            rate_mantissa=rate.mantissa,
+            rate_exponent=rate.exponent,
             workers=len(shards),
             unit=shards[0].unit,
+            stale=bool(options.staleness),
         )
     )
     session.run(ModelSource.ZERO, store=False)  # caches and memory are cold

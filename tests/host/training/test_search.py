@@ -14,9 +14,10 @@ from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.metrics import fit_intercept, penalty
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate, run_settings
-from p4sgd.host.training.search import search_rate, try_rates
+from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
+from p4sgd.host.training.search import best_rate, search_rate, try_rates
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=64, line_fifo_depth=512, slots=4)
@@ -81,8 +82,20 @@ def test_scores_by_definition(name, samples, monkeypatch):
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         expected = []
         for updates in (epoch, 6, 8):
-            size = {"chunks": 1, "mini_batches": updates, "workers": 1, "unit": prepared.unit}
-            settings = run_settings(options, form, rate, penalties, **size, weighted=prepared.weighted)
+            settings = RunSettings(
+                form,
+                chunks=1,
+                micro_batches=1,
+                mini_batches=updates,
+                label_mode=loss.label_mode,
+                rate_mantissa=rate.mantissa,
+                rate_exponent=rate.exponent,
+                shrink=penalties.shrink,
+                threshold=penalties.threshold,
+                unit=prepared.unit,
+                stale=bool(options.staleness),
+                weighted=prepared.weighted,
+            )
             start, own = np.zeros(q.shape[1], np.int64), None if weighing is None else weighing.astype(np.int64)[order]
             [w] = golden.train([q[order]], labels[order], [start], loss.table(), settings, own, exempt=exempt).weights
             z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
@@ -138,11 +151,9 @@ APART, AT_FIRST = [0.2, 0.034, 0.01, 0.001], [0.5, 0.4, 0.3, 0.03]
         ("logistic", AT_FIRST, [1.5, 1.6, 1.7, np.nan], 0.8),
     ],
 )
-def test_the_choice_among_rates(loss, scores, first_scores, chosen, monkeypatch):
+def test_the_choice_among_rates(loss, scores, first_scores, chosen):
     rates, constant = [0.1, 0.2, 0.4, 0.8, 1.6][: len(scores)], 1.0 if len(scores) == 5 else 0.69
-    found = rates, scores, first_scores or [constant] * len(scores)
-    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: found)
-    assert search_rate(None, TrainingOptions(), LOSSES[loss], constant) == chosen
+    assert best_rate(rates, scores, first_scores or [constant] * len(scores), LOSSES[loss].task, constant) == chosen
 
 
 def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():

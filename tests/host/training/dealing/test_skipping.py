@@ -105,9 +105,9 @@ def test_dense_data_are_skipped_only_if_asked():
         (
             [SPARSE],
             {},
-            "all workers are sparse, .*: leave --skip-zeros always out, or choose dense ones, such as --config u280",
+            "all workers are sparse, .*: choose --skip-zeros never, or dense workers, such as --config u280",
         ),
-        ([CONFIG], {"precision": 4, "planes": 8}, "all 8 stored planes are read, not 4: leave --planes out, or"),
+        ([CONFIG], {"precision": 4, "planes": 8}, "all 8 stored planes are read then, not 4: .* --skip-zeros never"),
     ],
 )
 def test_what_cannot_skip(configs, options, message):
