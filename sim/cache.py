@@ -23,14 +23,9 @@ _held: dict[tuple[int, int], int] = {}
 
 
 def cache_directory() -> Path:
-    """Folder of the cache, as an absolute path.
+    """Absolute path: ``$P4SGD_CACHE``, else ``p4sgd`` in ``$XDG_CACHE_HOME`` if that is absolute, else in ``~/.cache``.
 
-    ``$P4SGD_CACHE``, else ``p4sgd`` in ``$XDG_CACHE_HOME`` (which counts only if absolute), else in ``~/.cache``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If none of these is set and the user has no home, as in some containers.
+    FileNotFoundError if none of these is set and the user has no home, as in some containers.
     """
     if chosen := os.environ.get("P4SGD_CACHE"):
         return Path(chosen).absolute()
@@ -44,15 +39,7 @@ def cache_directory() -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder of programs that users other than this one and the superuser may change.
-
-    Raises
-    ------
-    PermissionError
-        If it is one.
-    OSError
-        If there is no such folder.
-    """
+    """PermissionError if users other than this one and the superuser may change programs in a folder."""
     status, user = folder.stat(), os.geteuid()
     if status.st_mode & stat.S_IWOTH or (user != 0 and status.st_uid not in (0, user)):
         raise PermissionError(errno.EACCES, "other users may change the programs in this folder", str(folder))
@@ -69,19 +56,17 @@ def hold(path: Path) -> bool:
     status = os.fstat(handle)
     key = (status.st_dev, status.st_ino)
     try:
-        there = os.stat(path)
+        exists = os.path.samestat(os.stat(path), status)
     except OSError:  # removed while this process waited for the lock
-        there = None
-    if there is None or (there.st_dev, there.st_ino) != key:
-        os.close(handle)
-        return False
-    if key in _held:
-        os.close(handle)
-    else:
+        exists = False
+    if exists and key not in _held:
         _held[key] = handle
-    with contextlib.suppress(OSError):
-        os.utime(path)  # used now
-    return True
+    else:
+        os.close(handle)
+    if exists:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now
+    return exists
 
 
 def cached(kind: str, name: str, make: Callable[[Path], None]) -> Path:
@@ -119,12 +104,10 @@ def prune(limit: int = LIMIT_BYTES) -> None:
     """Remove the least recently used entries that are not in use until at most ``limit`` bytes are left."""
     folders = [cache_directory() / kind for kind in ("verilated", "verilog")]
     paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
-    entries = sorted((_used(entry), size(entry), entry) for entry in paths)
-    total = sum(bytes_ for _, bytes_, _ in entries)
-    for _, bytes_, entry in entries:
-        if total <= limit:
-            return
-        if _remove(entry):
+    sizes = {entry: size(entry) for entry in sorted(paths, key=_used)}
+    total = sum(sizes.values())
+    for entry, bytes_ in sizes.items():
+        if total > limit and _remove(entry):
             total -= bytes_
 
 
@@ -159,8 +142,5 @@ def _remove(entry: Path) -> bool:
         return False
     finally:
         os.close(handle)
-    if doomed.is_dir():
-        shutil.rmtree(doomed, ignore_errors=True)
-    else:  # of an earlier version
-        doomed.unlink(missing_ok=True)
+    shutil.rmtree(doomed, ignore_errors=True)
     return True

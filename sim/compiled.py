@@ -1,8 +1,8 @@
 """Compiled loops: `numba.njit` with a cache, and a remark when Numba has to compile.
 
 Numba keeps compiled code in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``numba`` in the user's cache folder.
-The first use on a machine takes some seconds longer, as does every use if no such folder can be written. Callers pass
-scratch arrays to loops that most runs need, because loading a loop that allocates arrays imports more of Numba.
+Callers pass scratch arrays to loops that most runs need, because loading a loop that allocates arrays imports more of
+Numba.
 """
 
 import contextlib
@@ -34,14 +34,8 @@ _purposes: dict[Any, str] = {}
 def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
     """`numba.njit` with a cache, or without one where Numba finds no folder for it.
 
-    When Numba compiles a function of a purpose for the first time, because the cache does not have it, this is logged.
-
-    Parameters
-    ----------
-    purpose
-        What the compiled function is for the log: ``the emulator's loops``.
-    options
-        Those of `numba.njit`.
+    When Numba compiles a function of a ``purpose``, such as ``the emulator's loops``, for the first time because the
+    cache does not have it, this is logged. ``options`` are those of `numba.njit`.
     """
 
     def decorate(function: Any) -> Any:
@@ -65,23 +59,17 @@ def _interrupts_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which alone handles signals
         yield
         return
-    deferred = [
-        number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == signal.default_int_handler
-    ]
+    usual, arrived = signal.default_int_handler, list[int]()
+    deferred = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == usual]
     for number in deferred:
-        signal.signal(number, lambda number, frame: _arrived.append(number))
+        signal.signal(number, lambda number, frame: arrived.append(number))
     try:
         yield
     finally:
         for number in deferred:
-            signal.signal(number, signal.default_int_handler)
-        if _arrived:
-            _arrived.clear()
+            signal.signal(number, usual)
+        if arrived:
             raise KeyboardInterrupt
-
-
-_arrived: list[int] = []
-"""Signals that wait."""
 
 
 _SIM, _SPEC = Path(__file__).parent, Path(__file__).parents[1] / "hw" / "spec"
@@ -91,15 +79,14 @@ class _Cache(caching.FunctionCache):
     """Numba's cache with a checksum, which does without a file that it cannot use or write: then loops are compiled.
 
     Numba itself unpickles whatever a file has, runs damaged code, and looks only at changes of the function's module.
-    Here compiled code also counts no longer if any module changes that is beside the function's, in `p4sgd.sim` or in
-    `p4sgd.sim.network`, because it may call functions of that one, or any of `p4sgd.hw.spec`, whose numbers are
-    constants of compiled code. A file is a checksum of all that and of the rest, which is a pickle; the signature is in
-    its name.
+    Here compiled code also counts no longer if any module beside it or in `p4sgd.sim` changes, whose functions it may
+    call, or any of `p4sgd.hw.spec`, whose numbers are constants of it. A file is a checksum of all that and of the
+    rest, which is a pickle; the signature is in its name.
     """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        folders = (Path(inspect.getfile(function)).parent, _SIM, _SIM / "network", _SPEC)
+        folders = (Path(inspect.getfile(function)).parent, _SIM, _SPEC)
         self._stamp = (numba.__version__, self._impl.locator.get_source_stamp(), *map(_modules, folders))
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -150,9 +137,9 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 @functools.cache
 def _modules(folder: Path) -> str:
-    """A checksum of the modules in a folder."""
+    """A checksum of the modules in a folder and below."""
     checksum = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         checksum.update(path.read_bytes())
     return checksum.hexdigest()
 

@@ -20,45 +20,34 @@ from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 Source: TypeAlias = Lines | Directories | Entries
 """Features of a worker as its memory has them."""
 
-_SPARSE = 0.05
-"""Up to this fraction of values that are not 0, entries are faster than a byte for every feature."""
+_SPARSE, _LEAST = 0.05, 1 << 12
+"""Entries are faster than a byte for every feature if at most this fraction of the values is not 0, and a worker has at
+least so many features."""
 
 _SAMPLED = 1 << 22
 """About as many values show whether data are sparse; and as many are decoded at a time."""
 
-_LEAST = 1 << 12
-"""Features of a worker below which entries gain nothing."""
+_shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.WeakValueDictionary()
 
 
 def shared_features(sources: Sequence[Source]) -> Features:
-    """The features of workers whose sources are of one kind.
+    """The features of workers whose sources are of one kind; ValueError as `Entries.check` and `Directories.entries`.
 
     As long as somebody has those of the same sources, it is the same object: so lines are decoded, and entries checked
     and merged, only once. Lines of which most features are 0 become entries, and so do all lines with directories.
-
-    Raises
-    ------
-    ValueError
-        See `Entries.check` and `Directories.entries`.
     """
     # While an object lives, so do its sources, and no other arrays have their addresses.
     identity = tuple(each.identity for each in sources)
     found = _shared.get(identity)
     if found is None:
         lines = [each for each in sources if isinstance(each, Lines)]
-        entries = [each for each in sources if isinstance(each, Entries)]
-        for each in entries:
-            each.check()
-        entries += [each.entries() for each in sources if isinstance(each, Directories)]
-        assert len(sources) in (len(lines), len(entries))
-        if lines and _are_sparse(lines):
-            entries = [_find_entries(each) for each in lines]
-        found = _shared[identity] = SparseFeatures(entries) if entries else DenseFeatures(lines)
+        if lines and not _are_sparse(lines):
+            found = DenseFeatures(lines)
+        else:
+            found = SparseFeatures([_entries(each) for each in sources])
+        _shared[identity] = found
         found.origin = sources
     return found
-
-
-_shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.WeakValueDictionary()
 
 
 def new_model(
@@ -70,26 +59,15 @@ def new_model(
     exempt: Sequence[int | None],
     ranks: SampleRanks | None = None,
 ) -> Model:
-    """A model to train.
+    """A model to train from initial ``weights`` of each worker; ``settings``, ``targets`` and ``limits`` as in `Model`.
 
-    Parameters
-    ----------
-    features
-        Those of all workers.
-    weights
-        Initial weights of each worker.
-    settings, targets, limits
-        See `Model`.
-    exempt
-        For each worker the index of its weight without penalties, that of the bias, or None.
-    ranks
-        Processes that have other samples of the worker, a single sparse one; None if all are here.
+    ``exempt`` is for each worker the index of its weight without penalties, that of the bias, or None. ``ranks`` are
+    processes that have other samples of the worker, a single sparse one.
     """
     given = weights, settings, targets, limits, exempt
     if isinstance(features, SparseFeatures):
         return SparseModel(features, *given) if ranks is None else DataParallelModel(features, *given, ranks)
     assert isinstance(features, DenseFeatures)
-    assert ranks is None
     return DenseModel(features, *given)
 
 
@@ -106,17 +84,22 @@ def _are_sparse(lines: Sequence[Lines]) -> bool:
     return max(each.size for each in lines) >= _LEAST and nonzero <= _SPARSE * seen
 
 
-def _find_entries(lines: Lines) -> Entries:
-    """The features that are not 0, of as many bits as are read."""
-    form, micro_batches = lines.form, lines.micro_batches
-    zero, unit = offset(form), max(lines.unit, lines.lanes)
-    step = max(1, _SAMPLED // (BANKS * lines.size))
+def _entries(source: Source) -> Entries:
+    """The features that are not 0; of lines, of as many bits as are read."""
+    if isinstance(source, Directories):
+        return source.entries()
+    if isinstance(source, Entries):
+        source.check()
+        return source
+    form, micro_batches = source.form, source.micro_batches
+    zero, unit = offset(form), max(source.unit, source.lanes)
+    step = max(1, _SAMPLED // (BANKS * source.size))
     parts = []
     for first in range(0, micro_batches, step):
         count = min(step, micro_batches - first)
-        decoded = lines.decode(first, count)
+        decoded = source.decode(first, count)
         engine, row, place = np.nonzero(decoded != zero)
-        columns = (place // unit * lines.engines + engine) * unit + place % unit
+        columns = (place // unit * source.engines + engine) * unit + place % unit
         values = decoded[engine, row, place] ^ np.uint8(zero)  # inverts the sign bit
         parts.append(split_words(sort_words(entry_words(row, columns, values)), count))
     counts, keys, values = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -126,5 +109,5 @@ def _find_entries(lines: Lines) -> Entries:
         values=values,
         form=FeatureFormat(form.precision, form.precision, form.signed),
         unit=unit,
-        shape=(lines.engines, lines.size // lines.engines),
+        shape=(source.engines, source.size // source.engines),
     )

@@ -32,24 +32,15 @@ _FACTOR_HALF, _DELTA_HALF = (1 << _FACTOR_SHIFT) >> 1, (1 << _DELTA_SHIFT) >> 1
 
 
 class Features(ABC):
-    """Features of some workers, all dense or all sparse.
-
-    Attributes
-    ----------
-    samples
-        Number of samples, padding included.
-    form
-        Format of the features.
-    count
-        Number of columns.
-    origin
-        Their sources; see `p4sgd.sim.features.shared_features`.
-    """
+    """Features of some workers, all dense or all sparse."""
 
     samples: int
+    """Number of samples, padding included."""
     form: FeatureFormat
     count: int
+    """Number of columns."""
     origin: object = None
+    """The sources; see `p4sgd.sim.features.shared_features`."""
 
     def part(self, samples: int) -> "Features":
         """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
@@ -70,20 +61,12 @@ class Features(ABC):
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels and loss of a run.
-
-    Parameters
-    ----------
-    labels
-        int64 (samples,).
-    importances
-        Weights of the samples, int64, as many, or none if the run is not ``weighted``.
-    table
-        The loss table.
-    """
+    """Labels and loss of a run."""
 
     labels: IntArray
+    """int64 (samples,)."""
     importances: IntArray
+    """Weights of the samples, int64, as many, or none if the run is not ``weighted``."""
     table: LossTable
 
 
@@ -107,7 +90,6 @@ class Team(NamedTuple):
     """Threads that do mini-batches together, each with some of the units: they exchange sums, as workers do."""
 
     thread: int
-    """Number of this thread."""
     arrivals: IntArray
     """See `p4sgd.sim.parallel.barrier`."""
     totals: IntArray
@@ -121,19 +103,9 @@ class Team(NamedTuple):
 class Model(ABC):
     """Weights of workers during a run, which begins with its first mini-batch.
 
-    Parameters
-    ----------
-    settings, targets
-        Settings, labels and loss of the run.
-    limits
-        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
-
-    Attributes
-    ----------
-    clamped, saturated
-        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
-    residual_saturated
-        Whether a residual or its argument was saturated.
+    ``limits``, int64 (workers,), are the largest magnitudes of each worker's partial activation; (1,) if all are one
+    worker. Attributes are flags: ``clamped`` and ``saturated``, (workers,), tell whether a partial of a worker was
+    clamped and whether a weight was saturated, ``residual_saturated`` whether a residual or its argument was.
     """
 
     _delta_type: Any = np.int64
@@ -183,8 +155,6 @@ class Model(ABC):
     def values(self, *, last: bool = False) -> list[WeightArray]:
         """The present weights of each worker, int32 (engines, chunks · lanes); ``last`` if the run ends with them."""
 
-    # -- of dense and of sparse workers ----------------------------------------------------------------------------
-
     @abstractmethod
     def _forward(self, samples: slice, totals: IntArray) -> None:
         """Each worker's sums, (workers, samples)."""
@@ -213,7 +183,7 @@ class Model(ABC):
         """Do mini-batches in one call of the loops."""
         batch = self._settings.batch
         threads = max(1, min(parallel.THREADS, self._most_threads(samples)))
-        arrivals, release = parallel.barrier_of(threads)
+        arrivals = parallel.barrier_of(threads)
         totals = np.empty((2, threads, self._limits.size, batch), np.int64)
         share = self._share(samples, self._batches(samples), threads)
 
@@ -222,7 +192,7 @@ class Model(ABC):
             if share(team):
                 self.residual_saturated = True
 
-        parallel.in_threads(part, threads, release)
+        parallel.in_threads(part, threads, arrivals)
 
     def _batches(self, samples: slice) -> Batches:
         targets, mode = self._targets, self._settings.label_mode

@@ -29,14 +29,9 @@ _sleep = _types.ExternalFunction("usleep", _types.int32(_types.uint32))
 """Sleep for some microseconds: usleep of the C library."""
 
 
-def barrier_of(threads: int) -> tuple[IntArray, Callable[[], None]]:
-    """A barrier of so many threads: ``arrivals`` of `barrier`, and a function that lets all pass without the others."""
-    arrivals = np.zeros(threads * _APART, np.int64)
-
-    def release() -> None:
-        arrivals[:] = np.iinfo(np.int64).max
-
-    return arrivals, release
+def barrier_of(threads: int) -> IntArray:
+    """``arrivals`` of a `barrier` of so many threads."""
+    return np.zeros(threads * _APART, np.int64)
 
 
 @compiled("the emulator's loops", nogil=True)
@@ -51,24 +46,28 @@ def barrier(arrivals: Any, thread: int, number: int) -> None:
                 _sleep(np.uint32(50))
 
 
-def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], None] = lambda: None) -> None:
+def in_threads(part: Callable[[int], None], threads: int, arrivals: IntArray | None = None) -> None:
     """Call ``part(0)`` to ``part(threads - 1)`` at the same time, each in a thread of its own, and wait for them.
 
-    A single one is the calling thread. ``release`` is called if one fails or cannot be started, so that the others do
-    not wait for it. Ctrl-C interrupts the waiting: the threads then end by themselves, and their results are of no use.
+    A single one is the calling thread. If one fails or cannot be started, the others pass the barrier of ``arrivals``
+    without it. Ctrl-C interrupts the waiting: the threads then end by themselves, and their results are of no use.
     """
     if threads == 1:
         part(0)
         return
     errors: list[BaseException] = []
 
+    def fail(error: BaseException) -> None:
+        errors.append(error)
+        if arrivals is not None:
+            arrivals[:] = np.iinfo(np.int64).max
+
     def guarded(thread: int) -> None:
         try:
             _spread(thread)
             part(thread)
         except BaseException as error:
-            errors.append(error)
-            release()
+            fail(error)
 
     def lead() -> None:
         others = [threading.Thread(target=guarded, args=(thread,)) for thread in range(1, threads)]
@@ -76,8 +75,7 @@ def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], 
             for other in others:
                 other.start()
         except RuntimeError as error:
-            errors.append(error)
-            release()
+            fail(error)
         guarded(0)
         for other in others:
             if other.ident is not None:

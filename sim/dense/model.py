@@ -1,6 +1,7 @@
 """Features of dense workers, decoded from lines of memory images to a byte each, and their weights during a run."""
 
 import copy
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,41 +41,44 @@ TRANSPOSE = tuple(
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a worker.
-
-    Parameters
-    ----------
-    parts
-        For each port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous.
-    form
-        Format of the features, with the planes that are read.
-    unit
-        Features of a unit.
-    """
+    """Lines of a worker."""
 
     parts: tuple[ByteArray, ...]
+    """For each port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous."""
     form: FeatureFormat
+    """With the planes that are read."""
     unit: int
+    """Features of a unit."""
 
-    @property
-    def engines(self) -> int:
-        """Engines of the worker (E)."""
-        return len(self.parts) * int(self.parts[0].shape[3]) // BANKS
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of an engine."""
-        return 8 * int(self.parts[0].shape[4])
+    @functools.cached_property
+    def _shape(self) -> tuple[int, ...]:
+        micro_batches, chunks, _, banks, lane_bytes = self.parts[0].shape
+        return micro_batches, chunks, BANKS // banks, 8 * lane_bytes
 
     @property
     def micro_batches(self) -> int:
         """Micro-batches of the samples (T)."""
-        return int(self.parts[0].shape[0])
+        return self._shape[0]
+
+    @property
+    def ports(self) -> int:
+        """Ports of an engine."""
+        return self._shape[2]
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of an engine."""
+        return self._shape[3]
+
+    @property
+    def engines(self) -> int:
+        """Engines of the worker (E)."""
+        return len(self.parts) // self.ports
 
     @property
     def size(self) -> int:
         """Features of the worker, padding included."""
-        return self.engines * int(self.parts[0].shape[1]) * self.lanes
+        return self.engines * self._shape[1] * self.lanes
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -84,11 +88,10 @@ class Lines:
     def decode(self, first: int, count: int) -> ByteArray:
         """Features of ``count`` micro-batches from ``first`` on: uint8 (E, 8 · count, C · lanes), signed ones with
         their `offset`."""
-        _, chunks, _, banks, lane_bytes = self.parts[0].shape
-        ports = BANKS // banks
-        features = np.empty((self.engines, BANKS * count, chunks * lane_bytes * 8), np.uint8)
+        ports, banks = self.ports, BANKS // self.ports
+        features = np.empty((self.engines, BANKS * count, self.size // self.engines), np.uint8)
         flip = np.uint64(offset(self.form) * 0x0101010101010101)
-        words, matrices = features.view(np.uint64), np.empty(banks * lane_bytes, np.uint64)
+        words, matrices = features.view(np.uint64), np.empty(banks * self.lanes // 8, np.uint64)
         for number, part in enumerate(self.parts):
             bank = number % ports * banks
             lines = part.reshape(*part.shape[:3], matrices.size)
@@ -98,38 +101,21 @@ class Lines:
 
     def used(self) -> npt.NDArray[np.bool_]:
         """Features of each unit that are not 0 in some sample: (units, features of a unit)."""
-        ports = BANKS // self.parts[0].shape[3]
-        engines = []
-        for engine in range(self.engines):
-            # First over the samples, which leaves long rows: numpy is slow at short ones.
-            bits = [
-                np.bitwise_or.reduce(np.bitwise_or.reduce(part, axis=0)[:, : self.form.precision], axis=(1, 2))
-                for part in self.parts[engine * ports : (engine + 1) * ports]
-            ]
-            merged = np.bitwise_or.reduce(np.stack(bits))  # (C, lanes / 8)
-            used = np.unpackbits(merged.reshape(-1), bitorder="little").astype(np.bool_)
-            padded = np.zeros(-(-used.size // self.unit) * self.unit, np.bool_)
-            padded[: used.size] = used
-            engines.append(padded.reshape(-1, self.unit))
-        return np.concatenate(engines)
+        # First over the samples, which leaves long rows: numpy is slow at short ones.
+        bits = [
+            np.bitwise_or.reduce(np.bitwise_or.reduce(part, axis=0)[:, : self.form.precision], axis=(1, 2))
+            for part in self.parts
+        ]
+        merged = np.bitwise_or.reduce(np.stack(bits).reshape(self.engines, self.ports, -1), axis=1)
+        used = np.unpackbits(merged, axis=1, bitorder="little").astype(np.bool_)
+        return np.pad(used, ((0, 0), (0, -used.shape[1] % self.unit))).reshape(-1, self.unit)
 
 
 class DenseFeatures(Features):
-    """Decoded features of workers side by side, without those that are 0 in all samples.
+    """Decoded features of workers side by side, without the last ones of units that are 0 in all samples.
 
-    A feature of 0 adds nothing to activations and gradients, so the padding of the image costs no time.
-
-    Parameters
-    ----------
-    lines
-        Lines of each worker.
-
-    Attributes
-    ----------
-    layout
-        ``units`` and ``workers`` of `p4sgd.sim.dense.passes`.
-    columns
-        For each worker the indices of its columns in weights of shape (E · C · lanes,), in ascending order.
+    ``layout`` is ``units`` and ``workers`` of `p4sgd.sim.dense.passes`; ``columns`` are for each worker the indices of
+    its columns in weights of shape (E · C · lanes,), ascending.
     """
 
     def __init__(self, lines: Sequence[Lines]) -> None:
@@ -152,7 +138,7 @@ class DenseFeatures(Features):
             self._kept = self._decode(0, self.samples)
 
     def rows(self, samples: slice) -> tuple[ByteArray, int]:
-        """An array with some samples, whole micro-batches, and the row of the first of them in it."""
+        """An array with some samples, whole micro-batches, and the row of the first."""
         if self._kept is not None:
             return self._kept, samples.start
         return self._decode(samples.start, samples.stop - samples.start), 0
@@ -319,12 +305,10 @@ def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None
 def _decode(
     lines: Any, first: int, count: int, bank: int, precision: int, flip: Any, matrices: Any, words: Any
 ) -> None:
-    """Decode one port's lines of some micro-batches, to words of 8 features; ``flip`` is XORed.
+    """Decode one port's lines of some micro-batches, (T, C, S, bytes), to words of 8 features; ``flip`` is XORed.
 
-    ``lines`` are (T, C, S, bytes), and ``words`` (8 · count, C · lanes / 8). The port has the samples from ``bank`` on
-    of each micro-batch. ``matrices`` is scratch space, uint64 (bytes,).
-
-    The bytes of 8 lanes in all planes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per lane.
+    ``words`` are (8 · count, C · lanes / 8). The port has the samples from ``bank`` on of each micro-batch. The bytes
+    of 8 lanes in all planes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per lane.
     """
     chunks = lines.shape[1]
     lane_bytes = words.shape[1] // chunks

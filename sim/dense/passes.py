@@ -1,17 +1,12 @@
 """Forward and backward passes on decoded features, penalties, and the loop that trains, compiled.
 
 ``features`` is uint8 (samples, n), C-contiguous: those of all workers of a process side by side, signed ones q as
-q + 2^(P-1) (`offset`). Unit i of the job's units in this process is the columns ``units[i]`` to ``units[i + 1]``, at
-most 64, and worker i has the units ``workers[i]`` to ``workers[i + 1]``; both are int64. Weights are float64 (n,),
-integers.
+q + 2^(P-1) (`offset`). Unit i of the process is the columns ``units[i]`` to ``units[i + 1]``, at most 64, and worker i
+has the units ``workers[i]`` to ``workers[i + 1]``; both are int64. Weights are float64 (n,), integers.
 
-Sums use float64 where it is exact, that is, where every partial sum is an integer below 2^53 in magnitude:
-
-- gradients always: a sum of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
-- updates always: the largest intermediate is weight · shrink, below 2^49;
-- dot products of units always: a sum of 64 products of a 32-bit weight and an 8-bit feature stays below 2^46.
-
-Exact sums do not depend on the order of addition, so the compiler may vectorise them.
+Sums use float64, because all are integers below 2^53 in magnitude and so exact in any order: of a gradient, 8 products
+of a 32-bit δ and an 8-bit feature, 2^43; of a unit's dot product, 64 products of a 32-bit weight and such a feature,
+2^46; the largest intermediate of an update is weight · shrink, 2^49.
 """
 
 import functools
@@ -49,7 +44,6 @@ class DenseRun(NamedTuple):
     units: IntArray
     workers: IntArray
     offset: int
-    """`offset` of the features."""
     shift: int
     """Right shift of Round 1."""
     scale: float
@@ -206,8 +200,8 @@ def _penalise(weights: Any, shrink: float, threshold: float) -> None:
 def train(team: Any, batches: Any, run: Any, features: Any, state: Any, addends: Any, kept: Any) -> bool:
     """Do mini-batches as one thread of a `Team`; returns whether a residual or its argument was saturated.
 
-    ``features`` are those of `Batches`; ``state`` is `DenseWeights`. Scratch space of this thread: ``addends``, int64
-    (units,), and ``kept``, float64 (exempt columns,).
+    ``features`` are those of `Batches`. Scratch space: ``addends``, int64 (units,), and ``kept``, float64 (exempt
+    columns,).
     """
     units, workers, weights, read = run.units, run.workers, state.weights, state.read
     threads, batch, count = team.totals.shape[1], team.sums.size, units.size - 1

@@ -27,50 +27,33 @@ Backward: TypeAlias = Callable[[range, IntArray], None]
 
 @dataclass(frozen=True)
 class RemoteWorkers:
-    """The workers of a job in other processes.
-
-    Parameters
-    ----------
-    first
-        Shard of the first worker in this process; its other workers follow.
-    workers
-        Number of workers of the job.
-    start
-        Begins a mini-batch with sums over all processes: ``start(micro_batches, forward)``. It divides the
-        micro-batches into parts, consecutive ones, and calls ``forward(part)`` for all in order, which returns the sum
-        of the partials in this process, int64 (8 · micro-batches of the part,). What it returns is called with
-        ``backward``, and calls ``backward(part, total)`` for the same parts in the same order. With staleness the next
-        mini-batch is begun before that.
-    times
-        What is known about the time that takes, for `EmulatedDevice.message_times`.
-    """
+    """The workers of a job in other processes."""
 
     first: int
+    """Shard of the first worker in this process; its other workers follow."""
     workers: int
+    """Number of workers of the job."""
     start: Callable[[int, Forward], Callable[[Backward], None]]
+    """Begins a mini-batch with sums over all processes: ``start(micro_batches, forward)`` divides the micro-batches
+    into consecutive parts and calls ``forward(part)`` for all in order, which returns the sum of the partials in this
+    process, int64 (8 · micro-batches of the part,). The function that it returns is called with ``backward``, and calls
+    ``backward(part, total)`` for the same parts in order; with staleness after the next mini-batch was begun."""
     times: Callable[[], Any] = lambda: None
+    """What is known about the time that takes, for `EmulatedDevice.message_times`."""
 
 
 def _start_here(micro_batches: int, forward: Forward) -> Callable[[Backward], None]:
-    """Where all workers are in this process."""
     part = range(micro_batches)
     sums = forward(part)
     return lambda backward: backward(part, sums)
 
 
 class EmulatedDevice:
-    """``workers`` emulated workers and the AllReduce between them.
+    """``workers`` emulated workers, 1 to 32, and the AllReduce between them.
 
-    Parameters
-    ----------
-    config, configs
-        Size of every worker, or of each if they differ.
-    workers
-        Number of workers, 1 to 32.
-    remote
-        Workers of the same job in other processes, which do the same runs with the same settings.
-    sample_ranks
-        Processes that have other samples of the only worker, which is sparse.
+    All are of size ``config``, or each of ``configs``. ``remote`` are workers of the same job in other processes, which
+    do the same runs with the same settings; ``sample_ranks`` processes with other samples of the only worker, which is
+    sparse.
     """
 
     name = "emulator"
@@ -106,7 +89,7 @@ class EmulatedDevice:
 
     @property
     def message_times(self) -> Any:
-        """See `p4sgd.host.devices.device.Device`: what the other processes' `RemoteWorkers` say."""
+        """See `p4sgd.host.devices.device.Device`."""
         return self._remote.times()
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -137,8 +120,7 @@ class EmulatedDevice:
                 self._train(runs)
         except BaseException:
             for worker in self._workers:
-                worker.started = False
-                worker.registers.set(spec.CTRL, "idle", 1)
+                worker.stop()
             raise
         for run in runs:
             run.finish()
@@ -148,7 +130,7 @@ class EmulatedDevice:
         settings, ahead = runs[0].settings, min(run.settings.stale for run in runs)
         begun: deque[Callable[[], None]] = deque()
         for mini_batch in range(settings.mini_batches):
-            forward, backward = _passes(runs, mini_batch)
+            forward, backward = partial(_forward, runs, mini_batch), partial(_backward, runs, mini_batch)
             begun.append(partial(self._remote.start(settings.micro_batches, forward), backward))
             if len(begun) > ahead:
                 begun.popleft()()
@@ -197,17 +179,13 @@ class EmulatedDevice:
             raise EmulatorError(f"workers differ in micro-batches and mini-batches: {sorted(batches)}")
 
 
-def _passes(runs: Sequence[Run], mini_batch: int) -> tuple[Forward, Backward]:
-    """The passes of a mini-batch, for `RemoteWorkers`."""
+def _forward(runs: Sequence[Run], mini_batch: int, part: range) -> IntArray:
+    return golden.all_reduce([run.model.forward(run.samples(mini_batch, part)) for run in runs])
 
-    def forward(part: range) -> IntArray:
-        return golden.all_reduce([run.model.forward(run.samples(mini_batch, part)) for run in runs])
 
-    def backward(part: range, sums: IntArray) -> None:
-        for run in runs:
-            run.model.backward(run.samples(mini_batch, part), sums)
-
-    return forward, backward
+def _backward(runs: Sequence[Run], mini_batch: int, part: range, sums: IntArray) -> None:
+    for run in runs:
+        run.model.backward(run.samples(mini_batch, part), sums)
 
 
 def warm_up(config: WorkerConfig) -> None:

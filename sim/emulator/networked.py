@@ -91,8 +91,7 @@ class NetworkedWorker(EmulatedWorker):
     clock
         Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES, ECHO_CYCLES and counters.
     speed
-        Fraction of this machine's speed at which to compute, above 0 and at most 1: below 1 the worker sleeps after
-        each mini-batch, as a slower machine would take longer.
+        Fraction of this machine's speed at which to compute, above 0 and at most 1.
     most
         Most micro-batches in a packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
     """
@@ -196,10 +195,10 @@ class NetworkedWorker(EmulatedWorker):
             inputs = Inputs(self)
             run = Run([inputs])
             self._features = run.features
-            self._regions = [(memory, self._get_pair(pair), size) for memory, pair, size in inputs.regions]
+            get_pair = self.registers.get_pair
+            self._regions = [(memory, get_pair(pair), size) for memory, pair, size in inputs.regions]
         except BaseException:
-            self.started = False
-            self.registers.set(spec.CTRL, "idle", 1)
+            self.stop()
             raise
         self._before = self._counts()
         if self._endpoint.joined:
@@ -240,10 +239,9 @@ class NetworkedWorker(EmulatedWorker):
     def _end(self, flag: str) -> None:
         """End the run as void, with a flag of STATUS."""
         self._progress = None
-        self.started = False
         self.registers.set(spec.STATUS, flag, 1)
-        self.registers.set(spec.CTRL, "idle", 1)
         self.registers.set(spec.CTRL, "done", 1)
+        self.stop()
         self._show_counters()
 
     # -- packets -------------------------------------------------------------------------------------------------
@@ -280,14 +278,8 @@ class NetworkedWorker(EmulatedWorker):
         values = echo.values
         if values[EchoValue.NUMBER] % _PROBE_NUMBERS != number or self.registers.get(spec.ECHO, "came"):
             return
-        self._show(
-            spec.ECHO,
-            number=number,
-            verdict=values[EchoValue.VERDICT],
-            port=values[EchoValue.PORT],
-            version=echo.version,
-            came=1,
-        )
+        verdict, port = values[EchoValue.VERDICT], values[EchoValue.PORT]
+        self._show(spec.ECHO, number=number, verdict=verdict, port=port, version=echo.version, came=1)
         self._show(spec.ECHO_JOB, round=echo.round, workers=values[EchoValue.WORKERS])
         self._show_pair(spec.ECHO_SOURCE, echo.source)
         shown = {
@@ -321,11 +313,11 @@ class NetworkedWorker(EmulatedWorker):
 
     def _configure(self) -> None:
         """Copy settings from the registers to the endpoint, before a run or a probe: they change only between runs."""
-        get, endpoint = self.registers.get, self._endpoint
+        get, get_pair, endpoint = self.registers.get, self.registers.get_pair, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
         self.index = endpoint.shard
-        endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
-        endpoint.key = self._get_pair(spec.JOB_KEY) if get(spec.MERGE) else None
+        endpoint.local_mac, endpoint.peer_mac = get_pair(spec.LOCAL_MAC), get_pair(spec.PEER_MAC)
+        endpoint.key = get_pair(spec.JOB_KEY) if get(spec.MERGE) else None
         endpoint.resend_after = get(spec.RESEND_CYCLES)
         endpoint.resends, endpoint.doublings = get(spec.RESEND, "limit"), get(spec.RESEND, "doublings")
 
@@ -351,7 +343,3 @@ class NetworkedWorker(EmulatedWorker):
         low, high = pair
         self._show(low, value=value)
         self._show(high, value=value >> 32)
-
-    def _get_pair(self, pair: tuple[Register, Register]) -> int:
-        low, high = pair
-        return self.registers.get(low) | self.registers.get(high) << 32

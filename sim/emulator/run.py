@@ -26,32 +26,15 @@ from p4sgd.sim.sparse.entries import Directories, Entries
 class Run:
     """A run of workers whose settings, labels and tables are the same, and the form of their features.
 
-    Parameters
-    ----------
-    inputs
-        Those of the workers; see `Inputs.alike`.
-    ranks
-        Processes that have other samples of the worker, a single sparse one; None if all are here.
-
-    Attributes
-    ----------
-    settings
-        The settings; ``chunks`` are those of the first worker.
-    features
-        The features. Who keeps them saves a later run of the same samples the decoding.
-    model
-        The weights, to be trained on all mini-batches.
-
-    Raises
-    ------
-    EmulatorError
-        If a sparse worker's memory has no list of entries, or if directories are not as they must be.
+    ``inputs`` are the workers', see `Inputs.alike`, and ``ranks`` processes that have other samples of the worker, a
+    single sparse one. `EmulatorError` if entries or directories in a memory are not as they must be.
     """
 
     def __init__(self, inputs: Sequence["Inputs"], ranks: SampleRanks | None = None) -> None:
         self._workers = workers = [each.worker for each in inputs]
-        self.settings = inputs[0].settings
+        self.settings = inputs[0].settings  # ``chunks`` are those of the first worker
         try:
+            # Who keeps these saves a later run of the same samples the decoding.
             self.features = shared_features([each.source for each in inputs])
         except ValueError as error:
             raise EmulatorError(f"worker {', '.join(str(worker.index) for worker in workers)}: {error}") from error
@@ -75,28 +58,7 @@ class Run:
 
 
 class Inputs:
-    """A run as a worker's registers and memory describe it.
-
-    Attributes
-    ----------
-    settings, targets
-        Settings, labels and loss.
-    limit
-        Largest magnitude of a partial activation.
-    exempt
-        Index of the weight without penalties among those of all engines; None if there is none.
-    job
-        Number of the job, and of its workers.
-    source
-        The features.
-    regions
-        Their regions: memories, the registers with the addresses, and bytes.
-
-    Raises
-    ------
-    EmulatorError
-        If they describe none.
-    """
+    """A run as a worker's registers and memory describe it; `EmulatorError` if they describe none."""
 
     def __init__(self, worker: EmulatedWorker) -> None:
         self.worker = worker
@@ -111,38 +73,23 @@ class Inputs:
         if IMPORTANCE.one < self.targets.importances.max(initial=0) or self.targets.importances.min(initial=0) < 0:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
         self.regions: list[tuple[int, tuple[Register, Register], int]] = []
-        self.source: Source
-        if config.sparse:
-            self.source = self._entries(total)
-        elif get(spec.FORMAT, "directory"):
-            self.source = self._directories(total)
-        else:
-            self.source = self._lines(total)
+        """Memories of the features, the registers with their addresses, and bytes."""
+        self.source: Source = self._entries(total) if config.sparse else self._lines(total)
 
-    def _lines(self, micro_batches: int) -> Lines:
-        settings, config = self.settings, self.worker.config
-        stored = settings.features.stored
-        shape = (micro_batches, settings.chunks, stored, BANKS // config.ports, config.lanes // 8)
-        parts = tuple(
-            self._read(engine * config.ports + port, spec.lines_address(engine, port), math.prod(shape)).reshape(shape)
-            for engine in range(config.engines)
-            for port in range(config.ports)
-        )
-        return Lines(parts, settings.features, settings.unit)
-
-    def _directories(self, micro_batches: int) -> Directories:
+    def _lines(self, micro_batches: int) -> Lines | Directories:
         settings, config, worker = self.settings, self.worker.config, self.worker
+        form, chunks, unit = settings.features, settings.chunks, settings.unit
+        directory = worker.registers.get(spec.FORMAT, "directory")
         parts = []
         for engine in range(config.engines):
-            shape = _lines_of(worker, engine), BANKS // config.ports, config.lanes // 8
+            lines = (_lines_of(worker, engine),) if directory else (micro_batches, chunks, form.stored)
+            shape = *lines, BANKS // config.ports, config.lanes // 8
             for port in range(config.ports):
-                content = self._read(
-                    engine * config.ports + port, spec.lines_address(engine, port), shape[0] * config.port_bytes
-                )
-                parts.append(content.reshape(shape))
-        return Directories(
-            tuple(parts), micro_batches, settings.chunks, settings.features, settings.unit, config.line_fifo_depth
-        )
+                memory, address = engine * config.ports + port, spec.lines_address(engine, port)
+                parts.append(self._read(memory, address, math.prod(shape)).reshape(shape))
+        if directory:
+            return Directories(tuple(parts), micro_batches, chunks, form, unit, config.line_fifo_depth)
+        return Lines(tuple(parts), form, unit)
 
     def _entries(self, micro_batches: int) -> Entries:
         settings, config = self.settings, self.worker.config
@@ -159,7 +106,6 @@ class Inputs:
         return Entries(starts, keys, values, settings.features, settings.unit, shape)
 
     def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
-        """Bytes of features."""
         self.regions.append((memory, address, size))
         return self.worker.memory(memory, address, size)
 
@@ -214,8 +160,7 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
 
 def _lines_of(worker: EmulatedWorker, engine: int) -> int:
     """Lines of an engine in a run with directories."""
-    low, high = (worker.registers.get(register) for register in spec.lines_count(engine))
-    return int(low | high << 32)
+    return worker.registers.get_pair(spec.lines_count(engine))
 
 
 def _exempt(worker: EmulatedWorker, chunks: int) -> int | None:

@@ -22,11 +22,10 @@ _PAGE = 4096
 
 
 class Memory:
-    """One memory bank: the arrays written to it, by address.
+    """One memory bank: the arrays written to it, by address. Addresses that were never written cannot be read.
 
-    Arrays are kept, not copied, so that an image, often a mapped file, takes no further memory. They must not be
-    changed afterwards. When an array is partly overwritten, the rest of it is copied and the array released. Addresses
-    that were never written cannot be read.
+    Arrays are kept, not copied, so that an image, often a mapped file, takes no further memory; they must not be
+    changed afterwards. When an array is partly overwritten, the rest of it is copied and the array released.
     """
 
     def __init__(self, name: str) -> None:
@@ -91,6 +90,11 @@ class Registers:
         """A field's value, without the side effects of a bus read."""
         return register[field].decode(self._word[register.offset])
 
+    def get_pair(self, pair: tuple[Register, Register]) -> int:
+        """The 64-bit value of two registers, low and high."""
+        low, high = map(self.get, pair)
+        return low | high << 32
+
     def set(self, register: Register, field: str, value: int) -> None:
         """Set a field from the hardware's side, whatever its access kind."""
         known = register[field]
@@ -127,10 +131,10 @@ class Registers:
 
 
 class EmulatedWorker:
-    """Registers and memory of a worker; ``index`` is its number in messages."""
+    """Registers and memory of a worker of size ``config``; ``index`` is its number in messages."""
 
     def __init__(self, config: WorkerConfig, index: int) -> None:
-        self._config = config
+        self.config = config
         self.index = index
         self.registers = Registers(config, self._strobe)
         self.registers.set(spec.CTRL, "idle", 1)
@@ -142,16 +146,11 @@ class EmulatedWorker:
 
     def clear(self) -> None:
         """Release all banks, as if they had never been written, and the weights, which become 0."""
-        config = self._config
+        config = self.config
         self._memory = [Memory(f"worker {self.index}, memory {number}") for number in range(config.memories)]
         self._chunks = config.chunks  # chunks that have weights
         # Zeros of as many features as a sparse worker has would take memory that most runs never need.
         self._weights = np.broadcast_to(np.int32(0), (config.engines, config.chunks * config.lanes))
-
-    @property
-    def config(self) -> WorkerConfig:
-        """Size of the worker."""
-        return self._config
 
     def read_register(self, offset: int) -> int:
         """Read a word."""
@@ -190,16 +189,16 @@ class EmulatedWorker:
 
     def first_weights(self, chunks: int) -> npt.NDArray[np.int32]:
         """Initial weights of a run, by RUN.model_source: int32 (E, chunks · lanes), not to be changed."""
-        size = chunks * self._config.lanes
+        config, size = self.config, chunks * self.config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
             stored = [
-                self.memory(self._config.model_memory(engine), spec.model_address(engine), 4 * size)
-                for engine in range(self._config.engines)
+                self.memory(config.model_memory(engine), spec.model_address(engine), 4 * size)
+                for engine in range(config.engines)
             ]
             return np.stack([part.view("<i4") for part in stored])
         if source == ModelSource.ZERO.value:
-            return np.broadcast_to(np.int32(0), (self._config.engines, size))
+            return np.broadcast_to(np.int32(0), (config.engines, size))
         if chunks > self._chunks:
             raise EmulatorError(
                 f"worker {self.index}: the weights to keep are those of {self._chunks} chunks, the run has {chunks}"
@@ -209,23 +208,26 @@ class EmulatedWorker:
     def finish(self, weights: npt.NDArray[np.int32], flags: golden.Flags) -> None:
         """End a run: keep its weights, which nobody changes, and flags; store the weights if RUN.model_store is set."""
         self._weights = weights
-        self._chunks = weights.shape[1] // self._config.lanes
+        self._chunks = weights.shape[1] // self.config.lanes
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
-                memory, address = self._config.model_memory(engine), self._address(spec.model_address(engine))
-                self._memory[memory].write(address, values.view(np.uint8))
+                address = self._address(spec.model_address(engine))
+                self._memory[self.config.model_memory(engine)].write(address, values.view(np.uint8))
         for name, flag in vars(flags).items():
             if flag:
                 self.registers.set(spec.STATUS, name, 1)
-        self.registers.set(spec.CTRL, "idle", 1)
         self.registers.set(spec.CTRL, "done", 1)
+        self.stop()
+
+    def stop(self) -> None:
+        """Be idle, without a run."""
         self.started = False
+        self.registers.set(spec.CTRL, "idle", 1)
 
     def _address(self, pair: tuple[Register, Register]) -> int:
-        low, high = pair
-        address = self.registers.get(low) | self.registers.get(high) << 32
+        address = self.registers.get_pair(pair)
         if address % _PAGE:
-            raise EmulatorError(f"worker {self.index}: {low.name} is {address:#x}, no multiple of {_PAGE}")
+            raise EmulatorError(f"worker {self.index}: {pair[0].name} is {address:#x}, no multiple of {_PAGE}")
         return address
 
     def _strobe(self, register: Register, field: Field, value: int) -> None:
@@ -235,8 +237,8 @@ class EmulatedWorker:
             self.registers.set(spec.CTRL, "idle", 0)
             self.registers.set(spec.CTRL, "ready", 1)
         elif register is spec.TABLE_INDEX:
-            self._segment = value % self._config.table_segments
+            self._segment = value % self.config.table_segments
         elif register is spec.TABLE_INTERCEPT:
             self._slope[self._segment] = self.registers.get(spec.TABLE_SLOPE)
             self._intercept[self._segment] = value
-            self._segment = (self._segment + 1) % self._config.table_segments
+            self._segment = (self._segment + 1) % self.config.table_segments

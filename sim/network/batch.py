@@ -84,23 +84,9 @@ class _State(NamedTuple):
 class BatchAggregator:
     """Sums up partials and answers, as `p4sgd.hw.aggregator.aggregator.Aggregator` does, many frames at a time.
 
-    Parameters
-    ----------
-    slots
-        Slots of each job.
-    jobs
-        Number of places, each for one of the jobs that are served at a time.
-    mac
-        Own MAC address; packets to other addresses are dropped.
-    most
-        Most micro-batches in a packet of version 2; 0 to speak version 1 only.
-
-    Attributes
-    ----------
-    jobs : dict of int to Job
-        Jobs served, by place.
-    most : int
-        See above.
+    It has ``slots`` for each of the ``jobs`` that it can serve at a time, drops packets to other addresses than
+    ``mac``, and takes packets of version 2 with up to ``most`` micro-batches; with 0 it speaks version 1 only. The
+    attribute ``jobs`` has the jobs served, by place.
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0, most: int = 0) -> None:
@@ -138,10 +124,7 @@ class BatchAggregator:
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
         """Serve a job in place ``index`` from round ``first_round`` on, with all slots unused.
 
-        Raises
-        ------
-        ValueError
-            If another place serves a job of this number.
+        ValueError if another place serves a job of this number.
         """
         state = self._state
         if state.place_of[job.number] not in (-1, index):
@@ -195,20 +178,11 @@ class BatchAggregator:
         answer_sizes: Numbers,
         ports: Numbers,
     ) -> int:
-        """Process frames from a port, one after the other; returns the number of answers.
+        """Process ``count`` frames from a port, one after the other; returns the number of answers.
 
-        Parameters
-        ----------
-        frames, sizes
-            The frames, uint8 (rows, room), and their sizes in bytes, int64 (rows,). There is room for more than
-            `MOST_BYTES`, so that a frame that is cut is still too long.
-        count
-            How many there are.
-        port
-            Where they came in.
-        answers, answer_sizes, ports
-            The answers, as many as there are frames at most: their bytes and sizes, of the same shapes, and the bitmap
-            of the ports to send each through, int64 (rows,).
+        ``frames``, uint8 (rows, room), have the sizes int64 (rows,) and room for more than `MOST_BYTES`, so that a
+        frame that is cut is still too long. Answers are written to arrays of the same shapes, and the bitmap of the
+        ports to send each through to ``ports``, int64 (rows,).
         """
         # One by one: to pass a tuple with names takes a microsecond more.
         return int(_receive(frames, sizes, count, port, answers, answer_sizes, ports, *self._state))

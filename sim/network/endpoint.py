@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 from p4sgd.hw.spec.packet import (
@@ -53,24 +53,11 @@ class GivenUp:
     phase: SlotPhase
 
 
+@dataclass(eq=False)
 class Endpoint:
     """Sends partials and delivers sums in order, as :class:`p4sgd.hw.net.endpoint.Endpoint` does.
 
     Time is an integer that never decreases, in the unit of ``resend_after``.
-
-    Parameters
-    ----------
-    slots
-        AllReduce operations in flight. Operation n uses slot ``n mod slots`` in round ``first_round + n div slots``.
-    job, shard, workers, local_mac, peer_mac
-        Job number, shard (from 0) and number of workers; own address and the aggregator's.
-    first_round
-        Round of the first AllReduce: 1 if the aggregator has just begun the job.
-    resend_after, doublings, resends
-        Time after which a packet without an answer is sent again, how often this time doubles, 0 to 15, and how often a
-        packet is sent again before the endpoint gives up; 0 for no limit.
-    key, most
-        Key of the job and most micro-batches in a packet, for version 2; None and 0 for version 1.
 
     Attributes
     ----------
@@ -86,41 +73,37 @@ class Endpoint:
         The last answer to a probe.
     """
 
-    def __init__(
-        self,
-        slots: int,
-        *,
-        job: int = 0,
-        shard: int,
-        workers: int,
-        local_mac: int = 0,
-        peer_mac: int = 0,
-        first_round: int = 1,
-        resend_after: int = 100,
-        doublings: int = 0,
-        resends: int = 0,
-        key: int | None = None,
-        most: int = 0,
-    ) -> None:
-        self.job = job
-        self.shard = shard
-        self.workers = workers
-        self.local_mac = local_mac
-        self.peer_mac = peer_mac
-        self.resend_after = resend_after
-        self.doublings = doublings
-        self.resends = resends
-        self.key = key
-        self._most = most
-        self._count = slots
+    slots: int
+    """AllReduce operations in flight. Operation n uses slot ``n mod slots`` in round ``first_round + n div slots``."""
+    _: KW_ONLY
+    shard: int
+    workers: int
+    job: int = 0
+    local_mac: int = 0
+    peer_mac: int = 0
+    """The aggregator's address."""
+    first_round: int = 1
+    """Round of the first AllReduce: 1 if the aggregator has just begun the job."""
+    resend_after: int = 100
+    """Time after which a packet without an answer is sent again."""
+    doublings: int = 0
+    """How often this time doubles, 0 to 15."""
+    resends: int = 0
+    """How often a packet is sent again before the endpoint gives up; 0 for no limit."""
+    key: int | None = None
+    """Key of the job, for version 2."""
+    most: int = 0
+    """Most micro-batches in a packet of version 2; 0 to speak version 1 only."""
+
+    def __post_init__(self) -> None:
         self.drops: Counter[Drop] = Counter()
         self.echo: Packet | None = None
-        self.join(first_round)
+        self.join(self.first_round)
 
     def join(self, first_round: int) -> None:
         """Reset all slots; the next AllReduce uses slot 0 in ``first_round``."""
-        self._first_round = first_round
-        self._slots = [_Slot(number=index - self._count) for index in range(self._count)]
+        self.first_round = first_round
+        self._slots = [_Slot(number=index - self.slots) for index in range(self.slots)]
         self._submitted = 0
         self._delivered = 0
         self.sums: deque[tuple[int, ...]] = deque()
@@ -137,7 +120,7 @@ class Endpoint:
     @property
     def can_submit(self) -> bool:
         """Whether the next slot is free: its last round is cleared and its sums are delivered."""
-        slot = self._slots[self._submitted % self._count]
+        slot = self._slots[self._submitted % self.slots]
         return self.joined and slot.phase is SlotPhase.IDLE and slot.sums is None
 
     @property
@@ -149,7 +132,7 @@ class Endpoint:
         """Begin an AllReduce if `can_submit`, with eight partials for each micro-batch; returns the packet to send."""
         if not self.can_submit:
             raise RuntimeError("the next slot is still in use")
-        index = self._submitted % self._count
+        index = self._submitted % self.slots
         self._slots[index] = _Slot(SlotPhase.PARTIAL, self._submitted, tuple(values), sent_at=now)
         self._submitted += 1
         return self._packet(index)
@@ -157,7 +140,7 @@ class Endpoint:
     def receive_frame(self, frame: bytes, now: int) -> Packet | None:
         """Process a frame, which is dropped if it is not a packet."""
         try:
-            packet = Packet.from_bytes(frame, self._most)
+            packet = Packet.from_bytes(frame, self.most)
         except MalformedPacketError as error:
             self.drops[error.reason] += 1
             return None
@@ -209,7 +192,8 @@ class Endpoint:
             if slot.phase is SlotPhase.IDLE or now < self._due(slot):
                 continue
             if self.resends and slot.resends == self.resends:
-                self._give_up(GivenUp(index, self._round(slot), slot.phase))
+                self.given_up = GivenUp(index, self._round(slot), slot.phase)
+                self.leave()
                 return []
             slot.sent_at = now
             slot.resends = min(slot.resends + 1, max(self.resends, self.doublings))  # larger counts change nothing
@@ -223,12 +207,8 @@ class Endpoint:
     def _due(self, slot: _Slot) -> int:
         return slot.sent_at + (self.resend_after << min(slot.resends, self.doublings))
 
-    def _give_up(self, reason: GivenUp) -> None:
-        self.given_up = reason
-        self.leave()
-
     def _round(self, slot: _Slot) -> int:
-        return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
+        return (self.first_round + slot.number // self.slots) % (1 << ROUND_BITS)
 
     def _check(self, packet: Packet) -> Drop | None:
         """Why a packet is dropped: the first check that it fails; None if it passes all."""
@@ -245,15 +225,13 @@ class Endpoint:
             return DropReason.WORKERS
         if packet.shard != (0 if is_to_all else self.shard) or packet.bitmap != (1 << self.workers) - 1:
             return DropReason.SHARD
-        if packet.slot >= self._count:
+        if packet.slot >= self.slots:
             return DropReason.SLOT
         if packet.source != self.peer_mac:
             return DropReason.SOURCE
         if packet.key != self.key:
             return KeyedDrop.KEY
-        return self._check_slot(packet, self._slots[packet.slot])
-
-    def _check_slot(self, packet: Packet, slot: _Slot) -> Drop | None:
+        slot = self._slots[packet.slot]
         if packet.round != self._round(slot):
             return DropReason.STALE
         waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
@@ -265,7 +243,7 @@ class Endpoint:
 
     def _deliver(self) -> None:
         while self._delivered < self._submitted:
-            slot = self._slots[self._delivered % self._count]
+            slot = self._slots[self._delivered % self.slots]
             if slot.sums is None:
                 return
             self.sums.append(slot.sums)

@@ -47,36 +47,23 @@ _HALF = _WEIGHT_HIGH // 2
 
 @dataclass(eq=False)
 class SampleRanks:
-    """The processes that train one sparse worker, each on some of the samples. All make the same calls.
-
-    Parameters
-    ----------
-    rank, size
-        Number of this process, from 0, and of all.
-    add, packets
-        Sums over the ranks of int64 (8·n,), of which no sum exceeds int32; whether an aggregator adds them, by packets.
-    agree
-        The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all.
-    exchange
-        Sends block r to rank r and returns what the ranks have sent, in their order: uint8 (bytes,). If the sizes of
-        what comes are known, they are given: int64 (size,), in bytes.
-    hot
-        Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it.
-
-    Attributes
-    ----------
-    counts
-        ``ROWS`` of 8 numbers to be added, and ``BYTES_SENT`` to other ranks for cold columns, of mini-batches.
-    """
+    """The processes that train one sparse worker, each on some of the samples. All make the same calls."""
 
     rank: int
     size: int
     add: Callable[[IntArray], IntArray]
+    """Sums over the ranks of int64 (8·n,), of which no sum exceeds int32."""
     agree: Callable[[IntArray], IntArray]
+    """The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all."""
     exchange: Callable[[Sequence[ByteArray], IntArray | None], list[ByteArray]]
+    """Sends block r to rank r and returns the ranks' blocks, uint8 (bytes,), whose sizes are given if they are known:
+    int64 (size,)."""
     packets: bool = False
+    """Whether an aggregator adds, by packets."""
     hot: int = 0
+    """Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it."""
     counts: Counter[str] = field(default_factory=Counter, init=False)
+    """``ROWS`` of 8 numbers to be added, and ``BYTES_SENT`` to other ranks for cold columns, of mini-batches."""
     _lists: "ColumnLists | None" = field(default=None, init=False, repr=False)
 
     def micro_batches(self, count: int) -> range:
@@ -103,9 +90,9 @@ class SampleRanks:
 
 
 class ColumnLists:
-    """Cold columns that each rank needs in each mini-batch. The owners get all lists before the first one.
+    """Cold columns, those from ``cold`` on, that each rank needs in each mini-batch; the owners get all lists at once.
 
-    Columns from ``cold`` on are cold; ``key`` is what the lists are made for.
+    ``key`` identifies what the lists are made for.
     """
 
     def __init__(
@@ -135,10 +122,7 @@ class ColumnLists:
 
 
 class DataParallelModel(SparseModel):
-    """Weights of a sparse worker during a run in which ranks have some of its samples each.
-
-    ``features`` are those of this rank's micro-batches; the rest as in `SparseModel`.
-    """
+    """Weights of a sparse worker during a run; ``features`` are those of this rank's micro-batches."""
 
     def __init__(
         self,
@@ -218,7 +202,7 @@ class DataParallelModel(SparseModel):
         totals[:] = self._features.unit_sums(self._seen, samples, self._rounding)
 
     def _send(self, values: npt.NDArray[np.int32], counts: IntArray, expected: IntArray) -> npt.NDArray[np.int32]:
-        """Send so many values to each rank, and return those that come, as many as expected from each."""
+        """Send so many values to each rank; returns those that come, as many as expected from each."""
         blocks = np.split(values.view(np.uint8), 4 * np.cumsum(counts)[:-1])
         self._ranks.counts["BYTES_SENT"] += values.nbytes - blocks[self._ranks.rank].size
         return np.concatenate(self._ranks.exchange(blocks, 4 * expected)).view(np.int32)
@@ -238,7 +222,7 @@ class DataParallelModel(SparseModel):
         self.saturated[0] = self.saturated[0] or saturated
 
     def _present(self) -> WeightArray:
-        """See `SparseModel`: the weights of all columns, from their owners."""
+        """The weights of all columns, from their owners."""
         ranks, weights = self._ranks, super()._present().copy()
         own = np.ascontiguousarray(weights[ranks.rank :: ranks.size])
         for rank, part in enumerate(ranks.exchange([own.view(np.uint8)] * ranks.size, None)):

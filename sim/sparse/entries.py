@@ -1,8 +1,4 @@
-"""Entries: lists of the nonzero features of sparse workers, with the index of each micro-batch; also of directories.
-
-Entries are sorted digit by digit (`sort_words`): NumPy's sort takes four times as long on some processors. Lines with
-directories (`p4sgd.hw.spec.image`) are decoded to entries.
-"""
+"""Entries: lists of the nonzero features of sparse workers, with the index of each micro-batch; also of directories."""
 
 import functools
 import math
@@ -27,31 +23,20 @@ Columns = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Entries:
-    """Features of a worker that are not 0.
-
-    Parameters
-    ----------
-    starts
-        int64 (T + 1,): micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``.
-    keys
-        uint32 (entries,): column << 3 | bank, ascending within a micro-batch. Columns are those of the worker, unit by
-        unit.
-    values
-        uint8 (entries,): integers of S bits, two's complement if signed; the higher bits are ignored.
-    form
-        Format of the features, with the planes that are read.
-    unit
-        Features of a unit, padding included: whole chunks.
-    shape
-        Shape of the worker's weights, (engines, chunks · lanes): unit i is the (i // engines)-th of engine i % engines.
-    """
+    """Features of a worker that are not 0."""
 
     starts: IntArray
+    """int64 (T + 1,): micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``."""
     keys: npt.NDArray[np.uint32]
+    """uint32 (entries,): column << 3 | bank, ascending within a micro-batch; the worker's columns, unit by unit."""
     values: ByteArray
+    """uint8 (entries,): integers of S bits, two's complement if signed; the higher bits are ignored."""
     form: FeatureFormat
+    """With the planes that are read."""
     unit: int
+    """Features of a unit, padding included: whole chunks."""
     shape: tuple[int, int]
+    """Of the worker's weights, (engines, chunks · lanes): unit i is the (i // engines)-th of engine i % engines."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -65,11 +50,8 @@ class Entries:
         return math.prod(self.shape)
 
     def check(self) -> None:
-        """Check the keys, because whoever writes to a worker's memory may write anything.
-
-        A ValueError is raised if those of a micro-batch do not ascend, if the worker has no such columns, or if a
-        sample has more than 2^24 entries.
-        """
+        """ValueError if the memory has keys of a micro-batch that do not ascend, columns that the worker has not, or
+        more than 2^24 entries of a sample."""
         for micro_batch in np.flatnonzero(np.diff(self.starts) > _MOST):
             banks = self.keys[self.starts[micro_batch] : self.starts[micro_batch + 1]] & np.uint32(BANKS - 1)
             if np.bincount(banks).max() > _MOST:
@@ -94,10 +76,7 @@ class Entries:
 
 
 def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
-    """Blocks of consecutive micro-batches with at most so many entries, or of a single one that has more.
-
-    ``counts``, int64 (T,), are the entries of each micro-batch.
-    """
+    """Blocks of micro-batches with at most so many of the ``counts`` of entries, int64 (T,), or of one with more."""
     ends, first = np.cumsum(counts), 0
     while first < ends.size:
         before = int(ends[first - 1]) if first else 0
@@ -105,8 +84,6 @@ def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
         yield slice(first, stop)
         first = stop
 
-
-# -- sorting -----------------------------------------------------------------------------------------------------------
 
 _VALUE_BITS = 8
 """The lowest bits, which do not matter, because no two entries agree in all others."""
@@ -118,7 +95,10 @@ Words = npt.NDArray[np.uint64]
 
 
 def sort_words(words: Words) -> Words:
-    """`p4sgd.hw.spec.image.entry_words` in ascending order, uint64 (entries,); the given array is overwritten."""
+    """`p4sgd.hw.spec.image.entry_words` in ascending order, uint64 (entries,); the given array is overwritten.
+
+    They are sorted digit by digit: NumPy's sort takes four times as long on some processors.
+    """
     sorted_words, spare, shift = words, np.empty_like(words), _VALUE_BITS
     places = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
     # Only digits in which words differ.
@@ -157,30 +137,19 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Directories:
-    """Lines with directories of a worker, of whole micro-batches.
-
-    Parameters
-    ----------
-    parts
-        For each port of each engine: uint8 (lines, 8/ports, lanes/8).
-    micro_batches
-        Micro-batches that the lines are of (T).
-    chunks
-        Chunks of each engine (C).
-    form
-        Format of the features; all planes are read.
-    unit
-        Features of a unit, padding included: whole chunks.
-    room
-        Lines of a micro-batch that an engine has room for, without directories; ``None`` where none is needed.
-    """
+    """Lines with directories of a worker, of whole micro-batches (`p4sgd.hw.spec.image`)."""
 
     parts: tuple[ByteArray, ...]
+    """For each port of each engine: uint8 (lines, 8/ports, lanes/8)."""
     micro_batches: int
     chunks: int
+    """Chunks of each engine (C)."""
     form: FeatureFormat
+    """All planes are read."""
     unit: int
-    room: int | None = None
+    """Features of a unit, padding included: whole chunks."""
+    room: int = np.iinfo(np.int64).max
+    """Lines of a micro-batch that an engine has room for, without directories."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -189,19 +158,15 @@ class Directories:
         return (*arrays, self.micro_batches, self.chunks, self.form, self.unit, self.room)
 
     def entries(self) -> Entries:
-        """The features that are not 0.
-
-        A ValueError names engine and micro-batch of lines that are not those of
-        `p4sgd.hw.spec.image.ImageLayout.pack_directories`.
-        """
+        """The features that are not 0; ValueError with the engine and micro-batch of lines that are not those of
+        `p4sgd.hw.spec.image.ImageLayout.pack_directories`."""
         ports = BANKS // self.parts[0].shape[1]
         engines, lanes = len(self.parts) // ports, 8 * self.parts[0].shape[2]
         starts = np.zeros((engines, self.micro_batches + 1), np.int64)
         counts = np.zeros(self.micro_batches, np.int64)
         lines = [_of_engine(self.parts[engine * ports : (engine + 1) * ports]) for engine in range(engines)]
-        room = np.iinfo(np.int64).max if self.room is None else self.room
         for engine, own in enumerate(lines):
-            problem, where = _scan(own, self.chunks, self.form.stored, room, starts[engine], counts)
+            problem, where = _scan(own, self.chunks, self.form.stored, self.room, starts[engine], counts)
             if problem:
                 raise ValueError(f"engine {engine}, micro-batch {where}: {_PROBLEMS[problem]}: write the image again")
             if starts[engine, -1] != own[0].shape[0]:
@@ -228,19 +193,18 @@ def _of_engine(parts: tuple[ByteArray, ...]) -> tuple[ByteArray, ByteArray]:
     return found
 
 
-_ENDS, _CHUNKS, _PLANES, _BEHIND, _ROOM = range(1, 6)
-
 _RESERVED = (1 << 32) - 1 ^ Descriptor(0xFFFF, 7, 0x7F, True).encode()
 
-_PROBLEMS = {
-    _ENDS: "the lines end in the middle",
-    _CHUNKS: "the directory does not list chunks of the run in ascending order, up to the last one",
-    _PLANES: "the directory leaves out the last plane of a chunk or two in a row, or has planes that the run has not",
-    _BEHIND: "the directory goes on behind the last chunk",
-    _ROOM: "there are more lines than the line FIFO holds",
-}
+_ENDS, _CHUNKS, _PLANES, _BEHIND, _ROOM = range(1, 6)
+_PROBLEMS = (
+    "",
+    "the lines end in the middle",
+    "the directory does not list chunks of the run in ascending order, up to the last one",
+    "the directory leaves out the last plane of a chunk or two in a row, or has planes that the run has not",
+    "the directory goes on behind the last chunk",
+    "there are more lines than the line FIFO holds",
+)
 """What `_scan` finds wrong."""
-
 
 _compiled = functools.partial(compiled, "the emulator's loops for directories")
 
@@ -275,7 +239,7 @@ def _kept(word: int, stored: int) -> int:
 
 @_compiled(nogil=True)
 def _ones(own: Any, line: int, count: int) -> int:
-    """In how many places some of these lines have a 1."""
+    """Number of bits that are 1 in some of these lines."""
     total = 0
     for byte in range(own.shape[1]):
         seen = 0
@@ -287,7 +251,6 @@ def _ones(own: Any, line: int, count: int) -> int:
 
 @_compiled(nogil=True)
 def _count(bits: int) -> int:
-    """How many bits are 1."""
     count = 0
     while bits:
         bits &= bits - 1

@@ -36,9 +36,6 @@ _PART = 1 << 22
 _ALL = np.iinfo(np.int32).max
 """More mini-batches than a run has."""
 
-_FIRST_CHOICE = 16
-"""Mini-batch after which weights that begin at 0 first tell which columns are hot; then after 32, 64, …"""
-
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
@@ -47,25 +44,15 @@ _BANK = np.uint64(BANKS - 1)
 
 
 class SparseFeatures(Features):
-    """Entries of several workers, merged by micro-batches.
+    """Entries of several workers, merged by micro-batches: ``merged``.
 
-    Parameters
-    ----------
-    sources
-        Those of each worker.
-
-    Attributes
-    ----------
-    begins
-        First column of each worker, and the end of the last.
-    merged
-        Entries of all workers.
+    ``begins`` are the first column of each worker, and the end of the last; ``unit`` the columns of a unit.
     """
 
     def __init__(self, sources: Sequence[Entries]) -> None:
         self.sources = sources
         first = sources[0]
-        self.form, self._unit = first.form, first.unit
+        self.form, self.unit = first.form, first.unit
         self.samples = BANKS * (first.starts.size - 1)
         self.begins = np.cumsum([0, *(each.columns for each in sources)])
         self.count = int(self.begins[-1])
@@ -81,7 +68,7 @@ class SparseFeatures(Features):
                 own = _read_only(each.starts), _read_only(each.keys), _read_only(each.values)
                 _merge(*own, begin, ends[:, worker] - counts[:, worker], keys, values)
         self._starts, keys = _read_only(starts), _read_only(keys)
-        self._unit_bits = BANK_BITS + int(math.log2(self._unit))
+        self._unit_bits = BANK_BITS + int(math.log2(self.unit))
         """Bits of a key that are below those of its unit."""
         firsts = np.empty(keys.size, np.uint8)
         _find_firsts(self._starts, keys, self._unit_bits, np.empty(BANKS, np.int64), firsts)
@@ -108,12 +95,8 @@ class SparseFeatures(Features):
         """See `Features`: int32, unit by unit."""
         flat = np.empty(self.count, np.int32)
         for each, engines, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
-            target = each.by_engine(part)
-            if isinstance(engines, np.ndarray):  # which NumPy copies in the better order
-                target[:] = engines.reshape(target.shape)
-                continue
-            for unit_by_unit, own in zip(target, engines, strict=True):
-                unit_by_unit[:] = own.reshape(unit_by_unit.shape)
+            for units, own in zip(each.by_engine(part), engines, strict=True):
+                units[:] = own.reshape(units.shape)
         return flat
 
     def unflatten(self, flat: WeightArray) -> list[WeightArray]:
@@ -151,12 +134,10 @@ class SparseFeatures(Features):
         if batch not in self._visits:
             counts = np.zeros(self.count, np.uint32)
             _count(self.merged.keys, BANK_BITS, counts)
-            units = counts.reshape(-1, self._unit)
-            visits = self._visits[batch] = np.empty(len(units))
-            for first in range(0, len(units), _BLOCK):  # there may be millions of columns
-                block = slice(first, first + _BLOCK)
-                # As many columns catch up in a mini-batch as there are entries, or fewer.
-                visits[block] = np.minimum(1.0, units[block] * (batch / self.samples)).mean(axis=1)
+            # As many columns catch up in a mini-batch as there are entries, or fewer. There may be millions of columns.
+            blocks = np.array_split(counts.reshape(-1, self.unit), -(-self.count // (self.unit * _BLOCK)))
+            visits = [np.minimum(1.0, block * (batch / self.samples)).mean(axis=1) for block in blocks]
+            self._visits[batch] = np.concatenate(visits)
         return self._visits[batch]
 
     def begins_of(self, workers: int) -> IntArray:
@@ -166,16 +147,14 @@ class SparseFeatures(Features):
     def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray]:
         """The entries of each thread, whole units, about as many for each; ``workers`` is 1 if all count as one.
 
-        Returns
-        -------
-        Begins and ends of the entries of each micro-batch, int64 (threads, T, workers, 2). And the columns of each
-        thread, int64 (threads, workers + 1): the first of each worker, and the end of the last.
+        Returns ``spans`` of each thread, int64 (threads, T, workers, 2), and its columns, int64 (threads, workers + 1):
+        the first of each worker, and the end of the last.
         """
         if (threads, workers) not in self._spans:
-            units = np.zeros(self.count // self._unit, np.int64)
+            units = np.zeros(self.count // self.unit, np.int64)
             _count(self.merged.keys, self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
-            cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * self._unit
+            cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * self.unit
             # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
             edges = np.clip(self.begins_of(workers), cuts[:-1, np.newaxis], cuts[1:, np.newaxis])
             spans = np.empty((threads, self._starts.size - 1, workers, 2), np.int64)
@@ -200,7 +179,7 @@ class SparseModel(Model):
         self._features = features
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
-        self._exempted = [
+        exempted = [
             columns if place is None else int(begin) + each.column(place)
             for begin, each, place in zip(features.begins[:-1], features.sources, exempt, strict=True)
         ]
@@ -213,9 +192,13 @@ class SparseModel(Model):
         self._mini_batch = 0
         self._penalty = Penalty.of(settings.shrink, settings.threshold)
         self._rounding = Rounding.by(settings.features.forward_shift, settings.gradient_shift)
-        self._choose()
-        self._next_choice = _FIRST_CHOICE if settings.shrink and not stale and not self._state.weights.any() else 0
-        """Mini-batch after which to choose again, as weights that are all 0 tell nothing; 0 for never."""
+        self._cold = self._first_cold() if penalised else np.zeros(limits.size, np.int64)
+        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
+        middles = np.minimum(exempted, ends)
+        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
+        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
+        if penalised:
+            self._state.done[[column for column in exempted if column < columns]] = _ALL
 
     def dots(self, samples: slice) -> IntArray:
         """See `Model`."""
@@ -228,28 +211,14 @@ class SparseModel(Model):
             del self._state  # may take as much memory as the weights
         return self._features.unflatten(weights)
 
-    def _choose(self) -> None:
-        """Choose which columns are hot. All weights must have the penalties of all mini-batches so far."""
-        features = self._features
-        self._cold = self._first_cold() if self._state.done.size else np.zeros(self._limits.size, np.int64)
-        """Each worker's first column whose weight catches up with penalties."""
-        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
-        middles = np.minimum(self._exempted, ends)
-        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
-        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
-        if self._state.done.size:
-            if self._mini_batch > 0:  # else they are 0, and most of this memory is never touched
-                self._state.done[:] = self._mini_batch
-            self._state.done[[column for column in self._exempted if column < features.count]] = _ALL
-
     def _first_cold(self) -> IntArray:
-        """Each worker's first column whose weight is to catch up with penalties: int64 (workers,)."""
+        """Each worker's first column whose weight catches up with penalties: int64 (workers,)."""
         features, settings = self._features, self._settings
         begins = features.begins_of(self._limits.size)
         # With staleness weights are read as they were before, which is kept only of those that entries change.
         if settings.stale:
             return begins[:-1]
-        return first_cold(features.visits(settings.batch), self._state.weights, settings.shrink, begins)
+        return first_cold(features.visits(settings.batch), features.unit, begins)
 
     def _forward(self, samples: slice, totals: IntArray) -> None:
         entries, spans, begin, state = self._features.merged, self._spans, samples.start // BANKS, self._state
@@ -272,14 +241,9 @@ class SparseModel(Model):
         self._mini_batch += 1
 
     def _mini_batches_at_once(self) -> int:
-        if 0 < self._next_choice <= self._mini_batch:
-            self._present()
-            self._choose()
-            self._next_choice = 2 * self._mini_batch
         features = self._features
         entries = max(1, int(features.merged.keys.size))
-        count = max(1, _PART * features.samples // (self._settings.batch * entries))
-        return min(count, self._next_choice - self._mini_batch) if self._next_choice else count
+        return max(1, _PART * features.samples // (self._settings.batch * entries))
 
     def _most_threads(self, samples: slice) -> int:
         mini_batches = int(samples.stop - samples.start) // self._settings.batch
@@ -302,7 +266,6 @@ class SparseModel(Model):
 
     @property
     def _spans(self) -> IntArray:
-        """The entries of each micro-batch and worker: int64 (T, workers, 2)."""
         spans: IntArray = self._features.spans(1, self._limits.size)[0][0]
         return spans
 

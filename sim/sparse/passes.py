@@ -1,9 +1,8 @@
 """Forward and backward passes of sparse workers on their entries, and the loop that trains, compiled.
 
-Entries are sorted by column and bank within each micro-batch. So a column that several samples have is updated once,
-and forward passes, which add up all samples of a micro-batch together, see the units of each sample in order. Weights
-are int32, and sums int64, which none of them overflows (`p4sgd.sim.golden`). ``spans`` say where the entries of each
-micro-batch and worker begin and end, int64 (T, workers, 2).
+Entries are sorted by column and bank within each micro-batch: a column that several samples have is updated once, and
+forward passes see the units of each sample in order. Weights are int32, and sums int64, which none of them overflows
+(`p4sgd.sim.golden`). ``spans`` are begin and end of the entries of each micro-batch and worker, int64 (T, workers, 2).
 """
 
 import functools
@@ -29,8 +28,7 @@ class MergedEntries(NamedTuple):
     """Entries of all workers of a process, read-only, micro-batch by micro-batch."""
 
     keys: Columns
-    """uint32 (entries,): column << 3 | bank, ascending within a micro-batch. The columns of the workers follow each
-    other, those of a worker unit by unit."""
+    """As in `Entries`; the columns of the workers follow each other."""
     values: npt.NDArray[np.integer[Any]]
     """The integers that a run reads: int8 (entries,) if signed, else uint8."""
     firsts: ByteArray
@@ -61,8 +59,8 @@ class Rounding(NamedTuple):
     gradient_shift: int
 
     @classmethod
-    def by(cls, shift: int, gradient_shift: int = 0) -> "Rounding":
-        """That of two shifts."""
+    def by(cls, shift: int, gradient_shift: int) -> "Rounding":
+        """Rounding by two shifts."""
         return cls(shift, np.array([0, (1 << shift) >> 1, -1, -1 << shift]), gradient_shift)
 
 

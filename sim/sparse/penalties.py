@@ -1,8 +1,8 @@
 """L2 and L1 penalties of sparse workers, which change all weights after every mini-batch, exactly.
 
 Weights of the first, hot columns of each worker get them at once (`penalise`). Weights of rarely seen columns catch up
-when they are needed next (`catch_up`), many steps at a time, because most steps subtract the same. The number of hot
-columns (`first_cold`) affects the time only.
+when they are needed next, many steps at a time, because most steps subtract the same. The number of hot columns
+affects the time only.
 """
 
 import functools
@@ -11,16 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import SHRINK, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import SHRINK, IntArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import LANES, shrink_lanes
 
-_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.08, 7.0, 5.0
-"""Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
-change of what a penalty subtracts in between; measured on one core."""
-
-_SPEAKER = 8
-"""Of so many neighbouring weights, by which a unit can be divided, one is looked at to estimate these times."""
+_STEP_TIME, _CATCH_UP_TIME = 0.08, 7.0
+"""Nanoseconds that a penalty takes for a weight beside others, and that one takes to catch up; measured on a core."""
 
 _PENDING = 1 << 9
 """Most weights that `_finish` does at the same time: they stay in the first-level cache."""
@@ -54,23 +50,13 @@ class Penalty(NamedTuple):
         return cls(shrink, threshold, words, np.empty(_PENDING), np.empty(_PENDING), columns)
 
 
-def first_cold(visits: npt.NDArray[np.float64], weights: WeightArray, shrink: int, begins: IntArray) -> IntArray:
+def first_cold(visits: npt.NDArray[np.float64], unit: int, begins: IntArray) -> IntArray:
     """Each worker's first column from which on penalties take less time if columns catch up: int64 (workers,).
 
-    ``visits``, (units,), are the fractions of mini-batches in which a column of a unit has entries. ``weights``, int32
-    (columns,), are about as large as those of the run. ``begins``, int64 (workers + 1,), are the first column of each
-    worker, and the end of the last.
+    ``visits``, (units,), are the fractions of mini-batches in which a column of a unit has entries. ``begins``, int64
+    (workers + 1,), are the first column of each worker, and the end of the last.
     """
-    unit = weights.size // visits.size
-    # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch. Some weights of a unit speak for all.
-    speakers = unit // _SPEAKER
-    sizes = weights[::_SPEAKER].astype(np.float64).reshape(-1, speakers)
-    np.abs(sizes, out=sizes)
-    sizes *= (shrink / SHRINK.one) ** 2
-    np.minimum(1.0, sizes, out=sizes)
-    changes = sizes @ np.full(speakers, 1 / speakers)
-    times = _STEP_TIME - _CATCH_UP_TIME * visits - _CHANGE_TIME * changes
-    parts = np.split(times, begins[1:-1] // unit)
+    parts = np.split(_STEP_TIME - _CATCH_UP_TIME * visits, begins[1:-1] // unit)
     hot = [unit * int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]
     cold: IntArray = begins[:-1] + np.array(hot)
     return cold
@@ -200,8 +186,8 @@ def _finish(count: Any, penalty: Any, weights: Any) -> None:
 def _same_steps(weight: float, steps: float, shrink: float, threshold: float) -> Any:
     """Steps of `p4sgd.sim.golden.regularize` while they subtract the same: the weight then, and how many are left.
 
-    All are integers. Products are exact, unless they exceed all weights, and then only that matters; quotients of such
-    small integers are never rounded up to the next one.
+    Products of integers are exact, unless they exceed all weights, and then only that matters; quotients of such small
+    ones are never rounded up to the next integer.
     """
     size = abs(weight)
     # A half is rounded up, so towards 0 if the weight is negative.
