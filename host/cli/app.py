@@ -131,7 +131,7 @@ def _drop_unwritten_output() -> None:
 @click.group(
     cls=Application,
     modules=_COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
     epilog="p4sgd COMMAND --help explains a command.",
 )
 @click.version_option(None, "-V", "--version", package_name="p4sgd", message="%(prog)s %(version)s")

@@ -15,13 +15,13 @@ from p4sgd.host.cli.options import (
     folder_option,
     hardware_configuration,
     output_options,
+    together,
 )
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 from p4sgd.host.training.options import names_in
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
 
 _SHELLS = "p4sgd.build.generate.boards:BOARDS"
 """Boards that `build vitis` makes folders for."""
@@ -32,20 +32,8 @@ _PINS = "p4sgd.build.fpga.vivado:PINS"
 
 def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_Command], _Command]:
     """The options of commands that make folders for boards, whose names are in ``boards``, for `names_in`."""
-    options = (
-        build_id_option,
-        click.option(
-            "--cable",
-            type=NameFrom("cable", "p4sgd.build.fpga.cmac:CABLES"),
-            help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
-            "setting, which is between the two.",
-        ),
-        folder_option,
-        click.option(
-            "--board",
-            type=NameFrom("board", boards),
-            help="Board; by default the one that the configuration is for.",
-        ),
+    return together(
+        common_options,
         click.option(
             "--config",
             "name",
@@ -53,14 +41,18 @@ def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_C
             required=config_required,
             help="Configuration of the worker.",
         ),
+        click.option(
+            "--board", type=NameFrom("board", boards), help="Board; by default the one that the configuration is for."
+        ),
+        folder_option,
+        click.option(
+            "--cable",
+            type=NameFrom("cable", "p4sgd.build.fpga.cmac:CABLES"),
+            help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
+            "setting, which is between the two.",
+        ),
+        build_id_option,
     )
-
-    def add(command: _Command) -> _Command:
-        for option in options:
-            command = option(command)
-        return common_options(command)
-
-    return add
 
 
 def _board_of(name: str | None, board: str | None, where: str) -> str:
@@ -68,15 +60,14 @@ def _board_of(name: str | None, board: str | None, where: str) -> str:
     from p4sgd.build.generate.boards import BOARD_OF
 
     boards = list(names_in(where))
-    known = "|".join(boards)
-    if name is None and board is None:
+    known, found = "|".join(boards), board or BOARD_OF.get(name or "")
+    if found in boards:
+        return str(found)
+    if name is None:
         raise UserError(f"for which board? name it with --board {known}")
-    found = board or BOARD_OF.get(name or "")
     if found is None:
         raise UserError(f"configuration {name} is for no board: name one with --board {known}")
-    if found not in boards:
-        raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {known}")
-    return found
+    raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {known}")
 
 
 @contextmanager
@@ -93,14 +84,27 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
         raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
 
 
-def show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
+def _build(output: Output, board: str, out: Path, facts: dict[str, Any], commands: list[str], **how: Any) -> Any:
+    """Have Vitis' folder made and print its files and the next commands; returns the description of the xclbin."""
+    with output.working(f"making the kernels for {board}"):
+        from p4sgd.build.fpga.vitis import build
+
+        with writing(out, ValueError):
+            files, xclbin = build(facts["config"], out, board=board, **how)
+    facts |= {"board": board, "kernels": list(xclbin.kernels)}
+    if xclbin.memory and not how.get("self_test"):
+        facts["image_bytes"] = xclbin.memory.image_bytes
+    _show(output, out, files, facts, [command.format(xclbin=f"out/hw/{xclbin.name}.xclbin") for command in commands])
+    return xclbin
+
+
+def _show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
     """Print the files that were written, and the next commands."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
     output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
-    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
-    output.say("next:")
-    for command in commands:
-        output.say(f"  {command}")
+    output.files(files)
+    for line in ("next:", *(f"  {command}" for command in commands)):
+        output.say(line)
 
 
 @click.command()
@@ -111,16 +115,7 @@ def show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], co
     help="Add debug cores: logic analysers of memory ports, streams, dots and sums, and the state of the link.",
 )
 @_board_options(_SHELLS, config_required=False)
-def vitis(
-    name: str | None,
-    board: str | None,
-    out: Path,
-    aggregator: bool,
-    debug: bool,
-    build_id: int,
-    cable: str | None,
-    output: Output,
-) -> None:
+def vitis(name: str | None, board: str | None, out: Path, aggregator: bool, output: Output, **how: Any) -> None:
     """Write the folder from which Vitis builds the xclbin of a board.
 
     It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README. DIR is
@@ -131,22 +126,14 @@ def vitis(
     if not aggregator and name is None:
         raise click.MissingParameter(param_hint="'--config'", param_type="option")
     board = _board_of(name, board, _SHELLS)
-    with output.working(f"making the kernels for {board}"):
-        from p4sgd.build.fpga.vitis import build
-
-        with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, build_id=build_id, cable=cable, debug=debug)
-    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
-    if xclbin.memory:
-        facts["image_bytes"] = xclbin.memory.image_bytes
-    show(output, out, files, facts, ["make check", "make"])
+    xclbin = _build(output, board, out, {"config": name}, ["make check", "make"], **how)
     if xclbin.memory:
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
 
 @click.command()
 @_board_options(_SHELLS)
-def selftest(name: str, board: str | None, out: Path, build_id: int, cable: str | None, output: Output) -> None:
+def selftest(name: str, board: str | None, out: Path, output: Output, **how: Any) -> None:
     """Write the folder from which Vitis builds a test of a board.
 
     The xclbin has the memory ports of the configuration's worker, at the same memories and on the same dies, and the
@@ -155,13 +142,8 @@ def selftest(name: str, board: str | None, out: Path, build_id: int, cable: str 
     other files in it is refused.
     """
     board = _board_of(name, board, _SHELLS)
-    with output.working(f"making the self-test for {board}"):
-        from p4sgd.build.fpga.vitis import build
-
-        with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, build_id=build_id, cable=cable, self_test=True)
-    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
-    show(output, out, files, facts, ["make check", "make", f"p4sgd doctor --self-test out/hw/{xclbin.name}.xclbin"])
+    commands = ["make check", "make", "p4sgd doctor --self-test {xclbin}"]
+    _build(output, board, out, {"config": name}, commands, self_test=True, **how)
 
 
 @click.command()
@@ -169,19 +151,10 @@ def selftest(name: str, board: str | None, out: Path, build_id: int, cable: str 
     "--megahertz",
     type=click.IntRange(1, 1000),
     default=250,
-    show_default=True,
     help="Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
 )
 @_board_options(_PINS)
-def vivado(
-    name: str,
-    board: str | None,
-    out: Path,
-    megahertz: int,
-    build_id: int,
-    cable: str | None,
-    output: Output,
-) -> None:
+def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Output, **how: Any) -> None:
     """Write the folder from which Vivado alone builds a bitstream.
 
     There is no shell on the board: a project connects the worker to PCI Express, HBM and a MAC. Further scripts
@@ -193,9 +166,9 @@ def vivado(
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
-            files = build(name, out, board=board, megahertz=megahertz, build_id=build_id, cable=cable)
+            files = build(name, out, board=board, megahertz=megahertz, **how)
     facts = {"config": name, "board": board, "megahertz": megahertz}
-    show(output, out, files, facts, ["make check", "make engine", "make bitstream"])
+    _show(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 
 @click.command()
@@ -217,20 +190,14 @@ def check(folder: Path, output: Output) -> None:
             raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot read: {error.strerror or error}") from error
-    output.document(
-        {
-            "folder": str(folder),
-            "done": report.done,
-            "skipped": report.skipped,
-            "problems": [problem._asdict() for problem in report.problems],
-        }
-    )
+    problems = [problem._asdict() for problem in report.problems]
+    output.document({"folder": str(folder), "done": report.done, "skipped": report.skipped, "problems": problems})
     for name, reason in report.skipped.items():
         output.say(f"{name}: skipped: {reason}")
     for problem in report.problems:
         output.say(str(problem))
-    if report.problems:
-        raise UserError(f"{folder}: {len(report.problems)} problems: generate the folder again, or report this")
+    if problems:
+        raise UserError(f"{folder}: {len(problems)} problems: generate the folder again, or report this")
     output.say(f"nothing wrong: {', '.join(report.done)}")
 
 
@@ -252,7 +219,7 @@ def demo(name: str, out: Path, output: Output) -> None:
             files = heartbeat.generate(out)
     commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {heartbeat.PROGRAM}"]
     output.document({"demonstration": name, "out": str(out), "files": [file.name for file in files], "next": commands})
-    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
+    output.files(files)
     output.say(f"next, in {out}, with Vivado: {commands[0]}, then, with a card: {commands[1]}")
 
 

@@ -13,20 +13,15 @@ from p4sgd.host.errors import UserError
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--workers", type=click.IntRange(1, 32), default=4, show_default=True, help="Number of workers, without a FILE."
-)
+@click.option("--workers", type=click.IntRange(1, 32), default=4, help="Number of workers, without a FILE.")
 @click.option(
     "--sparse-workers",
     type=click.IntRange(0, 32),
     default=0,
-    show_default=True,
     metavar="N",
     help="How many of the workers, the last ones, keep only features that are not 0.",
 )
-@click.option(
-    "--config", type=configuration, default="u280", show_default=True, help="Configuration of the other workers."
-)
+@click.option("--config", type=configuration, default="u280", help="Configuration of the other workers.")
 @click.option("--slots", type=int, metavar="N", help="Slots of all workers, by default those of the configuration.")
 @link_fault_option
 @common_options
@@ -36,7 +31,7 @@ def up(
     sparse_workers: int,
     config: str,
     slots: int | None,
-    fault: tuple[tuple[str, float], ...],
+    fault: dict[str, float],
     seed: int,
     output: Output,
 ) -> None:
@@ -54,7 +49,7 @@ def up(
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
-        faults = tuple(f"{name}={chance}" for name, chance in fault)
+        faults = tuple(f"{name}={chance}" for name, chance in fault.items())
         path = None if file is None else str(file.absolute())
         state = start_local_cluster(ClusterRequest(path, workers, sparse_workers, config, slots, faults, seed))
     output.document(state)
@@ -98,7 +93,7 @@ def status(output: Output) -> None:
         output.say("no local cluster is running: p4sgd cluster up starts one")
         return
     keys = ("name", "config", "pid", "control")
-    rows = [(*(str(each[key] or "") for key in keys), each["ended"] or "runs") for each in state["members"]]
+    rows = [[*(str(each[key] or "") for key in keys), each["ended"] or "runs"] for each in state["members"]]
     output.table(["process", "config", "pid", "control", "state"], rows, texts=5, wraps=True)
     output.say(f"cluster file {state['file']}, logs in {state['folder']}")
     if ended := [each for each in state["members"] if each["ended"]]:

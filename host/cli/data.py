@@ -1,5 +1,6 @@
 """The commands `p4sgd data synth`, `fetch` and `prepare`: data sets to try, and data larger than memory."""
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,11 +15,12 @@ from p4sgd.host.cli.options import (
     data_name,
     options_file,
     overwrite_option,
+    path_option,
+    preparation_options,
     reading_options,
     take_reading,
 )
 from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.training_options import preparation_options
 from p4sgd.host.cli.training_run import describe_scaling
 from p4sgd.host.errors import UserError
 
@@ -31,6 +33,7 @@ from p4sgd.host.errors import UserError
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     default=Path(),
+    show_default=False,
     help="Folder to write to; by default the current one.",
 )
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the file.")
@@ -46,15 +49,7 @@ def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> Non
         fetched = originals.fetch(
             name, directory, sha256=sha256, on_progress=lambda done, total: show(name, done, total, "bytes")
         )
-    output.document(
-        {
-            "name": name,
-            "path": str(fetched.path),
-            "sha256": fetched.sha256,
-            "downloaded": fetched.downloaded,
-            "pinned": fetched.pinned,
-        }
-    )
+    output.document({"name": name, **dataclasses.asdict(fetched), "path": str(fetched.path)})
     state = "fetched" if fetched.downloaded else "was there already"
     trust = "; checksum noted, but not compared with any" if fetched.pinned else "; checksum correct"
     output.say(f"{fetched.path}: {state}{trust}")
@@ -69,22 +64,15 @@ def _shapes() -> Iterable[str]:
 
 @click.command()
 @click.argument("name", type=NameFrom("shape", "p4sgd.host.cli.data:_shapes"), metavar="NAME")
-@click.option(
+@path_option(
     "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
+    "FILE",
+    "File to write: .libsvm (text) or .npz (smaller and faster); of titanic .csv or .parquet.",
     required=True,
-    help="File to write: .libsvm (text) or .npz (smaller and faster); of titanic .csv or .parquet.",
 )
 @overwrite_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random numbers.")
-@click.option(
-    "--scale",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Factor for the numbers of samples and features, at most 1.",
-)
+@click.option("--seed", default=0, help="Seed of the random numbers.")
+@click.option("--scale", default=1.0, help="Factor for the numbers of samples and features, at most 1.")
 @click.option("--samples", type=int, help="Number of samples, instead of the scaled one.")
 @click.option("--features", type=int, help="Number of features, instead of the scaled one.")
 @click.option(
@@ -118,17 +106,16 @@ def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any)
                     raise UserError(f"the columns of {name} are fixed: leave --{option} out")
             table = make_table(name, **choices)
             write_table(table, out)
-            document = {"name": name, "out": str(out), "samples": table.num_rows, "columns": table.num_columns - 1}
-            output.document(document)
-            output.say(f"{out}: {table.num_rows:,} samples, {table.num_columns - 1} columns and the label")
-            return
-        made = make_source(name, **choices)
-        write_dataset(made, out)
-    output.document(
-        {"name": name, "out": str(out), "samples": made.samples, "features": made.feature_count, "stored": made.stored}
-    )
-    kind = f"{made.stored:,} non-zero values" if made.sparse else "dense"
-    output.say(f"{out}: {made.samples:,} samples, {made.feature_count:,} features, {kind}")
+            facts = {"samples": table.num_rows, "columns": table.num_columns - 1}
+            text = f"{table.num_rows:,} samples, {table.num_columns - 1} columns and the label"
+        else:
+            made = make_source(name, **choices)
+            write_dataset(made, out)
+            facts = {"samples": made.samples, "features": made.feature_count, "stored": made.stored}
+            kind = f"{made.stored:,} non-zero values" if made.sparse else "dense"
+            text = f"{made.samples:,} samples, {made.feature_count:,} features, {kind}"
+    output.document({"name": name, "out": str(out), **facts})
+    output.say(f"{out}: {text}")
 
 
 class _Size(click.ParamType):
@@ -148,18 +135,11 @@ class _Size(click.ParamType):
 
 @click.command()
 @click.argument("data", type=data_name)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    required=True,
-    help="Folder to make; it is called DIR.unfinished until it is complete.",
-)
+@path_option("--out", "DIR", "Folder to make; it is called DIR.unfinished until it is complete.", required=True)
 @click.option(
     "--memory",
     type=_Size(),
     default="1G",
-    show_default=True,
     help="Approximate limit of the memory to use; each sample takes some 120 bytes of it.",
 )
 @configuration_option
@@ -216,6 +196,5 @@ def data() -> None:
     """Make, fetch or prepare data sets."""
 
 
-data.add_command(synth)
-data.add_command(fetch)
-data.add_command(prepare)
+for _command in (synth, fetch, prepare):
+    data.add_command(_command)

@@ -15,6 +15,7 @@ from p4sgd.host.cli.options import (
     fault_option,
     hardware_configuration,
     is_given,
+    path_option,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import P4sgdError, UserError
@@ -23,26 +24,26 @@ from p4sgd.host.run.checks import find_cluster_file
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
 
+_FRAMES = 10_000_000
+"""Frames that a cage sends in a self-test: 0.07 s at 100 Gb/s."""
+
 
 @click.command()
-@click.option("--device", type=device_kind, default="rtl", show_default=True, help="Device whose network to examine.")
+@click.option("--device", type=device_kind, default="rtl", help="Device whose network to examine.")
 @cluster_option
-@click.option("--workers", type=int, default=2, show_default=True, help="Workers of a simulated cluster, 1 to 32.")
+@click.option("--workers", default=2, help="Workers of a simulated cluster, 1 to 32.")
 @click.option(
     "--config",
     "name",
     type=hardware_configuration,
     default="small",
-    show_default=True,
     help="Hardware configuration of each worker of a simulated cluster.",
 )
 @fault_option
-@click.option(
+@path_option(
     "--self-test",
-    "xclbin",
-    type=click.Path(path_type=Path),
-    metavar="XCLBIN",
-    help="Examine boards of this machine instead, with the xclbin of p4sgd build selftest.",
+    "XCLBIN",
+    "Examine boards of this machine instead, with the xclbin of p4sgd build selftest.",
 )
 @click.option(
     "--board",
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     "--memory",
     type=click.IntRange(1, 1024),
     default=16,
-    show_default=True,
     metavar="MIB",
     help="With --self-test: MiB of its memory that each port reads, from the start of its first channel.",
 )
@@ -66,16 +66,7 @@ if TYPE_CHECKING:
 )
 @common_options
 def doctor(
-    device: str,
-    cluster: Path | None,
-    workers: int,
-    name: str | None,
-    fault: tuple[tuple[str, float], ...],
-    xclbin: Path | None,
-    boards: tuple[str, ...],
-    memory: int,
-    cable: bool,
-    output: Output,
+    self_test: Path | None, boards: tuple[str, ...], memory: int, cable: bool, output: Output, **choices: Any
 ) -> None:
     """Find out what is wrong with a cluster's network, or with a board.
 
@@ -91,18 +82,28 @@ def doctor(
 
     Exit status: 0 if training works, 1 if not. The contents of the workers' and boards' memories are lost.
     """
-    if xclbin is not None:
-        _refuse_given("device", "cluster", "workers", "name", "fault", why="has no use with --self-test")
-        _self_test(xclbin, boards, memory << 20, not cable, output)
-        return
-    _refuse_given("boards", "memory", "cable", why="is for --self-test")
+    if self_test is not None:
+        _refuse_given(*choices, why="has no use with --self-test")
+        healthy = _test_boards(output, self_test, boards, size=memory << 20, loopback=not cable)
+    else:
+        _refuse_given("boards", "memory", "cable", why="is for --self-test")
+        healthy = _examine_network(output, **choices)
+    if not healthy:
+        raise click.exceptions.Exit(FAILED)
+    output.say("the cluster can train" if self_test is None else "a worker can be trusted with what was tested")
+
+
+def _examine_network(
+    output: Output, device: str, cluster: Path | None, workers: int, name: str | None, fault: dict[str, float]
+) -> bool:
+    """Examine the network of a device and print what is found; returns whether it is well."""
     from p4sgd.host.devices import CLUSTER, DEVICES, open_device
 
     if not DEVICES[device].has_network:
         others = ", ".join(known for known, kind in DEVICES.items() if kind.has_network)
         raise UserError(f"--device {device} has no network to examine; these have: {others}")
-    opening = SIMULATOR_OPENING if device == "rtl" else None
-    with output.working(opening or "getting ready", told=opening is not None):
+    is_simulated = device == "rtl"
+    with output.working(SIMULATOR_OPENING if is_simulated else "getting ready", told=is_simulated):
         from p4sgd.host.doctor import examine
         from p4sgd.hw.spec.config import PRESETS
 
@@ -112,8 +113,8 @@ def doctor(
             from p4sgd.host.aggregators.cluster_file import read_cluster
 
             _refuse_given("workers", "name", "fault", why=f"is for simulated clusters, not for --device {CLUSTER}")
-            found = read_cluster(file)
-            options["cluster"], workers, name = found, len(found.workers), None
+            options["cluster"] = found = read_cluster(file)
+            workers, name = len(found.workers), None
         opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
@@ -122,63 +123,11 @@ def doctor(
     _show(output, facts, "worker", [(finding.worker, finding) for finding in examination.findings])
     if not examination.complete:
         output.say("checks that depend on these were left out")
-    if not examination.healthy:
-        raise click.exceptions.Exit(FAILED)
-    output.say("the cluster can train")
+    return examination.healthy
 
 
-def _show(
-    output: Output, facts: Mapping[str, Any], column: str, findings: Sequence[tuple[int | str | None, "Finding"]]
-) -> None:
-    """Print findings, each with whom it is of (None: of all), as a document after some facts, as a table, as sentences.
-
-    ``column`` is what to call those whom they are of.
-    """
-    rows = [
-        {
-            column: who,
-            "check": finding.check,
-            "result": finding.result.value,
-            "problem": finding.problem,
-            "remedy": finding.remedy,
-            "evidence": finding.evidence,
-        }
-        for who, finding in findings
-    ]
-    output.document({**facts, "findings": rows})
-    output.table(
-        [column, "check", "result", "evidence"],
-        [
-            ("all" if who is None else str(who), finding.check, finding.result.value, _text(finding.evidence))
-            for who, finding in findings
-        ],
-        texts=4,
-        wraps=True,
-    )
-    for who, finding in findings:
-        if finding.problem:
-            subject = "" if who is None else f"{column} {who}: "
-            remedy = f": {finding.remedy}" if finding.remedy else ""
-            output.say(f"{finding.result.value}: {subject}{finding.problem}{remedy}")
-
-
-def _text(evidence: Mapping[str, int | str]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in evidence.items())
-
-
-def _refuse_given(*names: str, why: str) -> None:
-    """Refuse options that decide nothing here."""
-    for param in click.get_current_context().command.params:
-        if param.name in names and is_given(param.name):
-            raise UserError(f"{param.opts[0]} {why}: leave it out")
-
-
-_FRAMES = 10_000_000
-"""Frames that a cage sends in a self-test: 0.07 s at 100 Gb/s."""
-
-
-def _self_test(xclbin: Path, boards: tuple[str, ...], size: int, loopback: bool, output: Output) -> None:
-    """Run the self-test of boards and print what it finds."""
+def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: int, loopback: bool) -> bool:
+    """Run the self-test of boards and print what it finds; returns whether all is well."""
     from p4sgd.host.doctor import Finding, Result, examine_self_test
     from p4sgd.host.xrt.board import BoardAddress, find_boards, parse_device
     from p4sgd.host.xrt.selftest import BoardSelfTest
@@ -192,13 +141,37 @@ def _self_test(xclbin: Path, boards: tuple[str, ...], size: int, loopback: bool,
             try:
                 with contextlib.closing(BoardSelfTest(address)) as board:
                     examined = examine_self_test(board, size=size, frames=_FRAMES, loopback=loopback)
-            except UserError:
-                raise
             except P4sgdError as error:  # the other boards are tested all the same
                 examined = [Finding(None, "board", Result.FAILED, {}, str(error))]
         findings += [(str(address), finding) for finding in examined]
     healthy = all(finding.result is not Result.FAILED for _, finding in findings)
     _show(output, {"self_test": str(xclbin), "healthy": healthy}, "board", findings)
-    if not healthy:
-        raise click.exceptions.Exit(FAILED)
-    output.say("a worker can be trusted with what was tested")
+    return healthy
+
+
+def _show(
+    output: Output, facts: Mapping[str, Any], column: str, findings: Sequence[tuple[int | str | None, "Finding"]]
+) -> None:
+    """Print findings, each with whom it is of (None: of all), as a document after some facts, as a table, as sentences.
+
+    ``column`` is what to call those whom they are of.
+    """
+    documents, rows = [], []
+    for who, each in findings:
+        problem = {"problem": each.problem, "remedy": each.remedy, "evidence": each.evidence}
+        documents.append({column: who, "check": each.check, "result": each.result.value, **problem})
+        evidence = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in each.evidence.items())
+        rows.append(["all" if who is None else str(who), each.check, each.result.value, evidence])
+    output.document({**facts, "findings": documents})
+    output.table([column, "check", "result", "evidence"], rows, texts=4, wraps=True)
+    for who, each in findings:
+        if each.problem:
+            subject = "" if who is None else f"{column} {who}: "
+            output.say(f"{each.result.value}: {subject}{': '.join(filter(None, [each.problem, each.remedy]))}")
+
+
+def _refuse_given(*names: str, why: str) -> None:
+    """Refuse options that decide nothing here."""
+    for param in click.get_current_context().command.params:
+        if param.name in names and is_given(param.name):
+            raise UserError(f"{param.opts[0]} {why}: leave it out")

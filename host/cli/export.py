@@ -1,45 +1,24 @@
 """The command `p4sgd export`: a model file for other programs."""
 
-from collections.abc import Callable
+import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from p4sgd.host.cli.options import common_options, options_file, overwrite_option
+from p4sgd.host.cli.options import NameFrom, common_options, options_file, overwrite_option, path_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import listed
 from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart
 
-if TYPE_CHECKING:
-    from p4sgd.host.training.model_file import Model, ModelSet
-
 _SHOWN = 5
 """Most features that a remark names."""
 
 
-def _onnx(model: "Model | ModelSet") -> bytes:
-    from p4sgd.host.training.export import to_onnx
-
-    return to_onnx(model)
-
-
-def _sklearn(model: "Model | ModelSet") -> bytes:
-    import pickle
-
-    from p4sgd.host.training.export import to_sklearn
-
-    return pickle.dumps(to_sklearn(model))
-
-
-_KINDS: dict[str, Callable[["Model | ModelSet"], bytes]] = {"onnx": _onnx, "sklearn": _sklearn}
-
-
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--to", "kind", type=click.Choice(list(_KINDS)), required=True, help="What to write.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="File to write.")
+@click.option("--to", "kind", type=NameFrom("format", ("onnx", "sklearn")), required=True, help="What to write.")
+@path_option("--out", "FILE", "File to write.", required=True)
 @overwrite_option
 @common_options
 def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -> None:
@@ -57,10 +36,11 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -
     check_apart([out], [model, options_file()])
     check_absent(out, overwrite=overwrite)
     with output.working("exporting"):
+        from p4sgd.host.training.export import to_onnx, to_sklearn
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        content = _KINDS[kind](loaded)
+        content = to_onnx(loaded) if kind == "onnx" else pickle.dumps(to_sklearn(loaded))
         with new_file(out, len(content)) as file:
             file.write(content)
     if loaded.space.encoding is not None:

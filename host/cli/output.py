@@ -5,15 +5,15 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.live import Live
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
     from rich.table import Table
 
     from p4sgd.host.streaming import OnProgress, Step
@@ -24,11 +24,15 @@ SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
-_UNLIMITED = 100_000
-"""Width that no table reaches."""
-
 _READABLE_WIDTH = 120
 """Largest width of a table whose last column wraps."""
+
+_SPEED, _RATE = "samples_per_second", "learning_rate"
+
+_LIVE_ROWS = 12
+"""Number of rows, the last ones, that the live table shows."""
+
+_compilations = logging.getLogger("p4sgd.sim.compiled")
 
 
 class Output:
@@ -48,25 +52,19 @@ class Output:
         self.as_json = as_json
         self.quiet = quiet
         self.silent = silent
-        self._results: Console | None = None
-        self._remarks: Console | None = None
         # Any command may be the first to use a compiled loop; the last output is that of the running command.
         _compilations.handlers = [_Handler(self.remark)]
         _compilations.setLevel(logging.INFO)
 
-    @property
+    @cached_property
     def results(self) -> "Console":
         """The console on standard output."""
-        if self._results is None:
-            self._results = _console(stderr=False, quiet=self.silent)
-        return self._results
+        return _console(stderr=False, quiet=self.silent)
 
-    @property
+    @cached_property
     def remarks(self) -> "Console":
         """The console on standard error: progress, remarks."""
-        if self._remarks is None:
-            self._remarks = _console(stderr=True, quiet=self.silent)
-        return self._remarks
+        return _console(stderr=True, quiet=self.silent)
 
     @property
     def shows_progress(self) -> bool:
@@ -103,16 +101,21 @@ class Output:
 
         Where there is no terminal, a remark is printed if ``told``, because it takes long.
         """
-        if self.shows_progress:
-            with (
-                self.remarks.status(what) as status,
-                _logged("p4sgd.sim", lambda step: status.update(f"{what}: {step}")),
-            ):
-                yield
-        else:
+        if not self.shows_progress:
             if told:
                 self.remark(what)
             yield
+            return
+        logger = logging.getLogger("p4sgd.sim")
+        with self.remarks.status(what) as status:
+            handler, level = _Handler(lambda step: status.update(f"{what}: {step}")), logger.level
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            try:
+                yield
+            finally:
+                logger.removeHandler(handler)
+                logger.setLevel(level)
 
     @contextlib.contextmanager
     def progress(self) -> "Iterator[Callable[[str, int, int | None, str], None]]":
@@ -127,12 +130,8 @@ class Output:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         tasks: dict[str, TaskID] = {}
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[amount]}"),
-            TimeRemainingColumn(),
-        )
+        amount = TextColumn("{task.fields[amount]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
         with Progress(*columns, console=self.remarks, transient=True) as progress:
 
             def show(title: str, done: int, total: int | None, unit: str) -> None:
@@ -148,29 +147,35 @@ class Output:
     def table(
         self,
         columns: Sequence[str],
-        rows: Iterable[Sequence[str]],
+        rows: Iterable[Iterable[object]],
         *,
         texts: int = 1,
         wraps: bool = False,
         spare: Sequence[str] = (),
         remark: bool = False,
     ) -> None:
-        """Print a table; see `make_table`, and `_fitting` for narrow terminals.
+        """Print a table; whole numbers get thousands separators, ``None`` is left empty.
 
-        A table of results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
+        The first columns, ``texts``, are aligned left, the others, numbers, right. The last one ``wraps`` if it has
+        sentences; other tables are narrowed to the terminal, in the end without the columns ``spare``. A table of
+        results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
         """
         if self.quiet if remark else self.as_json:
             return
-        console = self.remarks if remark else self.results
+        console, cells = self.remarks if remark else self.results, [list(map(_text, row)) for row in rows]
         if wraps:
-            table = make_table(columns, rows, texts=texts, wraps=True)
-            console.print(table, width=min(console.width, _READABLE_WIDTH))
-            return
-        console.print(_fitting(console, columns, list(rows), texts, spare), soft_wrap=True)
+            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, _READABLE_WIDTH))
+        else:
+            console.print(_fitting(console, columns, cells, texts, spare), soft_wrap=True)
 
-    def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    def files(self, files: Iterable[Path]) -> None:
+        """Print a table of files that were written."""
+        self.table(["file", "bytes"], [[file.name, file.stat().st_size] for file in files])
+
+    def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
         """Whether `table` would print all of a table."""
-        return _width(_fitting(self.results, columns, rows, 1, ()), self.results) <= self.results.width
+        table = _fitting(self.results, columns, [list(map(_text, row)) for row in rows])
+        return _width(table, self.results) <= self.results.width
 
 
 class _Handler(logging.Handler):
@@ -182,23 +187,6 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._show(record.getMessage())
-
-
-_compilations = logging.getLogger("p4sgd.sim.compiled")
-
-
-@contextlib.contextmanager
-def _logged(name: str, show: Callable[[str], None]) -> Iterator[None]:
-    """Show what a logger logs at level INFO or above, as long as the context lasts."""
-    logger, handler = logging.getLogger(name), _Handler(show)
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def _console(*, stderr: bool, quiet: bool) -> "Console":
@@ -216,32 +204,27 @@ def _print(console: "Console", text: str, *, whole: bool = False) -> None:
     console.print(text, markup=False, soft_wrap=whole or not console.is_terminal)
 
 
-def make_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    texts: int = 1,
-    wraps: bool = False,
-    narrow: bool = False,
-) -> "Table":
-    """A table in the style of all commands.
+def _text(cell: object) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
-    The first columns, ``texts``, are aligned left, the others, numbers, right. The last one ``wraps`` if it has
-    sentences. If the table is ``narrow``, every word of a header has a line of its own.
-    """
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int, *, wraps: bool = False, narrow: bool = False
+) -> "Table":
+    """A table in the style of all commands; if it is ``narrow``, every word of a header has a line of its own."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if narrow else 1), show_edge=not narrow)
     for index, column in enumerate(columns):
-        sentences = wraps and index == len(columns) - 1
-        header = Text(column.replace(" ", "\n") if narrow else column)
         table.add_column(
-            header,
+            Text(column.replace("validation", "valid.").replace(" ", "\n") if narrow else column),
             vertical="bottom" if narrow else "top",
             justify="left" if index < texts else "right",
-            no_wrap=not sentences,
+            no_wrap=not (wraps and index == len(columns) - 1),
         )
     for row in rows:
         table.add_row(*map(Text, row))
@@ -249,20 +232,16 @@ def make_table(
 
 
 def _fitting(
-    console: "Console", columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int, spare: Sequence[str]
+    console: "Console", columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, spare: Sequence[str] = ()
 ) -> "Table":
     """A table that fits a console, if possible: a narrow one, then without ``spare`` columns, one after the other."""
-    table = make_table(columns, rows, texts=texts)
-    if _width(table, console) <= console.width:
-        return table
+    table = _table(columns, rows, texts)
     for left_out in range(len(spare) + 1):
+        if _width(table, console) <= console.width:
+            break
         kept = [place for place, title in enumerate(columns) if title not in spare[:left_out]]
         cells = [[row[place] for place in kept] for row in rows]
-        for short in (False, True):
-            titles = [columns[place].replace("validation", "valid." if short else "validation") for place in kept]
-            table = make_table(titles, cells, texts=texts, narrow=True)
-            if _width(table, console) <= console.width:
-                return table
+        table = _table([columns[place] for place in kept], cells, texts, narrow=True)
     return table
 
 
@@ -270,7 +249,7 @@ def _width(table: "Table", console: "Console") -> int:
     """Columns that a table takes where no row wraps."""
     from rich.measure import Measurement
 
-    return Measurement.get(console, console.options.update(max_width=_UNLIMITED), table).maximum
+    return Measurement.get(console, console.options.update(max_width=100_000), table).maximum
 
 
 def finite(content: Any) -> Any:
@@ -303,35 +282,30 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
         yield shown
 
 
-_SPEED, _RATE = "samples_per_second", "learning_rate"
-
-_LIVE_ROWS = 12
-"""Number of rows, the last ones, that the live table shows."""
-
-
 class EpochTable:
-    """A table with a row of metrics for every epoch.
+    """A table with a row of metrics for every epoch; columns in which no row has a number are left out.
 
-    As a context manager around training it shows the last rows and a progress bar, to ``total``, on a terminal. `print`
-    writes the whole table to standard output, also after Ctrl-C. ``columns`` has titles by key of a row; columns in
-    which no row has a number are left out.
+    Parameters
+    ----------
+    total
+        Number of epochs, for the progress bar.
+    columns
+        Titles by key of a row.
+    title
+        What the progress bar counts.
     """
 
     def __init__(self, output: Output, total: int, columns: Mapping[str, str], title: str = "epoch") -> None:
         self._output = output
-        self._title = title
         self._total = total
         self._columns = columns
+        self._title = title
         self._rows: list[Mapping[str, float | None]] = []
-        self._live: Live | None = None
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._refresh: Callable[[], None] = lambda: None
 
     def add(self, row: Mapping[str, float | None]) -> None:
         """Add the row of an epoch; ``row`` has ``epoch`` and any of the columns."""
         self._rows.append(row)
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=len(self._rows))
         self._refresh()
 
     def print(self) -> None:
@@ -347,36 +321,28 @@ class EpochTable:
         spare = [self._columns[key] for key in (_SPEED, _RATE) if key in used]
         return _fitting(console, [self._columns[key] for key in used], cells, 1, spare)
 
-    def _refresh(self) -> None:
-        if self._live is not None:
-            from rich.console import Group
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        """Show the last rows and a progress bar, on a terminal, as long as the context lasts."""
+        if not self._output.shows_progress:
+            yield
+            return
+        from rich.console import Group
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            assert self._progress is not None
-            self._live.update(Group(self._table(self._rows[-_LIVE_ROWS:], self._output.remarks), self._progress))
+        console = self._output.remarks
+        columns = (TextColumn(self._title), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+        progress = Progress(*columns, console=console)
+        task = progress.add_task("epochs", total=self._total)
+        with Live(progress, console=console, transient=True, refresh_per_second=8) as live:
 
-    def __enter__(self) -> Self:
-        if self._output.shows_progress:
-            from rich.live import Live
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            def refresh() -> None:
+                progress.update(task, completed=len(self._rows))
+                live.update(Group(self._table(self._rows[-_LIVE_ROWS:], console), progress))
 
-            self._progress = Progress(
-                TextColumn(self._title),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TimeRemainingColumn(),
-                console=self._output.remarks,
-            )
-            self._task = self._progress.add_task("epochs", total=self._total)
-            self._live = Live(self._progress, console=self._output.remarks, transient=True, refresh_per_second=8)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+            self._refresh = refresh
+            yield
 
 
 def cell(key: str, value: float | None) -> str:

@@ -15,6 +15,7 @@ from p4sgd.host.cli.options import (
     data_name,
     options_file,
     overwrite_option,
+    path_option,
     reading_options,
     take_reading,
 )
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=data_name)
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write instead of standard output."
-)
+@path_option("--out", "FILE", "File to write instead of standard output.")
 @overwrite_option
 @click.option(
     "--probabilities",
@@ -44,13 +43,7 @@ if TYPE_CHECKING:
 @reading_options
 @common_options
 def predict(
-    model: Path,
-    data: str,
-    out: Path | None,
-    overwrite: bool,
-    probabilities: bool,
-    output: Output,
-    **choices: Any,
+    model: Path, data: str, out: Path | None, overwrite: bool, probabilities: bool, output: Output, **choices: Any
 ) -> None:
     """Predict with a model, one line per sample.
 
@@ -75,31 +68,28 @@ def predict(
             others = " and ".join(each.name for each in LOSSES.values() if isinstance(each, Probabilistic))
             raise UserError(f"{model}: trained with the loss {loaded.loss}, which gives no probabilities: {others} do")
         samples = _read(output, loaded, data, reading, labels_needed=False)
-        z = loaded.decision_function(samples)
-        labels = loaded.labels
-        document: dict[str, Any] = {"predictions": labels.named(labels.predictions(z))}
+        z, labels = loaded.decision_function(samples), loaded.labels
+        predictions = labels.named(labels.predictions(z))
         targets = isinstance(labels, TargetCoding)
-        columns: list[Sequence[Any]] = (
-            list(zip(*document["predictions"], strict=True)) if targets else [document["predictions"]]
-        )
+        columns: list[Any] = [*zip(*predictions, strict=True)] if targets else [predictions]
         more: dict[str, Any] = {}
-        found = loaded.probabilities(z) if probabilities else None
-        if found is not None:
-            classes = list(labels.row_names if targets else labels.named(np.array(labels.classes)))
+        if probabilities:
+            found = loaded.probabilities(z)
+            assert found is not None
+            names = list(labels.row_names if targets else labels.named(np.array(labels.classes)))
             if found.shape[1] == 2 and not targets:  # one tells both
-                document["probabilities"], more["probabilities_of"] = found[:, 1].tolist(), classes[1]
-                columns.append(document["probabilities"])
-            else:
-                document["probabilities"], more["probabilities_of"] = found.tolist(), classes
-                columns += found.T.tolist()
+                found, names = found[:, 1:], names[1:]
+            columns += found.T.tolist()
+            one = len(names) == 1 and not targets
+            more["probabilities_of"] = names[0] if one else names
+            more["probabilities"] = found[:, 0].tolist() if one else found.tolist()
     if out is not None:
         _write(out, columns)
         output.remark(f"{samples.samples:,} predictions in {out}")
-    written = None if out is None else str(out)
-    if found is not None:
-        of = more["probabilities_of"]
-        output.remark(f"probabilities are those of {', '.join(map(str, of)) if isinstance(of, list) else of}")
-    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | document)
+    if more:
+        output.remark(f"probabilities are those of {', '.join(map(str, names))}")
+    facts = {"model": str(model), "data": data, "samples": samples.samples, "out": None if out is None else str(out)}
+    output.document(facts | {"predictions": predictions} | more)
     if out is None and not output.as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns, strict=True))
 
@@ -170,20 +160,16 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         samples = _read(output, loaded, data, reading, labels_needed=True)
         metrics = score(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
-    rows = [("samples", f"{samples.samples:,}"), (f"{loaded.loss} loss", _number(metrics["loss"]))]
-    rows += [
-        (title, f"{metrics[name]:.2%}" if "accuracy" in name else _number(metrics[name]))
-        for name, title in _TITLES.items()
-        if name in metrics
-    ]
-    output.table(["metric", "value"], rows)
+    shown = {name: title for name, title in _TITLES.items() if name in metrics}
+    rows = [["samples", f"{samples.samples:,}"], [f"{loaded.loss} loss", _number("loss", metrics["loss"])]]
+    output.table(["metric", "value"], [*rows, *([shown[name], _number(name, metrics[name])] for name in shown)])
     if "targets" in metrics:
-        shown = [name for name in ("loss", *_TITLES) if name in metrics]
+        names = ["loss", *shown]
         cells = [
-            (shorten(target), *(f"{each[name]:.2%}" if "accuracy" in name else _number(each[name]) for name in shown))
+            [shorten(target), *(_number(name, each[name]) for name in names)]
             for target, each in metrics["targets"].items()
         ]
-        output.table(["target", "loss", *(_TITLES[name] for name in shown[1:])], cells)
+        output.table(["target", "loss", *shown.values()], cells)
     if "confusion_matrix" in metrics:
         _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
 
@@ -195,21 +181,20 @@ _MOST_CONFUSED = 10
 def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
     """The confusion matrix; on a terminal without room for it, the pairs that are confused most."""
     titles = ["true \\ predicted", *names]
-    rows = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
+    rows = [[name, *row] for name, row in zip(names, counts, strict=True)]
     if output.has_room(titles, rows):
         output.table(titles, rows)
         return
     pairs = [
-        (count, true, predicted)
+        (names[true], names[predicted], count)
         for true, row in enumerate(counts)
         for predicted, count in enumerate(row)
         if count and true != predicted
     ]
-    pairs.sort(key=lambda pair: -pair[0])
-    cells = [(names[true], names[predicted], f"{count:,}") for count, true, predicted in pairs[:_MOST_CONFUSED]]
-    if cells:
-        output.table(["true", "predicted", "samples"], cells, texts=2)
-    told = "these are confused most" if cells else "none is taken for another"
+    if pairs:
+        worst = sorted(pairs, key=lambda pair: -pair[2])[:_MOST_CONFUSED]
+        output.table(["true", "predicted", "samples"], worst, texts=2)
+    told = "these are confused most" if pairs else "none is taken for another"
     output.say(f"of {len(names)} classes {told}; a wider terminal or --json has the whole matrix")
 
 
@@ -230,5 +215,7 @@ _TITLES = {
 """Titles of metrics beside the loss, by name, in the order of the table."""
 
 
-def _number(value: float) -> str:
+def _number(name: str, value: float) -> str:
+    if "accuracy" in name:
+        return f"{value:.2%}"
     return f"{value:.6g}" if math.isfinite(value) else "undefined"

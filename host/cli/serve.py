@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from p4sgd.host.cli.options import (
+    NameFrom,
     common_options,
     configuration,
     configured,
@@ -59,10 +60,8 @@ def _read_token(address: "ControlAddress", path: Path | None) -> bytes | None:
 )
 @click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
 @_token_option
-@click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Maximum number of jobs at a time."
-)
+@click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, help="Slots of each job.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=8, help="Maximum number of jobs at a time.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
 @click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
 @common_options
@@ -93,8 +92,7 @@ def serve(
 
     if slots * jobs > _MOST_SLOTS:
         raise UserError(
-            f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}: "
-            f"ask for fewer of either"
+            f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}"
         )
     if len(interfaces) > MAX_PORTS:
         raise UserError(f"--interface: an aggregator has at most {MAX_PORTS} ports, not {len(interfaces)}")
@@ -120,10 +118,8 @@ def serve(
         if metrics_at is not None:
             from p4sgd.host.serve.metrics import MetricsServer
 
-            shown = MetricsServer(
-                metrics_at.host, metrics_at.port, server.requests.counters, server.aggregator.jobs, jobs
-            )
-            opened.callback(shown.close)
+            where, counters = (metrics_at.host, metrics_at.port), server.requests.counters
+            opened.callback(MetricsServer(*where, counters, server.aggregator.jobs, jobs).close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: server.stop())
         output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})
@@ -133,7 +129,7 @@ def serve(
         )
         if becomes is not None:  # last of all: the user may not even be allowed to read this program
             drop_privileges(becomes)
-            if address.path is not None and _stays(address.path):
+            if address.path is not None and not os.access(address.path.absolute().parent, os.W_OK | os.X_OK):
                 output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
         server.run()
 
@@ -144,13 +140,12 @@ def _ending_at_once() -> Iterator[None]:
 
     Numba's compiler calls Python from C, where an exception would be lost and become an error of its own.
     """
-    before = {
-        number: signal.signal(number, lambda number, frame: os._exit(0)) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, frame: os._exit(0)) for number in numbers]
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
 
 
@@ -170,11 +165,6 @@ def _claim(interface: str) -> Iterator[None]:
         yield
 
 
-def _stays(path: Path) -> bool:
-    """Whether this process may not remove a socket's file in the end."""
-    return not os.access(path.absolute().parent, os.W_OK | os.X_OK)
-
-
 @click.command()
 @click.option(
     "--interface",
@@ -190,9 +180,7 @@ def _stays(path: Path) -> bool:
     help="Control socket: unix:PATH, for its owner only, or tcp:HOST:PORT.",
 )
 @_token_option
-@click.option(
-    "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
-)
+@click.option("--config", "name", type=configuration, default="small", help="Configuration of the worker.")
 @click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
 @click.option(
     "--slots",
@@ -203,16 +191,14 @@ def _stays(path: Path) -> bool:
 )
 @click.option(
     "--device",
-    type=click.Choice(["emulator", "rtl"]),
+    type=NameFrom("device", ("emulator", "rtl")),
     default="emulator",
-    show_default=True,
     help="Emulate the worker, or simulate its Verilog, which needs g++ and make.",
 )
 @click.option(
     "--memory-limit",
     type=click.IntRange(1),
     default=4096,
-    show_default=True,
     metavar="MIB",
     help="Limit of the emulator's memories, all together; those of rtl have a fixed size.",
 )
@@ -220,7 +206,6 @@ def _stays(path: Path) -> bool:
     "--speed",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
-    show_default=True,
     metavar="FRACTION",
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
@@ -236,7 +221,7 @@ def worker(
     device: str,
     memory_limit: int,
     speed: float,
-    fault: tuple[tuple[str, float], ...],
+    fault: dict[str, float],
     seed: int,
     output: Output,
 ) -> None:
@@ -273,7 +258,7 @@ def worker(
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
         if fault:
-            link = FaultyLink(link, dict(fault), seed)
+            link = FaultyLink(link, fault, seed)
         served: ServedWorker
         if device == "rtl":
             check_address(address, token)  # before the work

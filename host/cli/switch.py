@@ -3,15 +3,15 @@
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import common_options
+from p4sgd.host.cli.options import NameFrom, common_options, folder_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.serve import serve
 from p4sgd.host.errors import P4sgdError, UserError
@@ -20,21 +20,15 @@ if TYPE_CHECKING:
     from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
     from p4sgd.host.aggregators.controller import Controller, JobProgress, WaitingSlot
     from p4sgd.host.aggregators.tables import TableController
-    from p4sgd.hw.spec.job import Job
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _cluster_option(command: _Command) -> _Command:
-    """Add ``--cluster``, for commands that have no ``--device``."""
-    return click.option(
-        "--cluster",
-        "path",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.toml",
-        help="File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd "
-        "cluster up).",
-    )(command)
+_cluster_option = click.option(
+    "--cluster",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.toml",
+    help="File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd "
+    "cluster up).",
+)
 
 
 @contextlib.contextmanager
@@ -49,35 +43,20 @@ def _controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
         yield cluster, controller
 
 
-def _control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
-    """The control address of a shard's worker, or its interface; None if the cluster file does not have that worker."""
-    known = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
-    member = job.members[shard]
-    return known.get((member.mac, member.port))
-
-
 @click.command()
 @click.option(
     "--target",
-    type=click.Choice(["bmv2", "tofino"]),
+    type=NameFrom("target", ("bmv2", "tofino")),
     required=True,
     help="Switch that runs the program: BMv2's simple_switch, or a Tofino.",
 )
 @click.option(
     "--slots",
-    type=int,
     default=4096,
-    show_default=True,
     help="AllReduce operations that a job can have in flight, a power of two.",
 )
-@click.option(
-    "--jobs",
-    type=int,
-    default=4,
-    show_default=True,
-    help="Number of jobs at the same time, a power of two.",
-)
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@click.option("--jobs", default=4, help="Number of jobs at the same time, a power of two.")
+@folder_option
 @common_options
 def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None:
     """Write the P4 program of a switch.
@@ -101,19 +80,11 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
             except switch.CompilerError as error:
                 raise P4sgdError(str(error)) from error
     commands = _next_commands(target, switch.TARGETS[target], out, is_compiled)
-    output.document(
-        {
-            "target": target,
-            "out": str(out),
-            "files": [file.name for file in files],
-            "compiled": is_compiled,
-            "next": commands,
-        }
-    )
-    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
-    output.say("next, with the cluster's own interfaces and addresses:")
-    for command in commands:
-        output.say(f"  {command}")
+    names = [file.name for file in files]
+    output.document({"target": target, "out": str(out), "files": names, "compiled": is_compiled, "next": commands})
+    output.files(files)
+    for line in ("next, with the cluster's own interfaces and addresses:", *(f"  {command}" for command in commands)):
+        output.say(line)
 
 
 def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
@@ -159,15 +130,8 @@ def deploy(path: Path | None, output: Output) -> None:
         controller.set_forwarding(ports, stations)
         controller.set_mac(aggregator.address)
         slots, jobs = controller.slots, controller.jobs
-    output.document(
-        {
-            "switch": aggregator.control,
-            "slots": slots,
-            "jobs": jobs,
-            "ports": ports,
-            "stations": {mac_text(station): port for station, port in stations.items()},
-        }
-    )
+    named = {mac_text(station): port for station, port in stations.items()}
+    output.document({"switch": aggregator.control, "slots": slots, "jobs": jobs, "ports": ports, "stations": named})
     output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")
 
 
@@ -197,13 +161,7 @@ _MOST_LINES = 20
 
 @click.command()
 @_cluster_option
-@click.option(
-    "--interval",
-    type=click.FloatRange(0, 3600),
-    default=1.0,
-    show_default=True,
-    help="Seconds between the two readings.",
-)
+@click.option("--interval", type=click.FloatRange(0, 3600), default=1.0, help="Seconds between the two readings.")
 @common_options
 def status(path: Path | None, interval: float, output: Output) -> None:
     """Show the jobs of an aggregator, and what they wait for.
@@ -225,56 +183,49 @@ def status(path: Path | None, interval: float, output: Output) -> None:
         counts = controller.counters()  # before the slots: some aggregators show these by answering probes
         found = read_progress(before, controller)
         size = {"slots": controller.slots, "places": controller.jobs}
-    names = {each.place: next(iter(job_counters(each.place))) for each in found}
-    packets = {place: counts[name] - counted[name] if name in counts else None for place, name in names.items()}
-    output.document(size | {"jobs": [_job_document(cluster, each, packets[each.place]) for each in found]})
+    jobs = []
+    for each in found:
+        name = next(iter(job_counters(each.place)))
+        packets = counts[name] - counted[name] if name in counts else None
+        jobs.append(_job_document(cluster, each, packets))
+    output.document(size | {"jobs": jobs})
     if not found:
         output.say("no job is served")
         return
-    rows = [
-        (
-            str(each.place),
-            str(each.job.number),
-            str(len(each.job.members)),
-            f"{len(each.under_way):,}",
-            f"{len(each.stuck):,}",
-            "-" if packets[each.place] is None else f"{packets[each.place]:,}",
-        )
-        for each in found
-    ]
-    output.table(["place", "job", "workers", "slots under way", "that did not move", "packets accepted"], rows, texts=0)
-    for each in found:
-        for line in _sentences(cluster, each):
+    titles = ["place", "job", "workers", "slots under way", "that did not move", "packets accepted"]
+    keys = ("place", "job", "workers", "under_way")
+    rows = []
+    for job in jobs:
+        accepted = "-" if job["packets_accepted"] is None else job["packets_accepted"]
+        rows.append([*(job[key] for key in keys), len(job["stuck"]), accepted])
+    output.table(titles, rows, texts=0)
+    for job in jobs:
+        for line in _sentences(job, udp=cluster.udp):
             output.say(line)
-        if interval and packets[each.place] == 0:
+        if interval and job["packets_accepted"] == 0:
             output.say(
-                f"no packets of job {each.job.number} were accepted in {interval:g} s: its workers wait, its program "
-                f"is busy otherwise, or was killed: then p4sgd switch clear --job {each.job.number} ends the job"
+                f"no packets of job {job['job']} were accepted in {interval:g} s: its workers wait, its program "
+                f"is busy otherwise, or was killed: then p4sgd switch clear --job {job['job']} ends the job"
             )
 
 
 def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) -> dict[str, Any]:
+    from p4sgd.host.links.udp import address_text
+
     members = each.job.members
+    controls = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
     return {
         "place": each.place,
         "job": each.job.number,
         "workers": len(members),
         "under_way": len(each.under_way),
         "packets_accepted": packets,
-        "stuck": [
-            {
-                "slot": slot.slot,
-                "round": slot.round,
-                "partials_missing": list(slot.partials),
-                "acknowledgements_missing": list(slot.acknowledgements),
-            }
-            for slot in each.stuck
-        ],
+        "stuck": [_slot_document(slot) for slot in each.stuck],
         "missing": [
             {
                 "shard": shard,
-                "control": _control_of(cluster, each.job, shard),
-                "address": _address(cluster, each.job, shard),
+                "control": controls.get((members[shard].mac, members[shard].port)),  # None: not in the cluster file
+                "address": address_text(members[shard].mac, udp=cluster.udp),
                 "port": members[shard].port,
             }
             for shard in sorted({shard for slot in each.stuck for shard in (*slot.partials, *slot.acknowledgements)})
@@ -282,37 +233,30 @@ def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) 
     }
 
 
-def _sentences(cluster: "Cluster", each: "JobProgress") -> list[str]:
-    """What the waiting slots wait for; slots in a row that wait for the same share a line."""
+def _slot_document(slot: "WaitingSlot") -> dict[str, Any]:
+    missing = {"partials_missing": list(slot.partials), "acknowledgements_missing": list(slot.acknowledgements)}
+    return {"slot": slot.slot, "round": slot.round, **missing}
 
-    def alike(item: "tuple[int, WaitingSlot]") -> tuple[object, ...]:
-        index, slot = item
-        return slot.slot - index, slot.round, slot.partials, slot.acknowledgements
 
+def _sentences(job: Mapping[str, Any], *, udp: bool) -> list[str]:
+    """What the waiting slots of a job's document wait for; slots in a row that wait for the same share a line."""
+    who = {}
+    for worker in job["missing"]:
+        where = worker["address"] if udp else f"port {worker['port']}"
+        who[worker["shard"]] = f"shard {worker['shard']} ({', '.join(filter(None, [worker['control'], where]))})"
     lines = []
-    for _, group in groupby(enumerate(each.stuck), alike):
+    for _, group in groupby(enumerate(job["stuck"]), lambda item: {**item[1], "slot": item[1]["slot"] - item[0]}):
         slots = [slot for _, slot in group]
         first, last = slots[0], slots[-1]
-        which = f"slot {first.slot}" if first is last else f"slots {first.slot} to {last.slot}"
-        who = ", ".join(_who(cluster, each.job, shard) for shard in (*first.partials, *first.acknowledgements))
-        what = "no partials have arrived from" if first.partials else "the sums are not acknowledged by"
-        lines.append(f"job {each.job.number}, {which}, round {first.round}: {what} {who}")
+        which = f"slot {first['slot']}" if first is last else f"slots {first['slot']} to {last['slot']}"
+        partials, shards = first["partials_missing"], first["partials_missing"] + first["acknowledgements_missing"]
+        what = "no partials have arrived from" if partials else "the sums are not acknowledged by"
+        whom = ", ".join(who[shard] for shard in shards)
+        lines.append(f"job {job['job']}, {which}, round {first['round']}: {what} {whom}")
     if len(lines) > _MOST_LINES:
         left = len(lines) - _MOST_LINES
         return [*lines[:_MOST_LINES], f"and {left} more lines of this kind: p4sgd switch slots lists all"]
     return lines
-
-
-def _address(cluster: "Cluster", job: "Job", shard: int) -> str:
-    from p4sgd.host.links.udp import address_text
-
-    return address_text(job.members[shard].mac, udp=cluster.udp)
-
-
-def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
-    control = _control_of(cluster, job, shard)
-    where = _address(cluster, job, shard) if cluster.udp else f"port {job.members[shard].port}"
-    return f"shard {shard} ({f'{control}, ' if control else ''}{where})"
 
 
 @click.command()
@@ -327,44 +271,24 @@ def slots(path: Path | None, output: Output) -> None:
     from p4sgd.host.aggregators.controller import read_active_slots
 
     with _controller_of(path) as (_, controller):
-        found = [(place, job, slot) for (place, job), seen in read_active_slots(controller).items() for slot in seen]
-    output.document(
-        {
-            "slots": [
-                {
-                    "place": place,
-                    "job": job.number,
-                    "slot": slot.slot,
-                    "round": slot.round,
-                    "aggregated": slot.aggregated,
-                    "acknowledged": slot.acknowledged,
-                    "partials_missing": list(slot.partials),
-                    "acknowledgements_missing": list(slot.acknowledgements),
-                }
-                for place, job, slot in found
-            ]
-        }
-    )
+        seen = read_active_slots(controller)
+    found = [
+        {"place": place, "job": job.number, "aggregated": slot.aggregated, "acknowledged": slot.acknowledged}
+        | _slot_document(slot)
+        for (place, job), slots in seen.items()
+        for slot in slots
+    ]
+    output.document({"slots": found})
     if not found:
         output.say("no slot is under way")
         return
     columns = ["place", "job", "slot", "round", "not arrived", "not acknowledged"]
-    rows = [
-        (
-            str(place),
-            str(job.number),
-            str(slot.slot),
-            str(slot.round),
-            _list(slot.partials),
-            _list(slot.acknowledgements),
-        )
-        for place, job, slot in found
-    ]
+    rows = []
+    for slot in found:
+        missing = (slot["partials_missing"], slot["acknowledgements_missing"])
+        numbers = (str(slot[key]) for key in ("place", "job", "slot", "round"))
+        rows.append([*numbers, *(" ".join(map(str, shards)) or "-" for shards in missing)])
     output.table(columns, rows, texts=0)
-
-
-def _list(shards: tuple[int, ...]) -> str:
-    return " ".join(map(str, shards)) or "-"
 
 
 @click.command()
@@ -383,7 +307,7 @@ def counters(path: Path | None, output: Output) -> None:
         for place in range(controller.jobs):
             meanings |= job_counters(place)
     output.document({"counters": counted})
-    rows = [(name, f"{count:,}", meanings.get(name, "")) for name, count in counted.items() if count]
+    rows = [[name, count, meanings.get(name)] for name, count in counted.items() if count]
     output.table(["counter", "count", "what it counts"], rows, texts=3)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,55 +14,44 @@ from p4sgd.host.cli.options import (
     configuration_option,
     data_name,
     device_kind,
-    given,
     is_given,
-    options_file,
-    overwrite_option,
+    path_option,
     reading_options,
-    take_reading,
+    run_options,
+    training_options,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_options import report_option, training_options
-from p4sgd.host.cli.training_run import finish, run_folds, run_training
+from p4sgd.host.cli.training_run import finish, make_request, run_folds, run_training
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
 
 
 @click.command()
 @click.argument("data", type=data_name, required=False)
-@click.option(
-    "--test", type=data_name, metavar="DATA", help="Data to measure the model on after every epoch; not trained on."
-)
-@click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
-@overwrite_option
-@report_option
-@click.option(
+@run_options
+@path_option(
     "--images",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder for the workers' memory images (worker0.p4sgd and so on), which otherwise stay in memory; it is made "
-    "if it does not exist.",
+    "DIR",
+    "Folder for the workers' memory images (worker0.p4sgd and so on), which otherwise stay in memory; it is made if it "
+    "does not exist.",
 )
-@click.option(
+@path_option(
     "--checkpoint",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of "
-    "the same run that has ended is replaced only with --overwrite.",
+    "FILE",
+    "File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of the "
+    "same run that has ended is replaced only with --overwrite.",
 )
-@click.option(
+@path_option(
     "--resume",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
+    "FILE",
+    "Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
     "--epochs, --workers, --parallel, --shares, --split, --skip-zeros, --on-loss, --merge, --config, --sparse-workers, "
     "--out, --report, --device, --cluster and --checkpoint may differ.",
 )
-@click.option(
+@path_option(
     "--init",
-    type=click.Path(path_type=Path),
-    metavar="MODEL",
-    help="Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean "
-    "and deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
+    "MODEL",
+    "Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean and "
+    "deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
 )
 @click.option(
     "--folds",
@@ -72,7 +60,7 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     help="Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
     "measure each on its fold. No model is written, but with --out one that is trained on all samples afterwards.",
 )
-@click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
+@click.option("--device", type=device_kind, default="emulator", help="What to train on.")
 @cluster_option
 @click.option(
     "--launcher",
@@ -86,6 +74,7 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     "--sparse-workers",
     type=click.IntRange(0),
     default=0,
+    show_default=False,
     metavar="N",
     help="How many of the emulator's workers are sparse: the last ones. Of sparse data they get the columns with few "
     "values; see --split.",
@@ -93,25 +82,7 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
 @training_options
 @reading_options
 @common_options
-def train(
-    data: str | None,
-    test: str | None,
-    out: Path | None,
-    overwrite: bool,
-    report: Path | None,
-    images: Path | None,
-    checkpoint: Path | None,
-    resume: Path | None,
-    init: Path | None,
-    folds: int | None,
-    device: str,
-    cluster: Path | None,
-    launcher: str | None,
-    config: str | None,
-    sparse_workers: int,
-    output: Output,
-    **choices: Any,
-) -> None:
+def train(folds: int | None, launcher: str | None, output: Output, **choices: Any) -> None:
     """Train a model.
 
     DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:versicolor
@@ -130,33 +101,17 @@ def train(
     """
     with run_ranks(launcher) as ranks:
         output.silent = ranks.rank > 0  # rank 0 prints it
-        if data is None and resume is None:
+        if choices["data"] is None and choices["resume"] is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
+        if not is_given("device"):
+            choices["device"] = None
         with output.working("getting ready"):
-            from p4sgd.host.run.request import TrainingRequest
-        request = TrainingRequest(
-            data=data,
-            test=test,
-            reading=take_reading(choices),
-            options=given(choices),
-            device=device if is_given("device") else None,
-            cluster=cluster,
-            config=config,
-            sparse_workers=sparse_workers,
-            out=out,
-            overwrite=overwrite,
-            report=report,
-            images=images,
-            checkpoint=checkpoint,
-            resume=resume,
-            init=init,
-            options_file=options_file(),
-        )
+            request = make_request(choices)
         check_same(ranks, {"--folds": str(folds)})
         document = {} if folds is None else run_folds(output, request, folds, ranks)
-        if folds is not None and out is not None:
-            output.say("on all samples:")
-        if folds is None or out is not None:
+        if folds is None or request.out is not None:
+            if folds is not None:
+                output.say("on all samples:")
             run, result = run_training(output, request, ranks)
             finish(output, run, result, document)
 

@@ -1,15 +1,17 @@
-"""A training run of `p4sgd train` or `p4sgd simulate`: display of the progress, and report."""
+"""A training run of `p4sgd train` or `p4sgd simulate`: its request, display of the progress, and report."""
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from p4sgd.host.cli.failures import INTERRUPTED
+from p4sgd.host.cli.options import given, options_file, take_reading
 from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.training.events import Events, Stage
@@ -34,6 +36,21 @@ COLUMNS = {
 }
 """Titles of the columns of the table of epochs, by key."""
 
+_FOLD_METRICS = {
+    **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
+    **{"d2": "D²", "r2": "R²", "rmse": "RMSE", "mae": "MAE"},
+}
+"""Titles of the metrics in the table of folds, by name."""
+
+
+def make_request(choices: MutableMapping[str, Any], **more: Any) -> "TrainingRequest":
+    """The request that a command's options make, with ``more`` fields; what is no field of its own is for training."""
+    from p4sgd.host.run.request import TrainingRequest
+
+    reading = take_reading(choices)
+    own = {each.name: choices.pop(each.name) for each in dataclasses.fields(TrainingRequest) if each.name in choices}
+    return TrainingRequest(**own, **more, reading=reading, options=given(choices), options_file=options_file())
+
 
 def run_training(
     output: Output,
@@ -49,7 +66,7 @@ def run_training(
         run = TrainingRun(request, ranks)
     display = _Display(output, run, on_trace)
     try:
-        with display:
+        with display.shown:
             result = run.execute(display, resume_words=_resume_words(output))
     except BaseException as error:
         display.table.print()
@@ -62,13 +79,6 @@ def run_training(
     else:
         _print_rows(output, result)
     return run, result
-
-
-_FOLD_METRICS = {
-    **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
-    **{"d2": "D²", "r2": "R²", "rmse": "RMSE", "mae": "MAE"},
-}
-"""Titles of the metrics in the table of folds, by name."""
 
 
 def run_folds(
@@ -113,8 +123,8 @@ def _print_folds(
     if not done:
         return
     names = [name for name in _FOLD_METRICS if name in done[0].metrics]
-    rows = [
-        [f"{fold.number}", f"{fold.samples:,}", f"{fold.result.best_epoch}", *(cell(n, fold.metrics[n]) for n in names)]
+    rows: list[list[object]] = [
+        [fold.number, fold.samples, fold.result.best_epoch, *(cell(name, fold.metrics[name]) for name in names)]
         for fold in done
     ]
     rows += [[title, "", "", *(cell(name, values[name]) for name in names)] for title, values in summaries.items()]
@@ -124,16 +134,10 @@ def _print_folds(
 def _print_rows(output: Output, result: "ResultSet") -> None:
     """A table with a row for each row of a model: its epochs, and its metrics without rounding."""
     measured = [key for key in COLUMNS if result.rows[0].metrics.get(key) is not None]
-    rows = [
-        (
-            name,
-            f"{len(row.history)}",
-            f"{row.best_epoch}",
-            *(cell(key, row.metrics[key]) for key in measured),
-            cell("learning_rate", row.history[0].learning_rate),
-        )
-        for name, row in zip(result.names, result.rows, strict=True)
-    ]
+    rows = []
+    for name, row in zip(result.names, result.rows, strict=True):
+        metrics = (cell(key, row.metrics[key]) for key in measured)
+        rows.append([name, len(row.history), row.best_epoch, *metrics, f"{row.history[0].learning_rate:.4g}"])
     titles = [COLUMNS[key] for key in measured]
     columns = [result.model.labels.row_kind, "epochs", "best epoch", *titles, "first rate"]
     output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
@@ -153,29 +157,29 @@ class _Remarks(Events):
 
 
 class _Display(_Remarks):
-    """Display of a training run on the terminal: in each stage something else."""
+    """Display of a training run on the terminal: in each stage something else, until ``shown`` is closed."""
 
     def __init__(self, output: Output, run: "TrainingRun", on_trace: "Callable[[Trace], None]") -> None:
         super().__init__(output)
         self._on_trace = on_trace
+        self.shown = contextlib.ExitStack()
         self.table = EpochTable(output, run.options.epochs, COLUMNS)
         self._epochs = run.options.epochs
+        self._is_simulated = run.device == "rtl"
         self._names: Sequence[str] = ()
         self._row = self._epochs_of_row = 0
-        self._opening = SIMULATOR_OPENING if run.device == "rtl" else None
-        self._shown = contextlib.ExitStack()
         self._on_progress: OnProgress | None = None
 
     def stage(self, stage: Stage) -> None:
         """Show a stage in place of the one before: two live displays at once are not possible."""
-        self._shown.close()
+        self.shown.close()
         if stage is Stage.VERIFY:
-            self._on_progress = self._shown.enter_context(show_steps(self._output))
+            self._on_progress = self.shown.enter_context(show_steps(self._output))
         elif stage is Stage.OPEN:
-            told = self._opening is not None
-            self._shown.enter_context(self._output.working(self._opening or "getting ready", told=told))
+            what = SIMULATOR_OPENING if self._is_simulated else "getting ready"
+            self.shown.enter_context(self._output.working(what, told=self._is_simulated))
         elif stage is Stage.TRAIN:
-            self._shown.enter_context(self.table)
+            self.shown.enter_context(self.table.live())
 
     def progress(self, step: "Step", done: int, total: int) -> None:
         """Show how much of the prepared data is verified."""
@@ -184,10 +188,11 @@ class _Display(_Remarks):
 
     def row(self, row: int, names: Sequence[str]) -> None:
         """Show the epochs of a row of the model in place of those of the row before."""
-        self._shown.close()
+        self.shown.close()
         self._names, self._row, self._epochs_of_row = names, row, 0
         title = f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch"
-        self.table = self._shown.enter_context(EpochTable(self._output, self._epochs, COLUMNS, title))
+        self.table = EpochTable(self._output, self._epochs, COLUMNS, title)
+        self.shown.enter_context(self.table.live())
 
     def epoch(self, record: "EpochRecord") -> None:
         """Add an epoch to the table."""
@@ -211,18 +216,12 @@ class _Display(_Remarks):
         columns = ["worker", "columns", "nonzeros", "predicted µs a sample"]
         self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._shown.close()
-
-
-def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, str, str]]:
+def _split_rows(split: "Split", numbers: Sequence[int]) -> list[list[object]]:
     """Workers one after another that are of a kind and take the same time have a row together."""
     from p4sgd.host.training.dealing.columns import microseconds
 
-    rows = []
+    rows: list[list[object]] = []
     numbered = zip(numbers, split.workers, strict=True)
     for (sparse, time), group in itertools.groupby(
         numbered, lambda each: (each[1].sparse, microseconds(each[1].sample_ns))
@@ -231,12 +230,12 @@ def _split_rows(split: "Split", numbers: Sequence[int]) -> list[tuple[str, str, 
         few = len(members) < 3 or members != tuple(range(members[0], members[-1] + 1))
         name = ", ".join(map(str, members)) if few else f"{members[0]}–{members[-1]}"
         columns, nonzeros = sum(each.columns for each in workers), sum(each.nonzeros for each in workers)
-        rows.append((f"{name} {'sparse' if sparse else 'dense'}", f"{columns:,}", f"{nonzeros:.1%}", time))
+        rows.append([f"{name} {'sparse' if sparse else 'dense'}", columns, f"{nonzeros:.1%}", time])
     for name, other in (("all dense", split.all_dense), ("all sparse", split.all_sparse)):
         if other.sample_ns is None:
-            rows.append((name, f"at most {other.room:,}", "", "too many columns"))
+            rows.append([name, f"at most {other.room:,}", "", "too many columns"])
         else:
-            rows.append((name, f"{split.total:,}", f"{1:.1%}", microseconds(other.sample_ns)))
+            rows.append([name, split.total, f"{1:.1%}", microseconds(other.sample_ns)])
     return rows
 
 
@@ -248,61 +247,57 @@ def finish(
     output: Output,
     run: "TrainingRun",
     result: "TrainingResult | ResultSet",
-    more: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Report the result of a run, with ``more`` entries of the document; after Ctrl-C, exit with its status."""
     import numpy as np
 
-    from p4sgd.host.data import Dataset
     from p4sgd.host.run.training_run import resume_advice
     from p4sgd.host.training import StopReason, TrainingResult
 
-    out, checkpoint = run.request.out, run.checkpoint
-    document = result.to_json()
-    flags = {flag for record in result.history for flag in record.flags}
-    document |= {
-        "flags": sorted(flags),
+    request, checkpoint, options = run.request, run.checkpoint, run.options
+    paths = {"out": request.out, "report": request.report, "init": request.init}
+    paths["checkpoint"] = None if checkpoint is None else checkpoint.path
+    document = result.to_json() | {
+        "flags": sorted({flag for record in result.history for flag in record.flags}),
         # The same on every device: weights as little-endian int32.
         "weights_sha256": hashlib.sha256(np.ascontiguousarray(result.model.weights, "<i4").data).hexdigest(),
-        "out": None if out is None else str(out),
-        "report": None if run.request.report is None else str(run.request.report),
-        "checkpoint": None if checkpoint is None else str(checkpoint.path),
-        "init": None if run.request.init is None else str(run.request.init),
+        **{name: None if path is None else str(path) for name, path in paths.items()},
     }
-    output.document(document | dict(more or {}))
-    name = result.monitored.replace("_", " ")
-    last = result if isinstance(result, TrainingResult) else result.rows[-1]
-    if run.request.report is not None:
-        output.say(f"report in {run.request.report}")
+    output.document({**document, **more})
+    if request.report is not None:
+        output.say(f"report in {request.report}")
+    last, name = result, result.monitored.replace("_", " ")
     if isinstance(result, TrainingResult):
         best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
     else:
+        last = result.rows[-1]
         best = f"the epoch of each {result.model.labels.row_kind} with the lowest {name}"
-    kept = "not kept: --out MODEL keeps it" if out is None else f"kept in {out}"
+    done, times = len(last.history), last.summary["message_times"]
+    kept = "not kept: --out MODEL keeps it" if request.out is None else f"kept in {request.out}"
     if result.stopped is StopReason.INTERRUPTED:
-        done = len(last.history)
         output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
-        if checkpoint is not None and checkpoint.last and done < run.options.epochs:
+        if checkpoint is not None and checkpoint.last and done < options.epochs:
             output.tell(resume_advice(checkpoint, run.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
-    early = f"stopped early after epoch {len(last.history)}; " if result.stopped is StopReason.PATIENCE else ""
     if not output.quiet:
-        output.say(describe_scaling(document["scaling"], document["scaling_reason"], run.options.precondition))
-    if document["whitening_times"] and not output.quiet:
-        from p4sgd.host.precondition import StageTimes
+        output.say(describe_scaling(document["scaling"], document["scaling_reason"], options.precondition))
+        if document["whitening_times"]:
+            from p4sgd.host.precondition import StageTimes
 
-        output.say(str(StageTimes(**document["whitening_times"])))
-    if last.summary["message_times"] and not output.quiet:
-        from p4sgd.host.distributed.overlap import MessageTimes
+            output.say(str(StageTimes(**document["whitening_times"])))
+        if times:
+            from p4sgd.host.distributed.overlap import MessageTimes
 
-        output.say(str(MessageTimes(**last.summary["message_times"])))
-    elif run.options.merge != "auto" and not last.summary["message_times"] and "packets" not in last.summary:
+            output.say(str(MessageTimes(**times)))
+    if options.merge != "auto" and not times and "packets" not in last.summary:
         output.remark(
-            f"--merge {run.options.merge} had no effect: only the programs of a cluster and, after the first 10 "
+            f"--merge {options.merge} had no effect: only the programs of a cluster and, after the first 10 "
             "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
         )
+    early = f"stopped early after epoch {done}; " if result.stopped is StopReason.PATIENCE else ""
     output.say(f"{early}best model: {best}; {kept}")
-    known = ("train", "validation", "test") if isinstance(run.data, Dataset) else ("validation", "test")
+    known = ("train", "validation", "test") if run.folder is None else ("validation", "test")
     metrics = [
         f"{COLUMNS[key]} {cell(key, value)}"
         for key, value in document["metrics"].items()

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,12 @@ from p4sgd.host.cli.options import (
     is_given,
     options_file,
     overwrite_option,
+    path_option,
     reading_options,
     take_reading,
+    tuning_options,
 )
 from p4sgd.host.cli.output import Output, cell
-from p4sgd.host.cli.training_options import tuning_options
 from p4sgd.host.cli.training_run import COLUMNS
 from p4sgd.host.errors import UserError
 
@@ -62,53 +63,30 @@ class _Values(click.ParamType):
         return [CompletionItem(self._example)] if self._example.startswith(incomplete) else []
 
 
+def _grid_option(
+    name: str, kind: type[int] | type[float], default: str, help: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(f"--{name}", type=_Values(kind, default), default=default, help=help)
+
+
 @click.command()
 @click.argument("data", type=data_name)
-@click.option(
-    "--precision",
-    type=_Values(int, "1,2,4,8"),
-    default="1,2,4,8",
-    show_default=True,
-    help="Bits of a feature to try, 1 to 8; as many are stored.",
-)
-@click.option(
-    "--batch",
-    type=_Values(int, "16,64,256"),
-    default="16,64,256",
-    show_default=True,
-    help="Sizes of a mini-batch to try, multiples of 8.",
-)
-@click.option(
-    "--l2",
-    type=_Values(float, "0,1e-4,1e-3"),
-    default="0,1e-4,1e-3",
-    show_default=True,
-    help="Strengths of the L2 penalty to try.",
-)
+@_grid_option("precision", int, "1,2,4,8", "Bits of a feature to try, 1 to 8; as many are stored.")
+@_grid_option("batch", int, "16,64,256", "Sizes of a mini-batch to try, multiples of 8.")
+@_grid_option("l2", float, "0,1e-4,1e-3", "Strengths of the L2 penalty to try.")
 @click.option(
     "--validation-fraction",
     type=float,
     default=0.2,
-    show_default=True,
     help="Fraction of the samples held out to choose the best epoch and to compare the models.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="MODEL",
-    help="Model file to write: the model of the command that is recommended.",
-)
+@path_option("--out", "MODEL", "Model file to write: the model of the command that is recommended.")
 @overwrite_option
 @tuning_options
 @reading_options
 @common_options
 def tune(
-    data: str,
-    validation_fraction: float,
-    out: Path | None,
-    overwrite: bool,
-    output: Output,
-    **choices: Any,
+    data: str, validation_fraction: float, out: Path | None, overwrite: bool, output: Output, **choices: Any
 ) -> None:
     """Find precision, mini-batch and L2 penalty.
 
@@ -145,19 +123,17 @@ def tune(
                 trials.append(trial)
                 show("run", len(trials), len(chosen), "")
         best, preferred = tuning.choose(trials)
-        picked = trials[preferred].options
-        words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(picked))]
-        words += _given_words()
+        picked = {name: getattr(trials[preferred].options, name) for name in (*_GRID, "epochs")}
         if out is not None:
-            final = options | {name: getattr(picked, name) for name in (*_GRID, "epochs")}
             with output.working("training the chosen model"):
-                trained = TrainingRun(dataclasses.replace(request, data=run.data, reading={}, options=final)).execute()
-            stopped = trained.stopped
+                final = dataclasses.replace(request, data=run.data, reading={}, options=options | picked)
+                stopped = TrainingRun(final).execute().stopped
     except KeyboardInterrupt as error:
         with contextlib.suppress(UserError):  # none can be chosen
             _show(output, trials, metric, *tuning.choose(trials))
         error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
         raise
+    words = ["p4sgd", "train", data, *_words(picked, picked), *_given_words()]
     document = {
         "data": run.data.name,
         "samples": run.data.samples,
@@ -189,18 +165,10 @@ def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, cho
     rows = []
     for place, trial in enumerate(trials):
         marks = "*" * (place == best) + "→" * (place == chosen)
-        time = "" if trial.board_ms is None else f"{trial.board_ms:.3g}"
-        rows.append(
-            [
-                marks,
-                *(f"{getattr(trial.options, name):g}" for name in _GRID),
-                cell("rate", trial.learning_rate),
-                f"{trial.options.epochs}",
-                cell(metric, trial.score),
-                cell(metric, trial.error),
-                time,
-            ]
-        )
+        choice = (f"{getattr(trial.options, name):g}" for name in _GRID)
+        score, error = cell(metric, trial.score), cell(metric, trial.error)
+        rate, time = cell("rate", trial.learning_rate), "" if trial.board_ms is None else f"{trial.board_ms:.3g}"
+        rows.append([marks, *choice, rate, trial.options.epochs, score, error, time])
     title = COLUMNS[f"validation_{metric}"].removeprefix("validation ")
     output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "board ms"], rows)
     if not output.quiet:
@@ -209,29 +177,27 @@ def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, cho
 
 def _given_words() -> list[str]:
     """The options of the running command that are those of `p4sgd train`, too, as the user gave them."""
-    context = click.get_current_context()
-    values: Mapping[str, Any] = context.params
+    values = click.get_current_context().params
     own = ("data", "out", "overwrite", "as_json", "quiet", *_GRID, "epochs")
-    names = [each.name for each in context.command.params if each.name and each.expose_value and each.name not in own]
-    return _words([name for name in names if is_given(name) or name == "validation_fraction"], values)
+    return _words([n for n in values if n not in own and (is_given(n) or n == "validation_fraction")], values)
 
 
-def _text(value: Any) -> str:
-    """A value as short as it can be read back."""
-    short = f"{value:g}" if isinstance(value, float) else ""
-    return short if short and float(short) == value else str(value)
-
-
-def _words(names: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+def _words(names: Container[str | None], values: Mapping[str, Any]) -> list[str]:
     """Options with their values as words of the command line."""
     words: list[str] = []
     for param in click.get_current_context().command.params:
         if not isinstance(param, click.Option) or param.name not in names:
             continue
-        value = values[param.name]
+        value = values[param.name or ""]
         if isinstance(value, bool):
             words.append((param.opts if value else param.secondary_opts)[0])
         else:
             for each in value if isinstance(value, list | tuple) else [value]:
                 words += [param.opts[0], _text(each)]
     return words
+
+
+def _text(value: Any) -> str:
+    """A value as short as it can be read back."""
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else str(value)

@@ -108,7 +108,7 @@ def test_nested_commands_have_nested_tables(tmp_path):
         ("[trian]\nbatch = 8", r"unknown table trian; .*\[train\], \[data\]"),
         ("batch = 8", "unknown key outside a table batch"),
         ("[train]\n[data.sinth]\n", r"unknown table data\.sinth; .*\[data\.synth\]"),
-        ("train = 3", "train must be a table"),
+        ("train = 3", r"has no table \[train\]"),
         ("[data.synth]\nrows = 3", r"has no table \[train\]"),
         ("[train]\nbatch = = 8", "not a TOML file"),
         ("[train]\nbatch = 8\nbatch = 9", "not a TOML file"),
