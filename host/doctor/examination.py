@@ -1,18 +1,17 @@
 """The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, WorkerName, client_of, names_of
 from p4sgd.host.devices.diagnosis import Echo
 from p4sgd.host.devices.identification import find_identity_problem
-from p4sgd.host.devices.merging import MergeLimit
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
 from p4sgd.host.doctor.ethernet import examine_ethernet
-from p4sgd.host.doctor.finding import Examination, Finding, Problem, Result, judge
-from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, read_arrived_partials
+from p4sgd.host.doctor.finding import Evidence, Examination, Finding, Problem, Result, judge
+from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_losses
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason
@@ -73,8 +72,9 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
     if network.resend_cycles < patience:  # so that every resend means a loss
         session = Session(device, _with_first_wait(network, patience))
         self_test = SelfTest(device, session)
-    findings += _describe_packets(session.limit)
-    findings += examine_allreduce(session, self_test, aggregator)
+    limit = session.limit
+    packets: Evidence = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
+    findings += [*judge(None, "packets", packets), *examine_allreduce(session, self_test, aggregator)]
     return Examination(tuple(findings), complete=True)
 
 
@@ -108,25 +108,22 @@ def _examine_links(
 ) -> tuple[list[Finding], int]:
     """Findings about the links of all workers and the settings of those that get answers, and RESEND_CYCLES that are
     enough for all workers."""
-    patience, echo_s = 0, session.network.echo_s
-    clients = [client_of(worker) for worker in device.workers]
-    links, settings, well, silent = [], [], [], []
-    for index, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
+    links, silent, settings, patience, well = [], list[Finding](), list[Finding](), 0, None
+    for index, worker in enumerate(device.workers):
+        client = client_of(worker)
         link, echo = examine_link(index, client, worker.config, aggregator, session.network)
-        links.append(link)
         if echo is None:
-            silent.append(index)
-        else:
-            settings += _examine_settings(index, client, worker.config, echo, session)
-            patience = max(patience, _ROUND_TRIPS * echo.cycles)
-            if link.result is not Result.FAILED and not echo.failed:
-                well.append(index)
-    if aggregator is None and silent and well:
-        arrived = read_arrived_partials(self_test, clients[well[0]], echo_s)
-        if arrived is not None:
-            for index in silent:
-                links[index] = locate_loss(links[index], arrived)
-    return [*links, *settings], patience
+            silent.append(link)
+            continue
+        links.append(link)
+        settings += _examine_settings(index, client, worker.config, echo, session)
+        patience = max(patience, _ROUND_TRIPS * echo.cycles)
+        if well is None and link.result is not Result.FAILED and not echo.failed:
+            well = client
+    if aggregator is None and silent and well is not None:
+        silent = locate_losses(silent, self_test, well, session.network.echo_s)
+    by_shard = sorted([*links, *silent], key=lambda finding: finding.worker or 0)
+    return [*by_shard, *settings], patience
 
 
 def _examine_identities(
@@ -157,35 +154,26 @@ def _examine_identities(
     return findings
 
 
-def _describe_packets(limit: MergeLimit) -> list[Finding]:
-    """Which version of the packet the job uses, and why no other."""
-    return judge(None, "packets", {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why})
-
-
 def _examine_settings(
     worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, session: Session
 ) -> list[Finding]:
     """Compare a worker's settings with the aggregator's, as its echo about the worker's last slot has them."""
-    who = client.read(registers.JOB)
-    local = client.read_pair(registers.LOCAL_MAC)
+    who, local = client.read(registers.JOB), client.read_pair(registers.LOCAL_MAC)
     limit, text = session.limit, session.network.address_text
-    problems = []
-    highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
-    if not limit.version <= echo.version <= highest:
-        problems.append(
-            Problem(
-                f"the aggregator speaks version {echo.version} of the packet format, the worker version {highest}",
-                "generate both again with the same version of p4sgd",
-            )
-        )
-    problems += [_why_dropped(check, who, local, config, echo, text) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
     evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "address": text(local)}
-    differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
-    differences |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
-    findings = judge(worker, "settings", evidence | differences, *problems) if problems else []
+    problems = [_why_dropped(check, who, text(local), config, echo, text(echo.expected)) for check in echo.failed]
+    highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
+    if not limit.version <= echo.version <= highest:
+        other = Problem(
+            f"the aggregator speaks version {echo.version} of the packet format, the worker version {highest}",
+            "generate both again with the same version of p4sgd",
+        )
+        problems.insert(0, other)
+    if problems:
+        evidence |= {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
+        evidence |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
     resend_cycles, needed = client.read(registers.RESEND_CYCLES)["value"], _ROUND_TRIPS * echo.cycles
-    early = None
     if resend_cycles < needed:
         evidence |= {"resend_cycles": resend_cycles, "cycles": echo.cycles}
         early = Problem(
@@ -195,36 +183,31 @@ def _examine_settings(
             f"let it wait {-(-needed * CLOCK_NS // 1000)} µs or more: resend_us of the cluster file",
             Result.WARNING,
         )
-    return findings if findings and early is None else [*findings, *judge(worker, "settings", evidence, early)]
+        problems.append(early)
+    return judge(worker, "settings", evidence, *problems)
 
 
 def _why_dropped(
-    check: DropReason,
-    who: dict[str, int],
-    local: int,
-    config: WorkerConfig,
-    echo: Echo,
-    text: Callable[[int], str],
+    check: DropReason, who: dict[str, int], local: str, config: WorkerConfig, echo: Echo, expected: str
 ) -> Problem:
-    """Problem of a worker whose packets fail a check of the aggregator."""
+    """Problem of a worker with the address ``local`` whose packets fail a check of the aggregator."""
     job, shard, workers = who["job"], who["shard"], who["workers"]
+    begin, enter = "begin the job at the aggregator", f"for shard {shard} in the aggregator's table"
     match check:
         case DropReason.JOB:
-            problem = f"the aggregator serves no job {job}"
-            remedy = "begin the job at the aggregator, under this number"
+            return Problem(f"the aggregator serves no job {job}", f"{begin}, under this number")
         case DropReason.WORKERS:
             problem = f"the job has {workers} workers, but {echo.workers} at the aggregator"
-            remedy = f"begin the job at the aggregator with {workers} workers"
+            return Problem(problem, f"{begin} with {workers} workers")
         case DropReason.SHARD:
             problem = f"the aggregator's job of {echo.workers} workers has no shard {shard}"
-            remedy = "begin the job at the aggregator with all workers"
+            return Problem(problem, f"{begin} with all workers")
         case DropReason.SLOT:
             problem = f"the worker has {config.slots} slots, the aggregator only {echo.slots}"
-            remedy = "generate the aggregator with at least as many slots"
-        case _ if echo.expected != local:
-            problem = f"its address is {text(local)}, the aggregator expects shard {shard} at {text(echo.expected)}"
-            remedy = f"enter {text(local)} for shard {shard} in the aggregator's table"
+            return Problem(problem, "generate the aggregator with at least as many slots")
+        case _ if expected != local:
+            problem = f"its address is {local}, the aggregator expects shard {shard} at {expected}"
+            return Problem(problem, f"enter {local} {enter}")
         case _:
             problem = f"it is behind port {echo.port}, the aggregator expects shard {shard} behind another"
-            remedy = f"enter port {echo.port} for shard {shard} in the aggregator's table, or move the cable"
-    return Problem(problem, remedy)
+            return Problem(problem, f"enter port {echo.port} {enter}, or move the cable")

@@ -31,18 +31,22 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check of one worker."""
+    """Result of one check of one worker.
 
-    # Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
-    # together, or of a link of the aggregator.
+    Parameters
+    ----------
+    worker
+        Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
+        together, or of a link of the aggregator.
+    check
+        ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or ``weights``; of a
+        board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
+    """
+
     worker: int | None
-    # Name of the check: ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or
-    # ``weights``; of a board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
     check: str
-    # Outcome of the check, and what was read.
     result: Result
     evidence: Evidence = field(default_factory=dict)
-    # The problem, if there is any, and what to do about it.
     problem: str = ""
     remedy: str = ""
 

@@ -9,7 +9,7 @@ from p4sgd.host.xrt.selftest import BoardSelfTest
 from p4sgd.hw.spec.cmac import FEC_LANES, LinkState
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import FRAME_BYTES
-from p4sgd.hw.spec.selftest import Sizes, first_number, number_of_word, pattern, read_result
+from p4sgd.hw.spec.selftest import first_number, number_of_word, pattern, read_result
 
 _SHARE = 0.9
 """Least share of a beat a cycle at which memory keeps up with a port.
@@ -63,11 +63,44 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
         )
         is_slow = megahertz < _CLOCK_SHARE * _NOMINAL_MEGAHERTZ
         findings += judge(None, "clock", {"megahertz": f"{megahertz:.1f}"}, slow if is_slow else None)
-    return [
-        *findings,
-        *_MemoryTest(board, size, megahertz).findings(),
-        *_examine_cages(board, frames, megahertz, loopback),
-    ]
+    findings += _examine_memories(board, size, megahertz)
+    return findings + _examine_cages(board, frames, megahertz, loopback)
+
+
+class _Port:
+    """A memory port: what it reads and writes, what its runs have shown, and what is wrong."""
+
+    def __init__(self, board: BoardSelfTest, number: int, size: int, megahertz: float) -> None:
+        sizes = board.kernel.sizes
+        self._board = board
+        self._megahertz = megahertz
+        self.number = number
+        self.beat_bytes = sizes.bytes_of(number)
+        self.beats = size // self.beat_bytes
+        self.address = board.reserve(number, size)
+        engine, own = divmod(number, sizes.ports)
+        where = "labels" if number == sizes.memories - 1 else f"engine {engine}, port {own}"
+        self.name = f"memory port {number} ({where})"
+        self.evidence: dict[str, int | str] = {}
+        self.problems: list[Problem] = []
+
+    def first(self, seed: str, beat: int = 0) -> int:
+        """The number in the pattern of a beat's first word."""
+        return first_number(self.address + beat * self.beat_bytes, self.beat_bytes, _SEEDS[seed])
+
+    def set(self, seed: str) -> None:
+        """Tell the kernel which pattern the port reads or writes."""
+        self._board.kernel.set_port(self.number, self.address, self.first(seed))
+
+    def note(self, run: str, result: Mapping[str, int]) -> bool:
+        """Add what a run has counted to the evidence; whether there is still something to find out about the port."""
+        if run == "alone":
+            self.evidence["latency_ns"] = round(1000 * result["latency"] / self._megahertz)
+        rate = _share(result) * self.beat_bytes * self._megahertz
+        self.evidence[f"{run.replace(' ', '_')}_mb_per_s"] = round(rate)
+        for name in ("wrong", "errors"):
+            self.evidence[name] = int(self.evidence.get(name, 0)) + result[name]
+        return all(problem.result is not Result.FAILED for problem in self.problems)
 
 
 def _share(result: Mapping[str, int]) -> float:
@@ -75,150 +108,112 @@ def _share(result: Mapping[str, int]) -> float:
     return result["beats"] / max(1, result["cycles"] - result["latency"])
 
 
-class _MemoryTest:
-    """Runs of all memory ports: each alone, all of the engines at once, in single beats, and writing."""
+def _examine_memories(board: BoardSelfTest, size: int, megahertz: float) -> list[Finding]:
+    """Let every port read alone, all of the engines at once and single beats, and those that a worker writes write."""
+    kernel, sizes = board.kernel, board.kernel.sizes
+    ports = [_Port(board, number, size, megahertz) for number in range(sizes.memories)]
+    for port in ports:
+        port.set("read")
+        board.write_memory(port.number, pattern(port.first("read"), port.beats, port.beat_bytes))
+    engines = range(sizes.memories - 1)  # the labels need little, and may share a channel with the last bank
+    beats = ports[0].beats
+    for port in ports:
+        _judge_reads(board, ports, "alone", kernel.read([port.number], port.beats))
+    _judge_reads(board, ports, "together", kernel.read(engines, beats))
+    _judge_reads(board, ports, "single beats", kernel.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
+    _store(board, [ports[number] for number in engines if sizes.writes(number)], size)
+    found = []
+    for port in ports:
+        problems = [problem._replace(text=f"{port.name} {problem.text}") for problem in port.problems]
+        found += judge(None, f"memory {port.number}", port.evidence, *problems)
+    return found
 
-    def __init__(self, board: BoardSelfTest, size: int, megahertz: float) -> None:
-        self._board = board
-        self._sizes: Sizes = board.kernel.sizes
-        self._size = size
-        self._megahertz = megahertz
-        ports = range(self._sizes.memories)
-        self._addresses = [board.reserve(port, size) for port in ports]
-        self._evidence: list[dict[str, int | str]] = [{} for _ in ports]
-        self._problems: list[list[Problem]] = [[] for _ in ports]
 
-    def findings(self) -> list[Finding]:
-        """Run all; returns the findings of each port."""
-        sizes, kernel = self._sizes, self._board.kernel
-        for port in range(sizes.memories):
-            self._set(port, "read")
-            self._board.write_memory(port, pattern(self._first(port, "read"), self._beats(port), sizes.bytes_of(port)))
-        engines = range(sizes.memories - 1)  # the labels need little, and may share a channel with the last bank
-        beats = self._beats(0)
-        for port in range(sizes.memories):
-            self._judge_read("alone", kernel.read([port], self._beats(port)))
-        self._judge_read("together", kernel.read(engines, beats))
-        self._judge_read("single beats", kernel.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
-        self._store([port for port in engines if sizes.writes(port)])
-        found = []
-        for port, (evidence, problems) in enumerate(zip(self._evidence, self._problems, strict=True)):
-            named = [problem._replace(text=f"{self._name(port)} {problem.text}") for problem in problems]
-            found += judge(None, f"memory {port}", evidence, *named)
-        return found
-
-    def _beats(self, port: int) -> int:
-        return self._size // self._sizes.bytes_of(port)
-
-    def _first(self, port: int, seed: str) -> int:
-        return first_number(self._addresses[port], self._sizes.bytes_of(port), _SEEDS[seed])
-
-    def _set(self, port: int, seed: str) -> None:
-        self._board.kernel.set_port(port, self._addresses[port], self._first(port, seed))
-
-    def _name(self, port: int) -> str:
-        if port == self._sizes.memories - 1:
-            return f"memory port {port} (labels)"
-        engine, own = divmod(port, self._sizes.ports)
-        return f"memory port {port} (engine {engine}, port {own})"
-
-    def _note(self, port: int, run: str, result: Mapping[str, int]) -> bool:
-        """Add to a port's evidence what a run has counted; whether there is still something to find out about it."""
-        evidence = self._evidence[port]
-        if run == "alone":
-            evidence["latency_ns"] = round(1000 * result["latency"] / self._megahertz)
-        rate = _share(result) * self._sizes.bytes_of(port) * self._megahertz
-        evidence[f"{run.replace(' ', '_')}_mb_per_s"] = round(rate)
-        for name in ("wrong", "errors"):
-            evidence[name] = int(evidence.get(name, 0)) + result[name]
-        return all(problem.result is not Result.FAILED for problem in self._problems[port])
-
-    def _judge_read(self, run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1) -> None:
-        for port, result in results.items():
-            if self._note(port, run, result) and (problem := self._why_bad_read(port, run, result, stride)):
-                self._problems[port].append(problem)
-
-    def _why_bad_read(self, port: int, run: str, result: Mapping[str, int], stride: int) -> Problem | None:
-        share = _share(result)
+def _judge_reads(
+    board: BoardSelfTest, ports: Sequence[_Port], run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1
+) -> None:
+    for number, result in results.items():
+        port, share, problem = ports[number], _share(result), None
+        if not port.note(run, result):
+            continue
         if result["errors"]:
-            return Problem(
+            problem = Problem(
                 f"answers with {result['errors']} errors: its addresses are not those of a memory that it reaches",
                 f"check {_LINK_CONFIGURATION}",
             )
-        if result["wrong"]:
-            return self._why_wrong(port, result, stride)
-        if share >= _SHARE:
-            return None
-        if stride > 1:
-            return Problem(
+        elif result["wrong"]:
+            problem = _why_wrong(board, ports, port, result, stride)
+        elif share < _SHARE and stride > 1:
+            problem = Problem(
                 f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",
                 "memory takes fewer reads at a time than the port asks for: train with all stored planes, which "
                 "are read at the full rate",
                 Result.WARNING,
             )
-        others = "while the others read, too: they share a channel" if run == "together" else "alone"
-        return Problem(
-            f"reads only {share:.0%} of a beat a cycle {others}",
-            f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
-            "be at channels of its own",
-        )
-
-    def _why_wrong(self, port: int, result: Mapping[str, int], stride: int) -> Problem:
-        """Problem of a port that has read something else than the pattern."""
-        wrong, beat_bytes = result["wrong"], self._sizes.bytes_of(port)
-        what = f"reads {wrong:,} of {result['beats']:,} beats wrong"
-        beat = result["wrong_beat"] * stride
-        found = number_of_word(result["wrong_word"], _SEEDS["read"])
-        for other, address in enumerate(self._addresses):
-            came = (found - address // self._sizes.bytes_of(other)) % (1 << 32)
-            if came >= self._beats(other) or (other, came) == (port, beat):
-                continue
-            if other != port:
-                return Problem(
-                    f"{what}: they are those of {self._name(other)}",
-                    f"the two are swapped, or get the same address: check {_LINK_CONFIGURATION} and p4sgd_selftest.xml",
-                )
-            return Problem(
-                f"{what}: beat {came:,} comes where beat {beat:,} belongs",
-                "bits of addresses get lost, or beats come out of order: suspect the way to the memory",
+        elif share < _SHARE:
+            others = "while the others read, too: they share a channel" if run == "together" else "alone"
+            problem = Problem(
+                f"reads only {share:.0%} of a beat a cycle {others}",
+                f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
+                "be at channels of its own",
             )
-        words = [word for word in range(beat_bytes // 4) if result["wrong_words"] >> word & 1]
-        what += f", in words {', '.join(map(str, words))}; the first is beat {beat:,}"
-        content = self._board.read_memory(port, beat * beat_bytes, beat_bytes).reshape(1, -1)
-        number = first_number(self._addresses[port] + beat * beat_bytes, beat_bytes, _SEEDS["read"])
-        if read_result(content, number)["wrong"]:
+        if problem is not None:
+            port.problems.append(problem)
+
+
+def _why_wrong(
+    board: BoardSelfTest, ports: Sequence[_Port], port: _Port, result: Mapping[str, int], stride: int
+) -> Problem:
+    """Problem of a port that has read something else than the pattern."""
+    what = f"reads {result['wrong']:,} of {result['beats']:,} beats wrong"
+    beat, found = result["wrong_beat"] * stride, number_of_word(result["wrong_word"], _SEEDS["read"])
+    for other in ports:
+        came = (found - other.address // other.beat_bytes) % (1 << 32)
+        if came >= other.beats or (other is port and came == beat):
+            continue
+        if other is not port:
             return Problem(
-                f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate"
+                f"{what}: they are those of {other.name}",
+                f"the two are swapped, or get the same address: check {_LINK_CONFIGURATION} and p4sgd_selftest.xml",
             )
         return Problem(
-            f"{what}, which the host reads right",
-            "suspect the way from the memory to the kernel: was timing met when it was linked?",
+            f"{what}: beat {came:,} comes where beat {beat:,} belongs",
+            "bits of addresses get lost, or beats come out of order: suspect the way to the memory",
         )
+    words = [str(word) for word in range(port.beat_bytes // 4) if result["wrong_words"] >> word & 1]
+    what += f", in words {', '.join(words)}; the first is beat {beat:,}"
+    content = board.read_memory(port.number, beat * port.beat_bytes, port.beat_bytes).reshape(1, -1)
+    if read_result(content, port.first("read", beat))["wrong"]:
+        return Problem(f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate")
+    return Problem(
+        f"{what}, which the host reads right",
+        "suspect the way from the memory to the kernel: was timing met when it was linked?",
+    )
 
-    def _store(self, ports: Sequence[int]) -> None:
-        """Let the ports write another pattern as a worker stores its model, and look for it."""
-        sizes, kernel = self._sizes, self._board.kernel
-        chunks = min(self._size // (sizes.chunk_beats * sizes.beat_bytes), _MOST_CHUNKS)
-        beats = chunks * sizes.chunk_beats
-        for port in ports:
-            self._set(port, "written")
-        stored, read = kernel.write(ports, chunks), kernel.read(ports, beats)
-        for port in ports:
-            if not self._note(port, "store", stored[port]):
-                continue
-            content = self._board.read_memory(port, 0, beats * sizes.beat_bytes).reshape(beats, -1)
-            wrong, errors = read_result(content, self._first(port, "written"))["wrong"], stored[port]["errors"]
-            if errors:
-                problem = Problem(f"gets {errors} errors where it writes", f"check {_LINK_CONFIGURATION}")
-            elif wrong or read[port]["wrong"]:
-                problem = Problem(
-                    f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself "
-                    f"{read[port]['wrong']:,}",
-                    "suspect the way from the kernel to the memory: was timing met when it was linked?",
-                )
-            else:
-                continue
-            self._problems[port].append(problem)
+
+def _store(board: BoardSelfTest, ports: Sequence[_Port], size: int) -> None:
+    """Let ports write another pattern as a worker stores its model, and look for it."""
+    sizes, kernel = board.kernel.sizes, board.kernel
+    chunks = min(size // (sizes.chunk_beats * sizes.beat_bytes), _MOST_CHUNKS)
+    beats, numbers = chunks * sizes.chunk_beats, [port.number for port in ports]
+    for port in ports:
+        port.set("written")
+    stored, read = kernel.write(numbers, chunks), kernel.read(numbers, beats)
+    for port in ports:
+        result = stored[port.number]
+        if not port.note("store", result):
+            continue
+        content = board.read_memory(port.number, 0, beats * sizes.beat_bytes).reshape(beats, -1)
+        wrong, own = read_result(content, port.first("written"))["wrong"], read[port.number]["wrong"]
+        if result["errors"]:
+            text = f"gets {result['errors']} errors where it writes"
+            port.problems.append(Problem(text, f"check {_LINK_CONFIGURATION}"))
+        elif wrong or own:
+            text = (
+                f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself {own:,}"
+            )
+            remedy = "suspect the way from the kernel to the memory: was timing met when it was linked?"
+            port.problems.append(Problem(text, remedy))
 
 
 def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
