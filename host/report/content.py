@@ -24,14 +24,8 @@ from p4sgd.hw.spec.registers import COUNTERS
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-_MOST_COEFFICIENTS = 20
-"""Coefficients that are shown."""
-
-_MOST_MICRO_BATCHES = 64
-"""Micro-batches of a mini-batch that are drawn, as nearly as their time shows."""
-
-_MOST_EPOCHS = 200
-"""Rows of the table of epochs."""
+_MOST_COEFFICIENTS, _MOST_EPOCHS, _MOST_MICRO_BATCHES = 20, 200, 64
+"""Coefficients and epochs in tables; micro-batches of a mini-batch that are drawn, as nearly as their time shows."""
 
 _MOST_CLASSES, _MOST_CONFUSED = 12, 30
 """Classes with a curve, and classes of a confusion matrix that is shown."""
@@ -82,7 +76,7 @@ def make_content(
         "written": f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M}",
         "cards": _cards(result),
         "remarks": list(result.remarks),
-        **(_of_run(result) if isinstance(result, TrainingResult) else _of_rows(result)),
+        **_quality(result),
         "rounded": rounded,
         "coefficients": _coefficients(model),
         "features": f"{model.space.count:,}",
@@ -97,81 +91,69 @@ def make_content(
     }
 
 
-def _of_run(result: TrainingResult) -> dict[str, Any]:
-    """How a model of a single row was trained, and how good it is."""
-    coding, history, outcomes = result.model.labels, result.history, dict(result.activations)
-    curves = [
-        figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
-        for metric in _CURVES
-        if f"train_{metric}" in history[-1].metrics
-    ]
-    classifies = coding.task is Task.CLASSIFICATION
-    quality, confusions = _classes(outcomes, coding) if classifies else (_targets(outcomes, coding), [])
-    return {
-        "curves": [*curves, figures.rates(history)],
-        "quality": quality,
-        "scores": _scores(result, outcomes, coding),
-        "confusions": confusions,
-        "epochs": _epochs(result),
-    }
-
-
-def _of_rows(result: ResultSet) -> dict[str, Any]:
-    """How the rows of a model were trained, and how good it is."""
-    coding, names = result.model.labels, result.names
-    histories = {name: row.history for name, row in zip(names, result.rows, strict=True)}
-    outcomes = dict(result.activations)
-    known = result.rows[0].history[0].metrics
-    measured = [f"{name}_loss" for name in outcomes if f"{name}_loss" in known]
-    confusions = []
-    if isinstance(coding, LabelCoding) and len(names) <= _MOST_CONFUSED:
-        confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
+def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
+    """How a model was trained, and how good it is."""
+    coding, outcomes, confusions = result.model.labels, dict(result.activations), []
     if coding.task is Task.CLASSIFICATION:
-        quality = _classes_of_rows(*list(outcomes.values())[-1], coding)
+        quality = _class_figures(outcomes, coding)
     else:
-        quality = _targets_of_rows(outcomes, coding)
-    metrics = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
-    rows = [
-        (
-            [name, f"{len(row.history)}", f"{row.best_epoch}", *(_number(row.metrics[name]) for name in metrics)],
-            False,
-        )
-        for name, row in zip(names, result.rows, strict=True)
-    ]
+        quality = _target_figures(outcomes, coding)
+    if isinstance(coding, LabelCoding) and 2 <= len(coding.classes) <= _MOST_CONFUSED:
+        confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
+    if isinstance(result, TrainingResult):
+        history = result.history
+        curves = [
+            figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
+            for metric in _CURVES
+            if f"train_{metric}" in history[-1].metrics
+        ]
+        curves.append(figures.rates(history))
+    else:
+        histories = {name: row.history for name, row in zip(result.names, result.rows, strict=True)}
+        known = result.rows[0].history[0].metrics
+        measured = [f"{name}_loss" for name in outcomes if f"{name}_loss" in known]
+        curves = [figures.epochs_of_rows(histories, metric) for metric in (*measured, "learning_rate")]
     return {
-        "curves": [figures.epochs_of_rows(histories, metric) for metric in (*measured, "learning_rate")],
+        "curves": curves,
         "quality": quality,
         "scores": _scores(result, outcomes, coding),
         "confusions": confusions,
-        "epochs": {
-            "columns": [coding.row_kind, "epochs", "best epoch", *map(_title, metrics)],
-            "rows": rows,
-            "title": "All rows of the model",
-        },
+        "epochs": _epochs(result) if isinstance(result, TrainingResult) else _epochs_of_rows(result),
     }
 
 
-def _classes_of_rows(z: FloatArray, labels: FloatArray, coding: LabelCoding | TargetCoding) -> list[Markup]:
-    """ROC and precision-recall curves of the rows with the smallest areas: of classes, each against the rest."""
-    found = {}
-    for place, (name, row) in enumerate(zip(coding.row_names, coding.rows, strict=True)):
-        curves = _curves(z[:, place], coding.of_row(labels, place), row)
-        if curves is not None:
-            found[name] = curves
-    chosen = sorted(found, key=lambda name: found[name][0][2])[:_MOST_CLASSES]
-    if not chosen:
-        return []
-    areas, averages = ({name: found[name][which] for name in chosen} for which in (0, 1))
-    return [figures.roc(areas), figures.precision_recall(averages)]
+def _class_figures(outcomes: _Outcomes, coding: LabelCoding | TargetCoding) -> list[Markup]:
+    """ROC and precision-recall curves by data, or of the rows with the smallest areas; of two classes activations."""
+    data, (z, labels) = list(outcomes.items())[-1]
+    if isinstance(coding, LabelCoding) and len(coding.classes) == 2:
+        found = {name: _curves(*outcome, coding) for name, outcome in outcomes.items()}
+        pairs = zip(_class_names(coding), coding.classes, strict=True)
+        by_class = {f"true class {name}": z[labels == label] for name, label in pairs if (labels == label).any()}
+        activations = [figures.distributions(by_class, f"activations, {data} samples")]
+    else:  # each row is of one class against another
+        rows = enumerate(zip(coding.row_names, coding.rows, strict=True))
+        found = {name: _curves(z[:, place], coding.of_row(labels, place), row) for place, (name, row) in rows}
+        activations = []
+    curves = {name: each for name, each in found.items() if each is not None}
+    if not activations:
+        curves = dict(sorted(curves.items(), key=lambda item: item[1][0][2])[:_MOST_CLASSES])
+    if not curves:
+        return activations
+    areas, averages = ({name: each[which] for name, each in curves.items()} for which in (0, 1))
+    return [figures.roc(areas), figures.precision_recall(averages), *activations]
 
 
-def _targets_of_rows(outcomes: _Outcomes, coding: LabelCoding | TargetCoding) -> list[Markup]:
-    """Residuals of each target, which have units of their own."""
-    predicted = {data: (coding.predictions(z), labels) for data, (z, labels) in outcomes.items()}
-    return [
-        figures.residuals({data: (y[:, place], true[:, place]) for data, (y, true) in predicted.items()}, name)
-        for place, name in enumerate(coding.row_names[:_MOST_CLASSES])
-    ]
+def _target_figures(outcomes: _Outcomes, coding: LabelCoding | TargetCoding) -> list[Markup]:
+    """Predictions, residuals and their distribution; of several targets, which have units of their own, residuals."""
+    targets = {data: (coding.predictions(z), labels) for data, (z, labels) in outcomes.items()}
+    if isinstance(coding, TargetCoding):
+        return [
+            figures.residuals({data: (y[:, place], true[:, place]) for data, (y, true) in targets.items()}, name)
+            for place, name in enumerate(coding.row_names[:_MOST_CLASSES])
+        ]
+    errors = {name: true - predicted for name, (predicted, true) in targets.items()}
+    distribution = figures.distributions(errors, "true − predicted")
+    return [figures.predictions(targets), figures.residuals(targets), distribution]
 
 
 def _curves(z: FloatArray, labels: FloatArray, coding: LabelCoding) -> tuple[_Curve, _Curve] | None:
@@ -232,8 +214,8 @@ def _scores(
         if any(value is not None for value in values):
             rows.append((title, [_text(metric, value) for value in values]))
     if isinstance(coding, TargetCoding):
-        pass
-    elif coding.task is Task.CLASSIFICATION:
+        return {"columns": list(outcomes), "rows": rows}
+    if coding.task is Task.CLASSIFICATION:
         from sklearn.metrics import precision_recall_fscore_support
 
         several = len(coding.classes) > 2
@@ -257,22 +239,6 @@ def _class_names(coding: LabelCoding) -> tuple[str, ...]:
     return "all others", str(dataclasses.replace(coding, positive=None).name(coding.positive))
 
 
-def _classes(outcomes: _Outcomes, coding: LabelCoding) -> tuple[list[Markup], list[dict[str, Any]]]:
-    """ROC and precision-recall curves, where there are samples of both classes, and the confusion matrices."""
-    names, matrices, areas, averages = _class_names(coding), [], {}, {}
-    for name, (z, labels) in outcomes.items():
-        matrices.append(_confusion(name, z, labels, coding))
-        curves = _curves(z, labels, coding)
-        if curves is not None:
-            areas[name], averages[name] = curves
-    shown = [figures.roc(areas), figures.precision_recall(averages)] if areas else []
-    chosen = list(outcomes)[-1]
-    z, labels = outcomes[chosen]
-    classes = zip(names, coding.classes, strict=True)
-    by_class = {f"true class {name}": z[labels == label] for name, label in classes if (labels == label).any()}
-    return [*shown, figures.distributions(by_class, f"activations, {chosen} samples")], matrices
-
-
 def _confusion(data: str, z: FloatArray, labels: FloatArray, coding: LabelCoding) -> dict[str, Any]:
     """A confusion matrix with the shares of each true class."""
     from sklearn.metrics import confusion_matrix
@@ -281,21 +247,11 @@ def _confusion(data: str, z: FloatArray, labels: FloatArray, coding: LabelCoding
     counts = confusion_matrix(labels, coding.predictions(z), labels=coding.classes)
     totals = counts.sum(axis=1, keepdims=True)
     shares = counts / np.maximum(totals, 1)
-    rows = [
-        (actual, [(f"{count:,}", f"{share:.3f}", _percent(share)) for count, share in zip(*row, strict=True)])
-        for actual, row in zip(names, zip(counts.tolist(), shares.tolist(), strict=True), strict=True)
-    ]
+    rows = []
+    for actual, *row in zip(names, counts.tolist(), shares.tolist(), strict=True):
+        cells = [(f"{count:,}", f"{share:.3f}", _percent(share)) for count, share in zip(*row, strict=True)]
+        rows.append((actual, cells))
     return {"data": data, "classes": names, "rows": rows}
-
-
-def _targets(outcomes: _Outcomes, coding: LabelCoding) -> list[Markup]:
-    targets = {name: (coding.predictions(z), labels) for name, (z, labels) in outcomes.items()}
-    errors = {name: true - predicted for name, (predicted, true) in targets.items()}
-    return [
-        figures.predictions(targets),
-        figures.residuals(targets),
-        figures.distributions(errors, "true − predicted"),
-    ]
 
 
 def _coefficients(model: Model | ModelSet) -> list[dict[str, Any]]:
@@ -328,8 +284,8 @@ def _cycles(result: TrainingResult | ResultSet) -> dict[str, Any] | None:
     counted = counted_cycles(result)
     if not counted:
         return None
-    predicted = predicted_cycles(result)
-    bars = ({} if predicted is None else {"predicted": predicted.cycles}) | counted
+    predicted, note = predicted_cycles(result)
+    bars = ({"predicted": predicted} if predicted else {}) | counted
     rows = []
     for counter, cause in figures.CAUSES.items():
         if any(bar.get(counter) for bar in bars.values()):
@@ -341,7 +297,7 @@ def _cycles(result: TrainingResult | ResultSet) -> dict[str, Any] | None:
         "bars": list(bars),
         "rows": rows,
         "totals": totals,
-        "note": "" if predicted is None else predicted.note,
+        "note": note,
     }
 
 
@@ -415,12 +371,21 @@ def _epochs(result: TrainingResult) -> dict[str, Any]:
     rows = []
     for place in figures.thinned(len(history), _MOST_EPOCHS):
         record = history[place]
-        cells = [f"{record.epoch}", *(_number(record.metrics.get(name)) for name in names)]
-        rows.append(
-            ([*cells, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"], record.epoch == result.best_epoch)
-        )
+        metrics = (_number(record.metrics.get(name)) for name in names)
+        cells = [f"{record.epoch}", *metrics, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"]
+        rows.append((cells, record.epoch == result.best_epoch))
     title = "All epochs" if len(rows) == len(history) else "Some of the epochs"
     return {"columns": ["epoch", *map(_title, names), "rate", "seconds"], "rows": rows, "title": title}
+
+
+def _epochs_of_rows(result: ResultSet) -> dict[str, Any]:
+    metrics = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
+    rows = []
+    for name, row in zip(result.names, result.rows, strict=True):
+        cells = [name, f"{len(row.history)}", f"{row.best_epoch}", *(_number(row.metrics[each]) for each in metrics)]
+        rows.append((cells, False))
+    columns = [result.model.labels.row_kind, "epochs", "best epoch", *map(_title, metrics)]
+    return {"columns": columns, "rows": rows, "title": "All rows of the model"}
 
 
 def _title(metric: str) -> str:

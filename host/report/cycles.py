@@ -1,21 +1,12 @@
 """Cycles of a run: those that the workers counted, and those that were to be expected."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Predicted cycles by counter ``CYCLES_…``, and under what assumptions."""
-
-    cycles: Mapping[str, int]
-    note: str
 
 
 def _counted_epochs(result: TrainingResult | ResultSet) -> list[EpochRecord]:
@@ -48,16 +39,8 @@ def epoch_cycles(
 ) -> dict[str, int]:
     """Predicted cycles of the fullest worker in an epoch, by counter ``CYCLES_…``.
 
-    Parameters
-    ----------
-    options
-        Options of the training run.
-    configs, units
-        Configuration of each dense worker, and number of its units.
-    samples, features
-        Training samples, and features of the data.
-    simulated
-        Whether packets take the time of the simulated network, and not that of boards.
+    There are a configuration and a number of ``units`` for each dense worker; ``samples`` and ``features`` are those of
+    the training data. Packets take the time of the ``simulated`` network, or of boards.
     """
     from p4sgd.hw.spec.timing import BOARDS_NETWORK
     from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
@@ -79,21 +62,23 @@ def epoch_cycles(
     )
 
 
-def predicted_cycles(result: TrainingResult | ResultSet) -> Predicted | None:
-    """The cycles of the fullest worker in the same epochs; ``None`` if they depend on the data, because it skips zeros,
-    or if there is a sparse worker, a program."""
+def predicted_cycles(result: TrainingResult | ResultSet) -> tuple[dict[str, int], str]:
+    """The cycles of the fullest worker in the same epochs, by counter, and a note on what is assumed.
+
+    There are none if they depend on the data, because it skips zeros, or if there is a sparse worker, a program.
+    """
     summary = result.summary
     options, units = TrainingOptions(**summary["options"]), summary["units"]
     stated = summary["configuration"]
     configs = [WorkerConfig(**each) for each in ([stated] * len(units) if isinstance(stated, dict) else stated)]
     if summary["skips_zeros"] or any(config.sparse for config in configs):
-        return None
+        return {}, ""
     simulated = summary["device"] == "rtl"
     cycles = epoch_cycles(options, configs, units, summary["samples"], summary["features"], simulated=simulated)
     epochs = len(_counted_epochs(result))
     where = "the simulated network" if simulated else "boards, with error correction on the links"
-    note = (
+    return (
+        {name: count * epochs for name, count in cycles.items()},
         f"The prediction is for {where}, for a memory that keeps up, and without faults; it leaves out what prepares a "
-        f"run, loads and stores the model."
+        f"run, loads and stores the model.",
     )
-    return Predicted({name: count * epochs for name, count in cycles.items()}, note)

@@ -28,16 +28,8 @@ _FEW = 12
 _LOGARITHMIC = 20.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
-CAUSES = {
-    "CYCLES_BUSY": "busy",
-    "CYCLES_MEMORY": "memory",
-    "CYCLES_NETWORK": "network",
-    "CYCLES_CHAINING": "chaining",
-    "CYCLES_DRAIN": "drain",
-    "CYCLES_MODEL": "model",
-}
+CAUSES = {f"CYCLES_{name.upper()}": name for name in ("busy", "memory", "network", "chaining", "drain", "model")}
 """Counters of causes of cycles, with their names, which are those of their colours, too."""
-
 
 _LONGEST_LABEL = 32
 
@@ -113,8 +105,7 @@ def epochs_of_rows(histories: Mapping[str, Sequence[EpochRecord]], metric: str) 
 def rates(history: Sequence[EpochRecord]) -> Markup:
     """The learning rate of each epoch."""
     with drawing() as axes:
-        places = thinned(len(history))
-        values = np.array([record.learning_rate for record in history])
+        places, values = thinned(len(history)), np.array([record.learning_rate for record in history])
         number = np.array([record.epoch for record in history])
         axes.step(number[places], values[places], where="mid", color=COLOURS["network"])
         if _LOGARITHMIC / 4 * values.min() < values.max():
@@ -126,33 +117,35 @@ def rates(history: Sequence[EpochRecord]) -> Markup:
 
 
 def _epoch_axis(axes: Axes, title: str) -> None:
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(title)
+    axes.set(xlabel="epoch", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
 
 
-def roc(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
+_Curves = Mapping[str, tuple[FloatArray, FloatArray, float]]
+
+
+def roc(curves: _Curves) -> Markup:
     """ROC curves: by data, or by class, the rates of false and of true positives, and the area."""
     with drawing() as axes:
         axes.plot([0, 1], [0, 1], color=COLOURS["grid"], linewidth=1)
-        for number, (name, (wrong, right, area)) in enumerate(curves.items()):
-            _line(axes, name, wrong, right, f"{_label(name)}, area {area:.4f}", number=number)
+        _curves_with_areas(axes, curves, "area")
         axes.legend(loc="lower right")
-        axes.set_xlabel("rate of false positives")
-        axes.set_ylabel("rate of true positives")
+        axes.set(xlabel="rate of false positives", ylabel="rate of true positives")
         return to_svg(axes, "roc", "ROC curves")
 
 
-def precision_recall(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
+def precision_recall(curves: _Curves) -> Markup:
     """Precision-recall curves: by data, or by class, recall, precision, and average precision."""
     with drawing() as axes:
-        for number, (name, (recall, precision, average)) in enumerate(curves.items()):
-            _line(axes, name, recall, precision, f"{_label(name)}, average {average:.4f}", number=number)
+        _curves_with_areas(axes, curves, "average")
         axes.legend(loc="lower left")
-        axes.set_xlabel("recall")
-        axes.set_ylabel("precision")
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(xlabel="recall", ylabel="precision", ylim=(-0.03, 1.03))
         return to_svg(axes, "precision-recall", "precision-recall curves")
+
+
+def _curves_with_areas(axes: Axes, curves: _Curves, what: str) -> None:
+    for number, (name, (x, y, area)) in enumerate(curves.items()):
+        _line(axes, name, x, y, f"{_label(name)}, {what} {area:.4f}", number=number)
 
 
 Targets = Mapping[str, tuple[FloatArray, FloatArray]]
@@ -166,8 +159,7 @@ def predictions(targets: Targets) -> Markup:
         ends = np.array([(true.min(), true.max()) for _, true in targets.values()])
         line = [ends[:, 0].min(), ends[:, 1].max()]
         axes.plot(line, line, color=COLOURS["muted"], linewidth=1)
-        axes.set_xlabel("true")
-        axes.set_ylabel("predicted")
+        axes.set(xlabel="true", ylabel="predicted")
         return to_svg(axes, "predictions", "predicted over true targets")
 
 
@@ -176,8 +168,7 @@ def residuals(targets: Targets, of: str = "") -> Markup:
     with drawing() as axes:
         _scatter(axes, {name: (predicted, true - predicted) for name, (predicted, true) in targets.items()})
         axes.axhline(0, color=COLOURS["muted"], linewidth=1)
-        axes.set_xlabel(f"predicted {_label(of)}".rstrip())
-        axes.set_ylabel("true − predicted")
+        axes.set(xlabel=f"predicted {_label(of)}".rstrip(), ylabel="true − predicted")
         named = f" of {of}" if of else ""
         return to_svg(axes, f"residuals{named}", f"residuals over predicted targets{named}")
 
@@ -206,8 +197,7 @@ def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
         axes.margins(y=0.35)  # room for the legend
         axes.legend(loc="upper right")
         axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.set_xlabel(title)
-        axes.set_ylabel("part of the samples")
+        axes.set(xlabel=title, ylabel="part of the samples")
         return to_svg(axes, "distributions", f"distribution of {title}")
 
 
@@ -250,6 +240,5 @@ def overlap(shown: "MiniBatch") -> Markup:
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_xlim(0, cycles)
-        axes.set_xlabel("cycles")
+        axes.set(xlim=(0, cycles), xlabel="cycles")
         return to_svg(axes, "overlap", "stages of the micro-batches of one mini-batch over time")

@@ -20,26 +20,14 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def check_libraries() -> None:
-    """Check that what reports are made with is installed; nothing is imported.
-
-    Raises
-    ------
-    UserError
-        If a library is missing.
-    """
+    """Raise `UserError` if what reports are made with is not installed; nothing is imported."""
     missing = [name for module, name in _LIBRARIES.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise UserError(f"--report needs {' and '.join(missing)}: pip install 'p4sgd[report]'")
 
 
 def is_report_file(path: Path) -> bool:
-    """Whether a file begins like those of `save_report`.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """Whether a file begins like those of `save_report`; `UserError` if it cannot be read."""
     return begins_with(path, _START.encode())
 
 
@@ -55,10 +43,6 @@ def save_report(
 
     Parameters
     ----------
-    result
-        The run.
-    path
-        The file.
     about
         What was to be done, as plain data: `p4sgd.host.run.training_run.TrainingRun.to_json`.
     rounded

@@ -17,19 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _NAMES = (
-    "ink",
-    "muted",
-    "grid",
-    "train",
-    "validation",
-    "test",
-    "busy",
-    "memory",
-    "network",
-    "chaining",
-    "drain",
-    "model",
-    "paper",
+    *("ink", "muted", "grid", "train", "validation", "test"),
+    *("busy", "memory", "network", "chaining", "drain", "model", "paper"),
 )
 
 COLOURS = {name: f"#{number:06x}" for number, name in enumerate(_NAMES, 0xA0C001)}
@@ -38,27 +27,17 @@ COLOURS = {name: f"#{number:06x}" for number, name in enumerate(_NAMES, 0xA0C001
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 _STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": COLOURS["grid"],
-    "axes.grid": True,
-    "axes.labelcolor": COLOURS["muted"],
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), COLOURS["grid"]),
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), COLOURS["muted"]),
+    **dict.fromkeys(("xtick.major.size", "xtick.minor.size", "ytick.major.size", "ytick.minor.size"), 0),
+    **dict.fromkeys(("axes.spines.right", "axes.spines.top", "legend.frameon"), False),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid", "figure.constrained_layout.use"), True),
     "font.size": 10,
-    "grid.color": COLOURS["grid"],
     "grid.linewidth": 0.6,
-    "legend.frameon": False,
     "lines.linewidth": 1.8,
     "patch.linewidth": 0,
     "svg.fonttype": "none",
     "text.color": COLOURS["ink"],
-    "xtick.color": COLOURS["muted"],
-    "xtick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.color": COLOURS["muted"],
-    "ytick.major.size": 0,
-    "ytick.minor.size": 0,
 }
 
 
@@ -75,16 +54,9 @@ def drawing(width: float = 4.4, height: float = 3.0) -> Iterator[Axes]:
 
 
 def to_svg(axes: Axes, name: str, description: str) -> Markup:
-    """The figure of these axes as an SVG element that fits the width it is given.
+    """The figure of these axes as an SVG element that fits the width it is given; used within their `drawing`.
 
-    Parameters
-    ----------
-    axes
-        The axes, within their context `drawing`.
-    name
-        Name of the figure, of which there is one on a page.
-    description
-        What it shows, for those who cannot see it.
+    ``name`` is of one figure on a page, ``description`` for those who cannot see it.
     """
     mpl.rcParams["svg.hashsalt"] = name  # identifiers of parts are then of this figure alone
     file = io.StringIO()
