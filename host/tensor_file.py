@@ -34,7 +34,7 @@ _MOST_HEADER = 100_000_000
 _SPARE = 256
 """Bytes of the text that are left for gaps behind arrays that end shorter than was planned."""
 
-_SEAL = re.compile(rb'"crc32": ?"([0-9a-f]{8})"')
+_SEAL = re.compile(rb'(?<="crc32":)( ?")([0-9a-f]{8})(?=")')
 _NO_SEAL = "0" * 8
 
 _DAMAGE = (UserError, AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
@@ -43,24 +43,18 @@ _DAMAGE = (UserError, AttributeError, IndexError, KeyError, OverflowError, Recur
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, and all messages about files that are none, or damaged.
+    """A kind of file, whose readers raise `UserError` if one cannot be read, is of another kind or version, or damaged.
 
     Parameters
     ----------
-    kind
-        The name in such a file.
-    version
-        Version of the content. A file of another version is refused.
+    kind, version
+        Name and version in such a file.
     noun
         The name in messages.
-    hint
-        The remedy if there is no such file.
-    renewal
-        The remedy if it is damaged or of another version.
+    hint, renewal
+        The remedies if there is no such file, and if it is damaged or of another version.
     alignment
         Arrays begin at multiples of this many bytes; if it is 1, those of the largest types should come first.
-    old_start
-        First bytes of files of versions before the container; the version follows, 4 bytes.
     """
 
     kind: str
@@ -69,7 +63,6 @@ class FileKind:
     hint: str
     renewal: str = "train again, or use the p4sgd that wrote it"
     alignment: int = 1
-    old_start: bytes | None = None
 
     def save(self, path: Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> None:
         """Write a file, whole or not at all; `UserError` if it cannot be written."""
@@ -81,7 +74,7 @@ class FileKind:
             writer.finish(file)
 
     def load(self, path: Path) -> tuple[Arrays, dict[str, Any]]:
-        """Arrays and header of a file; `UserError` if it cannot be read, is of another kind or version, or damaged."""
+        """Arrays and header of a file."""
         return self._decode(path, bytearray(self._read(path)))
 
     def map(self, path: Path, check: Callable[[str], bool]) -> tuple[Arrays, dict[str, Any], mmap.mmap]:
@@ -98,11 +91,8 @@ class FileKind:
         """Whether a file is of this kind, of any version; only its beginning is read. `UserError` if it cannot be."""
         try:
             with open(path, "rb") as file:
-                start = file.read(8)
-                length = min(int.from_bytes(start, "little"), _MOST_HEADER)
-                return start == self.old_start or bool(
-                    json.loads(file.read(length))["__metadata__"]["kind"] == self.kind
-                )
+                length = min(int.from_bytes(file.read(8), "little"), _MOST_HEADER)
+                return bool(json.loads(file.read(length))["__metadata__"]["kind"] == self.kind)
         except OSError as error:
             raise UserError(f"{path}: cannot read: {error.strerror}") from error
         except _DAMAGE:
@@ -116,7 +106,7 @@ class FileKind:
             file.write(text)
 
     def load_text(self, path: Path) -> tuple[dict[str, Any], bytes]:
-        """The header that `save_text` wrote, and the whole text; `UserError` as `load`."""
+        """The header that `save_text` wrote, and the whole text."""
         text = self._read(path)
         try:
             fields = json.loads(text)
@@ -140,8 +130,6 @@ class FileKind:
     def _decode(
         self, path: Path, content: bytearray | mmap.mmap, check: Callable[[str], bool] = lambda name: True
     ) -> tuple[Arrays, dict[str, Any]]:
-        if self.old_start is not None and content[:8] == self.old_start:
-            self._check_version(path, self.kind, int.from_bytes(content[8:12], "little"))
         data = 8 + int.from_bytes(content[:8], "little")
         try:
             if data - 8 > min(len(content) - 8, _MOST_HEADER):
@@ -166,7 +154,8 @@ class FileKind:
                 part = np.frombuffer(content, np.uint8, stop - begin, data + begin)
                 if check(name) and f"{zlib.crc32(part.data):08x}" != checksum:
                     raise ValueError(f"{name} has another checksum")
-                arrays[name] = part.view(_dtype(own["dtype"])).reshape(own["shape"])
+                letter, bits = own["dtype"][0], int(own["dtype"][1:])  # safetensors has F64, I32 or U8
+                arrays[name] = part.view(np.dtype(f"<{letter.lower()}{bits // 8}")).reshape(own["shape"])
             return arrays, dict(header)
 
     def _read(self, path: Path) -> bytes:
@@ -252,33 +241,23 @@ class TensorWriter:
         place = 0
         for number, (name, begin) in enumerate([*self._begins.items(), ("", self._end)]):
             if begin > place:
-                fields[f"padding{number}"] = _field("U8", [begin - place], place, begin)
+                fields[f"padding{number}"] = {"dtype": "U8", "shape": [begin - place], "data_offsets": [place, begin]}
             if name:
                 own, place = self._types[name], begin + self._bytes(name)
-                fields[name] = _field(f"{own.kind.upper()}{8 * own.itemsize}", self._shapes[name], begin, place)
+                fields[name] = {
+                    "dtype": f"{own.kind.upper()}{8 * own.itemsize}",
+                    "shape": self._shapes[name],
+                    "data_offsets": [begin, place],
+                }
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _field(kind: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
-    return {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    """The type that safetensors calls F64, I32 or U8."""
-    return np.dtype(f"<{name[0].lower()}{int(name[1:]) // 8}")
-
-
-def _seal(content: bytes) -> tuple[bytes, bytes, bytes]:
-    """What is before the checksum of a content, the right checksum, and what is behind."""
-    found = _SEAL.search(content)
-    if found is None:
-        raise ValueError("it has no checksum")
-    before, behind = content[: found.start(1)], content[found.end(1) :]
-    return before, b"%08x" % zlib.crc32(before + _NO_SEAL.encode() + behind), behind
-
-
 def _sealed(content: bytes) -> bytes:
-    return b"".join(_seal(content))
+    """A content with its checksum, in whose place there are zeros or another one."""
+    cleared, found = _SEAL.subn(rb"\g<1>00000000", content, count=1)
+    if not found:
+        raise ValueError("it has no checksum")
+    return _SEAL.sub(rb"\g<1>%08x" % zlib.crc32(cleared), cleared, count=1)
 
 
 def _check_seal(content: bytes) -> None:

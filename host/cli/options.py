@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError, flag
-from p4sgd.host.training.options import TrainingOptions, declarations, names_in
+from p4sgd.host.training.options import Fact, TrainingOptions, declarations, names_in, options_with
 
 if TYPE_CHECKING:
     from p4sgd.hw.spec.config import WorkerConfig
@@ -364,15 +364,12 @@ def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
 training_options = _options_of(declarations())
 """Adds an option for every field of `TrainingOptions`."""
 
-tuning_options = _options_of(name for name, declared in declarations().items() if declared.tuned)
+tuning_options = _options_of(declarations().keys() - options_with(Fact.NOT_TUNED))
 """Adds an option for every field of `TrainingOptions` that is the same in all runs of a search."""
 
 
-def preparation_options(command: _Command) -> _Command:
-    """Add an option for every field of `TrainingOptions` that prepared data depend on."""
-    from p4sgd.host.streaming import OPTIONS
-
-    return _options_of(OPTIONS)(command)
+preparation_options = _options_of(options_with(Fact.PREPARED))
+"""Adds an option for every field of `TrainingOptions` that prepared data depend on."""
 
 
 run_options = together(

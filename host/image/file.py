@@ -8,7 +8,6 @@ weights; and ``starts`` (int64), the lines of each engine before each micro-batc
 For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 """
 
-import dataclasses
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -32,23 +31,18 @@ _KIND = FileKind(
     "prepare the data again with p4sgd data prepare",
     "prepare the data again",
     alignment=4096,
-    old_start=b"P4SGDIMG",
 )
 
 _ENTRIES = ("starts", "keys", "values")
 
 
 class LineWriter(ABC):
-    """Takes the lines or entries of an image, some micro-batches after others.
+    """Takes the lines or entries of an image, some micro-batches after others."""
 
-    Attributes
-    ----------
-    shapes : dict[str, tuple[numpy.typing.DTypeLike, tuple[int, ...]]]
-        Type and shape of the arrays that they fill; of keys and values there may be fewer.
-    """
+    shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]
+    """Type and shape of the arrays that they fill; of keys and values there may be fewer."""
 
     def __init__(self, image: Image) -> None:
-        self.shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]
         self.sparse, self._entries = image.layout.config.sparse, 0
         if self.sparse:
             starts, room = (image.layout.micro_batches + 1,), (image.room,)
@@ -91,7 +85,7 @@ class ImageWriter(LineWriter):
         self._small = _small_arrays(image)
         layout = image.layout
         header = {
-            "config": dataclasses.asdict(layout.config),
+            "config": vars(layout.config),
             "directory": layout.directory,
             "padded_samples": layout.samples,
             "stored": layout.stored,
@@ -130,21 +124,20 @@ class ImageWriter(LineWriter):
 
 def _small_arrays(image: Image) -> Arrays:
     """Arrays but for the lines."""
-    shard = image.shard
+    shard, placed = image.shard, image.shard.placed
     bias = np.zeros(int(image.has_bias))  # is not scaled
-    small: Arrays = {
+    some = {
+        "importances": image.importances,
+        "starts": image.starts,
+        "columns": None if placed is None else placed.astype(np.int64),
+    }
+    return {
         "labels": image.labels,
         "offset": np.append(image.offset, bias),
         "scale": np.append(image.scale, bias),
         "units": shard.units,
+        **{name: values for name, values in some.items() if values is not None},
     }
-    if image.importances is not None:
-        small["importances"] = image.importances
-    if image.starts is not None:
-        small["starts"] = image.starts
-    if shard.placed is not None:
-        small["columns"] = shard.placed.astype(np.int64)
-    return small
 
 
 def image_file(folder: Path, worker: int) -> Path:
@@ -152,50 +145,40 @@ def image_file(folder: Path, worker: int) -> Path:
     return folder / f"worker{worker}.p4sgd"
 
 
-def is_image_file(path: Path) -> bool:
-    """Whether a file is an image file of any version; only its beginning is read. `UserError` if it cannot be."""
-    return _KIND.is_of(path)
+is_image_file = _KIND.is_of
+"""Whether a file is an image file of any version."""
 
 
 def open_image(path: Path, *, verify: bool = True) -> Image:
     """Open an image file; its lines are mapped, not loaded.
 
     With ``verify`` lines, or keys and values, are compared with their checksums, too, which reads the whole file.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, is no image file, is damaged, or is of another version.
+    Raises `UserError` if it cannot be read, is no image file, is damaged, or is of another version.
     """
     arrays, header, mapped = _KIND.map(path, lambda name: verify or not name.startswith(("keys", "values", "lines")))
     with _KIND.decoding(path):
-        image = _image(path, arrays, header)
+        config, units = WorkerConfig(**header["config"]), arrays["units"]
+        placed = arrays["columns"].astype(np.int32) if "columns" in arrays else None
+        shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed, header["directory"])
+        scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
+        image = Image(
+            layout=shard.layout(header["padded_samples"], header["stored"]),
+            signed=header["signed"],
+            shard=shard,
+            workers=header["workers"],
+            samples=header["samples"],
+            bias=header["bias"],
+            labels=arrays["labels"],
+            offset=_shortened(arrays["offset"][:scaled]),
+            scale=_shortened(arrays["scale"][:scaled]),
+            port_lines=memories(arrays, config),
+            path=path,
+            importances=arrays.get("importances"),
+            starts=arrays["starts"] if shard.directory else None,
+        )
     # What was read so far may be more than lines and labels, and counts as this process's memory while it is mapped.
     mapped.madvise(mmap.MADV_DONTNEED)
     return image
-
-
-def _image(path: Path, arrays: Arrays, header: dict[str, Any]) -> Image:
-    config, units = WorkerConfig(**header["config"]), arrays["units"]
-    placed = arrays["columns"].astype(np.int32) if "columns" in arrays else None
-    shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed, header["directory"])
-    scaled = shard.features - (header["bias"] and (int(units[-1]) + 1) * shard.unit >= shard.total)
-    offset, scale = (_shortened(arrays[name][:scaled]) for name in ("offset", "scale"))
-    return Image(
-        layout=shard.layout(header["padded_samples"], header["stored"]),
-        signed=header["signed"],
-        shard=shard,
-        workers=header["workers"],
-        samples=header["samples"],
-        bias=header["bias"],
-        labels=arrays["labels"],
-        offset=offset,
-        scale=scale,
-        port_lines=memories(arrays, config),
-        path=path,
-        importances=arrays.get("importances"),
-        starts=arrays["starts"] if shard.directory else None,
-    )
 
 
 def _shortened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
-    """Refuse a file that could not be written, or that is none, but for pipes and devices if ``special``.
-
-    Raises
-    ------
-    UserError
-        If the path exists and is not a file, if its folder does not exist, or if the folder cannot be written to.
-    """
+    """Raise a `UserError` if a file could not be written, or is none, but for pipes and devices if ``special``."""
     if path is None:
         return
     if path.exists() and not path.is_file():
@@ -59,13 +53,9 @@ def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -
 
 
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:
-    """`check_new_file` for the images of all workers, which may replace older images but nothing else.
+    """`check_replaces` for the images of all workers in a folder, which is made if it does not exist.
 
-    The folder itself need not exist if it can be made. A folder of prepared data is refused.
-
-    Returns
-    -------
-    The files to be written; none without a folder.
+    Returns the files to be written; none without a folder. Raises `UserError` for a folder of prepared data, too.
     """
     if folder is None:
         return []
@@ -79,22 +69,12 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     if is_prepared(folder):
         raise UserError(f"{folder}: holds prepared data, whose images must stay: choose another folder")
     for path in files:
-        check_new_file(path)
-        if path.exists() and path.stat().st_size and not is_image_file(path):
-            raise UserError(f"{path}: already exists and is no image file of p4sgd: choose another folder or delete it")
+        check_replaces(path, is_image_file, "image file")
     return files
 
 
 def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
-    """Refuse to write one file twice, under whatever names, or to write over a file that is read.
-
-    Parameters
-    ----------
-    outputs
-        Files to be written; ``None`` is none.
-    inputs
-        What is read: files, names of data sets, ``None``.
-    """
+    """Refuse to write one file twice, under whatever names, or over one of the ``inputs``, files or data sets."""
     taken = {_file(Path(source)): "is read" for source in inputs if source is not None}
     for path in outputs:
         if path is None or (path.exists() and not path.is_file()):
@@ -114,15 +94,7 @@ def _file(path: Path) -> object:
 
 
 def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> None:
-    """Refuse options for reading that apply to none of the data.
-
-    Parameters
-    ----------
-    reading
-        Arguments of `p4sgd.host.data.read_dataset`.
-    sources
-        The data that are read with them, as the user names them; ``None`` is none.
-    """
+    """Refuse arguments of `p4sgd.host.data.read_dataset` that apply to none of the data that are read with them."""
     from p4sgd.host.data.builtin import is_builtin
     from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format
 
@@ -151,12 +123,7 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
 def find_cluster_file(device: str, path: Path | None) -> Path | None:
     """The cluster file of the device ``cluster``: the given one, or that of the local cluster if one is running.
 
-    ``None`` for other devices, which have none.
-
-    Raises
-    ------
-    UserError
-        If the device needs a file and there is none, or if it needs none and there is one.
+    ``None`` for other devices. Raises `UserError` if the device needs a file and there is none, or the reverse.
     """
     from p4sgd.host.devices import CLUSTER
 
@@ -177,15 +144,7 @@ def find_cluster_file(device: str, path: Path | None) -> Path | None:
 
 
 def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> None:
-    """Compare version, options and contents of files over the ranks, before any of these decides which calls follow.
-
-    Names of files and folders may differ.
-
-    Raises
-    ------
-    UserError
-        If something differs.
-    """
+    """Refuse ranks with another version, other options or other contents of files than rank 0; names may differ."""
     if ranks.size == 1:
         return
     from p4sgd.host.devices import CLUSTER
@@ -198,8 +157,9 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     if request.device == CLUSTER:
         files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
-    files = {name: file for name, file in files.items() if file is not None and not Path(file).is_dir()}
-    facts |= {name: fingerprint(Path(file)) for name, file in files.items()}  # `open_prepared` compares folders
+    for name, file in files.items():
+        if file is not None and not Path(file).is_dir():  # `open_prepared` compares folders
+            facts[name] = fingerprint(Path(file))
     version = {"the version of p4sgd": importlib.metadata.version("p4sgd")}
     check_same(ranks, version | {name: str(value) for name, value in facts.items() if value is not None})
 
@@ -221,20 +181,18 @@ def check_outputs(request: "TrainingRequest") -> None:
 
 def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
-    reason = "--parallel data trains a single sparse worker, of which every process has some samples"
-    model = "or take --parallel model"
-    for wrong, remedy in (
-        (device == "rtl", ", and no simulated Verilog: leave that or --device rtl out"),
-        (asked.config not in (None, "sparse"), f": leave --config {asked.config} out, {model}"),
-        (asked.sparse_workers, f": leave --sparse-workers out, {model}"),
-        (asked.images is not None, ", in memory: leave --images out"),
-        (
-            asked.options.get("workers", 1) != 1,
-            f": leave --workers out, {model}; --launcher starts several processes",
-        ),
+    for wrong, words in (
+        (device == "rtl", "--device rtl"),
+        (asked.config not in (None, "sparse"), f"--config {asked.config}"),
+        (asked.sparse_workers, "--sparse-workers"),
+        (asked.images is not None, "--images"),
+        (asked.options.get("workers", 1) != 1, "--workers"),
     ):
         if wrong:
-            raise UserError(f"{reason}{remedy}")
+            raise UserError(
+                f"--parallel data trains a single sparse worker, of which every process has some samples, in memory: "
+                f"leave {words} out, or take --parallel model"
+            )
 
 
 def check_interfaces(

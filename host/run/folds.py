@@ -35,16 +35,10 @@ class Fold:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        rate = {}
-        if isinstance(self.result, TrainingResult):
-            rate = {"learning_rate": self.result.best.learning_rate}
-        return {
-            "fold": self.number,
-            "samples": self.samples,
-            "epoch": self.result.best_epoch,
-            **rate,
-            **self.metrics,
-        }
+        result = self.result
+        rate = {"learning_rate": result.best.learning_rate} if isinstance(result, TrainingResult) else {}
+        about = {"fold": self.number, "samples": self.samples, "epoch": result.best_epoch}
+        return about | rate | self.metrics
 
 
 def check_folds(request: TrainingRequest) -> None:
@@ -66,19 +60,11 @@ def check_folds(request: TrainingRequest) -> None:
 def split_folds(
     data: Dataset, options: TrainingOptions, folds: int
 ) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-    """Divide samples into folds, at random by the options' seed, of a classification with equal parts of each class.
+    """For each fold, ascending, the samples outside of it and those in it.
 
-    They are those of scikit-learn's `StratifiedKFold` and `KFold` with ``shuffle=True`` and the seed as
-    ``random_state``.
-
-    Returns
-    -------
-    For each fold, ascending, the samples outside of it and those in it: intp arrays.
-
-    Raises
-    ------
-    UserError
-        If there are too few samples, or if the labels do not suit the loss.
+    They are divided at random by the options' seed, of a classification with equal parts of each class, as by
+    scikit-learn's `StratifiedKFold` and `KFold`. Raises `UserError` if there are too few samples, or if the labels do
+    not suit the loss.
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -99,10 +85,7 @@ def split_folds(
 
 
 class _OfFold(Events):
-    """Remarks and warnings of the folds' runs, with the number of the fold.
-
-    A remark that several runs have comes once, also if its figures differ.
-    """
+    """Remarks and warnings of the folds' runs, with the number of the fold; those of several runs come once."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -127,14 +110,8 @@ class _OfFold(Events):
 def cross_validate(run: TrainingRun, folds: int, events: Events = SILENT) -> Iterator[Fold]:
     """Train and measure a model for each fold of the data of a run, one after another; nothing is written.
 
-    Of ``events``, ``fold``, ``remark`` and ``warning`` are called.
-
-    Raises
-    ------
-    UserError, P4sgdError
-        See `split_folds` and `TrainingRun.execute`; also if the data are prepared ones.
-    KeyboardInterrupt
-        On Ctrl-C.
+    Of ``events``, ``fold``, ``remark`` and ``warning`` are called. Raises as `split_folds` and `TrainingRun.execute`, a
+    `UserError` if the data are prepared ones, and `KeyboardInterrupt` on Ctrl-C.
     """
     data = run.rows  # of a table every fold makes features of its own
     if data is None:

@@ -1,4 +1,4 @@
-"""The request for a training run: what a user asks for, and what a checkpoint that is resumed adds to it."""
+"""The request for a training run, completed from the checkpoint that it resumes or the model that it starts from."""
 
 import dataclasses
 import os
@@ -12,27 +12,10 @@ from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.devices import CLUSTER
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError, option
-from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint, has_ended
+from p4sgd.host.training.checkpoint import Checkpoint, has_ended
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
+from p4sgd.host.training.options import Fact, options_with
 from p4sgd.host.training.start import Start
-
-_ANEW = "or train anew without --resume"
-
-_FIXED_BY_MODEL = (
-    "loss",
-    "epsilon",
-    "quantile",
-    "tweedie_power",
-    "precision",
-    "planes",
-    "scaling",
-    "missing",
-    "precondition",
-    "damping",
-    "bias",
-    "positive",
-)
-"""Options that a run which starts from a model has from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +33,8 @@ class TrainingRequest:
         Arguments of `read_dataset`.
     options
         Fields of `TrainingOptions` that the user has given.
-    device
-        Name of the device; ``None`` is the emulator.
-    device_options
-        Further arguments for the device.
+    device, device_options
+        Name of the device, ``None`` is the emulator; further arguments for it.
     cluster
         Cluster file of the device ``cluster``.
     config
@@ -67,14 +48,11 @@ class TrainingRequest:
         replace its own in any case.
     images
         Folder for the workers' memory images; ``None`` keeps them in memory.
-    checkpoint
-        File that keeps the state after every epoch.
-    resume
-        Checkpoint to resume.
-    init
-        Model file whose weights training on data in memory starts from; without checkpoints.
-    start
-        What it starts from otherwise; `TrainingRun` makes it of ``init``.
+    checkpoint, resume
+        File that keeps the state after every epoch; checkpoint to resume.
+    init, start
+        Model file whose weights training on data in memory starts from, without checkpoints; or what it starts from
+        otherwise.
     report
         HTML file to write in the end, see `p4sgd.host.report`.
     trace
@@ -129,39 +107,33 @@ class TrainingRequest:
 
 
 def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:
-    """A request with what it does not name from the checkpoint that it resumes.
+    """A request with what it does not name from the checkpoint that it resumes; rank 0 decides whether the model file
+    exists.
 
-    Rank 0 decides whether the model file exists.
-
-    Raises
-    ------
-    UserError
-        If the request contradicts the checkpoint, if nothing is left to do, or if the data are gone.
+    Raises `UserError` if the request contradicts the checkpoint, if nothing is left to do, or if the data are gone.
     """
-    origin, began = saved.origin, saved.run.options.to_json()
-    for name, value in began.items():
-        if name not in RESUME_MAY_CHANGE and name in request.options and request.options[name] != value:
-            ours, theirs = _words(name, value), _words(name, request.options[name])
-            raise UserError(f"{saved.path}: this run began {ours}, not {theirs}: leave that out, {_ANEW}")
-    epochs = request.options.get("epochs", began["epochs"])
+    origin, began, free = saved.origin, saved.run.options.to_json(), options_with(Fact.RESUMABLE)
+    fixed = {name: value for name, value in began.items() if name not in free}
+    _check_options(request, fixed, f"{saved.path}: this run began", "--resume")
+    changed = {name: value for name, value in request.options.items() if name in free}
     out = _path(request.out, origin.get("out"))
     own = out is not None and origin.get("out") is not None and os.path.realpath(out) == os.path.realpath(origin["out"])
     missing = broadcast(ranks, out is not None and not out.exists())
-    _check_unfinished(saved, epochs, wanted=missing or request.out is not None or request.report is not None)
+    wanted = missing or request.out is not None or request.report is not None
+    _check_unfinished(saved, changed.get("epochs", began["epochs"]), wanted=wanted)
     device = request.device or origin.get("device")
-    changed = {name: value for name, value in request.options.items() if name in RESUME_MAY_CHANGE}
-    workers = changed.get("workers")
-    if workers is None and device != CLUSTER and ranks.size == 1:  # else the cluster or the launcher says how many
-        workers = began["workers"]
-    options = {name: value for name, value in began.items() if name != "workers"} | changed
-    began_reading = origin.get("reading", {})
+    if device == CLUSTER or ranks.size > 1:  # the cluster or the launcher says how many workers there are
+        del began["workers"]
     return dataclasses.replace(
         request,
         data=request.data or _find(saved, "data"),
         test=request.test or (None if saved.run.test is None else _find(saved, "test")),
         samples=request.samples if request.samples is not None else origin.get("samples"),
-        reading=began_reading | {name: value for name, value in request.reading.items() if value not in (None, ())},
-        options=options if workers is None else options | {"workers": workers},
+        reading={
+            **origin.get("reading", {}),
+            **{name: value for name, value in request.reading.items() if value not in (None, ())},
+        },
+        options=began | changed,
         device=device,
         cluster=_path(request.cluster, origin.get("cluster")),
         out=out,
@@ -174,21 +146,20 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
 def init_request(request: TrainingRequest, start: Start) -> TrainingRequest:
     """A request with what it does not name of the loss and of the features from the model that it starts from.
 
-    Raises
-    ------
-    UserError
-        If the request contradicts the model.
+    Raises `UserError` if the request contradicts the model.
     """
     assert start.options is not None
-    began = {name: getattr(start.options, name) for name in _FIXED_BY_MODEL}
+    began = {name: getattr(start.options, name) for name in options_with(Fact.FEATURES | Fact.OBJECTIVE)}
+    _check_options(request, began, f"{request.init}: this model was trained", "--init")
+    return dataclasses.replace(request, options=dict(request.options) | began, start=start)
+
+
+def _check_options(request: TrainingRequest, began: Mapping[str, Any], what: str, remedy: str) -> None:
+    """Refuse a request that names others than these options."""
     for name, value in began.items():
         if name in request.options and request.options[name] != value:
             ours, theirs = _words(name, value), _words(name, request.options[name])
-            raise UserError(
-                f"{request.init}: this model was trained {ours}, not {theirs}: leave that out, or train anew without "
-                f"--init"
-            )
-    return dataclasses.replace(request, options=dict(request.options) | began, start=start)
+            raise UserError(f"{what} {ours}, not {theirs}: leave that out, or train anew without {remedy}")
 
 
 def _path(given: Path | None, kept: str | None) -> Path | None:
@@ -211,21 +182,21 @@ def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
     if wanted or not has_ended(saved.states, options):
         return
     if any(state.out_of_patience(options) for state in saved.states):
-        raise UserError(
-            f"{saved.path}: this run stopped early after epoch {done}, nothing is left to do: --out MODEL writes the "
-            f"model; for more epochs train anew with more than --patience {options.patience}"
+        what = f"this run stopped early after epoch {done}"
+        remedy = (
+            f"--out MODEL writes the model; for more epochs train anew with more than --patience {options.patience}"
         )
-    raise UserError(
-        f"{saved.path}: all {done} epochs are done, nothing is left to do: --epochs with a larger number trains "
-        f"on, --out MODEL writes the model"
-    )
+    else:
+        what = f"all {done} epochs are done"
+        remedy = "--epochs with a larger number trains on, --out MODEL writes the model"
+    raise UserError(f"{saved.path}: {what}, nothing is left to do: {remedy}")
 
 
 def _find(saved: Checkpoint, what: str) -> str:
     """The name of a checkpoint's data or test data, if they are still there."""
     name = saved.origin.get(what)
-    option = "DATA" if what == "data" else f"--{what} DATA"
     if name is None or not (is_builtin(name) or Path(name).exists()):
         where = "it does not say where its data are" if name is None else f"its data {name} do not exist"
-        raise UserError(f"{saved.path}: {where}: name them: p4sgd train --resume {saved.path} {option}")
+        words = "DATA" if what == "data" else f"--{what} DATA"
+        raise UserError(f"{saved.path}: {where}: name them: p4sgd train --resume {saved.path} {words}")
     return str(name)

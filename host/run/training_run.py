@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,7 @@ from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import CLUSTER, DEVICES, Device
 from p4sgd.host.devices.device import NetworkError
-from p4sgd.host.distributed.communicator import (
-    SINGLE_PROCESS,
-    Communicator,
-    raise_on_all,
-)
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.distributed.launching import launch_command, launcher_program
 from p4sgd.host.errors import P4sgdError, UserError, flag, option
 from p4sgd.host.run.checks import (
@@ -35,16 +31,11 @@ from p4sgd.host.run.checks import (
     find_cluster_file,
 )
 from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
-from p4sgd.host.training.checkpoint import (
-    RESUME_MAY_CHANGE,
-    Checkpoint,
-    CheckpointFile,
-    load_checkpoint,
-)
+from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
 from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.host.training.start import Start
@@ -61,94 +52,72 @@ class TrainingRun:
     """A training run: made, it has read and checked all that it needs; `execute` carries it out.
 
     Nothing is written and no device is opened before that. The files of a prepared folder are compared with their
-    checksums only then.
-
-    Parameters
-    ----------
-    request
-        The request.
-    ranks
-        The processes that train together, all of which make this; rank 0 checks the files to be written.
+    checksums only then. All ``ranks``, the processes that train together, make it; rank 0 checks the files to be
+    written. Raises `UserError` if something is wrong with the request, with a file that it names, or with the data.
 
     Attributes
     ----------
     request : TrainingRequest
         The request, completed from the checkpoint that it resumes or the model that it starts from.
-    device : str
-        Name of the device.
-    options : TrainingOptions
-        All options.
+    device, options : str, TrainingOptions
+        Name of the device, and all options.
     fixed : dict
         Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
     config : WorkerConfig or None
         Configuration of the workers; ``None`` if the device says it itself.
-    data : Dataset or PreparedFolder
-        The training data, read, or a prepared folder, opened.
-    folder : PreparedFolder or None
-        The data, if they are a prepared folder.
+    data, folder : Dataset or PreparedFolder, PreparedFolder or None
+        The training data, read, or a prepared folder, opened; and the latter only.
     rows : Dataset or None
         The training data as they were read: a table with texts or gaps has its columns in place of features; ``None``
         for a prepared folder.
-    test : Dataset or None
-        The test data.
-    cluster : Cluster or None
-        The cluster file's content, for the device ``cluster``.
-    checkpoint : CheckpointFile or None
-        The file that keeps the state.
-    resume : Checkpoint or None
-        The checkpoint that is resumed.
-    ranks : Communicator
-        The processes that train together.
-
-    Raises
-    ------
-    UserError
-        If something is wrong with the request, with a file that it names, or with the data.
+    test, cluster : Dataset or None, Cluster or None
+        The test data, and the cluster file's content, for the device ``cluster``.
+    checkpoint, resume : CheckpointFile or None, Checkpoint or None
+        The file that keeps the state, and the checkpoint that is resumed.
     """
 
     def __init__(self, request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) -> None:
         self.ranks = ranks
         check_same_request(request, ranks)
-        self.request, self.resume, model = _completed(request, ranks)
-        raise_on_all(ranks, partial(check_outputs, self.request) if ranks.rank == 0 else None)
-        self.device = self.request.device or "emulator"
-        for what, name, known in (("device", self.device, DEVICES), ("configuration", request.config, CONFIGURATIONS)):
+        asked = request
+        request, self.resume, model = _completed(asked, ranks)
+        raise_on_all(ranks, partial(check_outputs, request) if ranks.rank == 0 else None)
+        self.device = request.device or "emulator"
+        for what, name, known in (("device", self.device, DEVICES), ("configuration", asked.config, CONFIGURATIONS)):
             if name is not None and name not in known:
                 raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
-        file = find_cluster_file(self.device, self.request.cluster if self.device == CLUSTER else request.cluster)
+        file = find_cluster_file(self.device, request.cluster if self.device == CLUSTER else asked.cluster)
         self.cluster: Cluster | None = None
         if file is not None:
             from p4sgd.host.aggregators.cluster_file import read_cluster
 
             self.cluster = read_cluster(file)
-        self.request = dataclasses.replace(
-            self.request, device=self.device, cluster=self.request.cluster if file is None else file
-        )
-        kept = [] if self.resume is None else [name for name in self.request.options if name not in RESUME_MAY_CHANGE]
-        self.fixed = dict.fromkeys(kept, str(request.resume))
-        self.options, self.folder = self._options(request)
-        images = check_new_images(self.request.images, self.options.workers)
-        outputs = [self.request.out, self.request.report, self.request.checkpoint, *images]
-        check_apart(outputs, [self.request.source, self.request.test, self.request.options_file])
-        self.rows: Dataset | None = None
+        self.request = request = dataclasses.replace(request, device=self.device, cluster=file or request.cluster)
+        self.fixed: dict[str, str] = {}
+        if self.resume is not None:
+            self.fixed = _fixed(request.options, Fact.RESUMABLE, str(asked.resume))
+        self.options, self.folder = self._options(asked)
+        images = check_new_images(request.images, self.options.workers)
+        outputs = [request.out, request.report, request.checkpoint, *images]
+        check_apart(outputs, [request.source, request.test, request.options_file])
+        self.rows = self._read_rows(model) if self.folder is None else None
         self.data: Dataset | PreparedFolder
-        if self.folder is None:
-            self.rows = self._read_rows(model)
+        if self.rows is not None:
             self.data = encode_table(self.rows, self.options)
         else:
+            assert self.folder is not None
             self.data = self.folder
         if self.resume is not None:  # now, because test data are read to match these, and a simulator takes long
             identity = identify(self.data) if isinstance(self.data, Dataset) else self.data.identity
-            self.resume.check_data(identity, _changed_reading(self.request, self.resume))
+            self.resume.check_data(identity, _changed_reading(request, self.resume))
         self.test: Dataset | None = None
-        if self.request.test is not None:
-            like, reading = self.data.space, self.request.reading
-            self.test = read_dataset(self.request.test, like=like, communicator=ranks, **reading)
+        if request.test is not None:
+            self.test = read_dataset(request.test, like=self.data.space, communicator=ranks, **request.reading)
         self.config = self._configuration()
         self._check_workers()
         self.checkpoint: CheckpointFile | None = None
-        if (kept_in := self.request.checkpoint) is not None:
-            self.checkpoint = CheckpointFile(kept_in, self.request.origin(), overwrite=self.request.overwrite)
+        if request.checkpoint is not None:
+            self.checkpoint = CheckpointFile(request.checkpoint, request.origin(), overwrite=request.overwrite)
 
     @property
     def configs(self) -> list[WorkerConfig] | None:
@@ -180,21 +149,9 @@ class TrainingRun:
 
         The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C
         again. The report is written after that, because a simulated device gives its trace when it is closed.
-
-        Parameters
-        ----------
-        events
-            Its methods are called while the run goes on.
-        resume_words
-            Options that the advice how to resume repeats, such as ``--json``.
-
-        Raises
-        ------
-        UserError, P4sgdError
-            See `p4sgd.host.training.train`. Notes on the error say how to resume the run, if a checkpoint has something
-            of it, and how to examine the network, if that has failed.
-        KeyboardInterrupt
-            Before there is a model, with the notes about the checkpoint.
+        Raises as `p4sgd.host.training.train`; notes on the error say how to resume the run, with the options
+        ``resume_words`` such as ``--json``, if a checkpoint has something of it, and how to examine the network, if
+        that has failed.
         """
         request, traces = self.request, list["Trace"]()
 
@@ -242,29 +199,25 @@ class TrainingRun:
         """The options, with what cluster, launcher and prepared folder say of them; and that folder."""
         chosen, ranks = dict(self.request.options), self.ranks
         data_parallel = chosen.get("parallel") == "data"
-        workers = {}
+        workers = []
         if self.cluster is not None:
             check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
-            workers[f"{self.request.cluster} has"] = str(self.request.cluster), len(self.cluster.workers)
+            file = str(self.request.cluster)
+            workers.append((f"{file} has", file, len(self.cluster.workers)))
         if ranks.size > 1:
             if not DEVICES[self.device].distributed:
                 able = ", ".join(name for name, kind in DEVICES.items() if kind.distributed)
                 raise UserError(f"the device {self.device} is for one process: leave --launcher out, or take {able}")
-            workers[f"{launcher_program()} has started"] = launcher_program(), ranks.size
-        if not data_parallel:
-            for who_has, (fixed_by, there) in workers.items():
-                if self.request.options.get("workers", there) != there:
-                    wanted = self.request.options["workers"]
-                    problem = f"{who_has} {there} workers, this run has {wanted}"
-                    raise UserError(f"{problem}: leave {option('workers')} out")
-                chosen["workers"], self.fixed["workers"] = there, fixed_by
+            workers.append((f"{launcher_program()} has started", launcher_program(), ranks.size))
+        for who_has, fixed_by, there in workers if not data_parallel else ():
+            wanted = self.request.options.get("workers", there)
+            if wanted != there:
+                raise UserError(f"{who_has} {there} workers, this run has {wanted}: leave {option('workers')} out")
+            chosen["workers"], self.fixed["workers"] = there, fixed_by
         check_reading(self.request.reading, [self.request.source, self.request.test])
         folder = self._open_prepared(may_read_zeros="skip_zeros" not in asked.options)
         if folder is not None:
-            from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE
-
-            by_folder = [name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE]
-            self.fixed = dict.fromkeys(by_folder, folder.name) | self.fixed
+            self.fixed = _fixed(folder.manifest.options, Fact.CHANGEABLE, folder.name) | self.fixed
             chosen = folder.options(chosen, set(chosen))
         if data_parallel:
             check_data_parallel(asked, self.device)
@@ -332,8 +285,7 @@ class TrainingRun:
 
     def _check_workers(self) -> None:
         """Refuse workers that do not suit the device, each other, or the data, as far as they are known."""
-        request, options, data, device = self.request, self.options, self.data, self.device
-        sparse = request.sparse_workers
+        options, data, device, sparse = self.options, self.data, self.device, self.request.sparse_workers
         if sparse and device != "emulator":
             raise UserError("is for the emulator: in a cluster, p4sgd worker --sparse is one", field="sparse_workers")
         if sparse < 0:
@@ -343,15 +295,14 @@ class TrainingRun:
                 f"{option('sparse_workers', sparse)} leaves none of {options.workers} workers dense: choose more "
                 f"{option('workers')}, or {option('config', 'sparse')} for sparse ones only"
             )
-        if self.config is None or self.cluster is not None:  # a cluster's workers tell what they are, which may differ
+        configs = self.configs
+        if configs is None or self.cluster is not None:  # a cluster's workers tell what they are, which may differ
             return
-        if device == "rtl" and self.config.sparse:
+        if device == "rtl" and configs[0].sparse:
             raise UserError(
                 f"sparse workers are programs and cannot be simulated: train without {option('device', 'rtl')}, or "
                 f"choose another configuration with {option('config')}"
             )
-        configs = self.configs
-        assert configs is not None
         shards = deal_units(data.space.count, options, configs)
         if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
@@ -360,7 +311,7 @@ class TrainingRun:
         if self.folder is not None:
             self.folder.check(options)
             dealt = self.folder.deal_columns(shards, options, network=DEVICES[device].has_network).shards
-            self.folder.check_images(dealt, request.images)
+            self.folder.check_images(dealt, self.request.images)
 
     # -- how it is carried out -----------------------------------------------------------------------------------------
 
@@ -371,12 +322,11 @@ class TrainingRun:
         if data is None:
             return
         events.stage(Stage.VERIFY)
-        features = data.space.count
         if options.shares != "auto":  # if they will be measured, no shards are known
             if device is not None:
-                shards, _ = deal_to_device(device, features, data.samples, options, self.ranks)
+                shards, _ = deal_to_device(device, data.space.count, data.samples, options, self.ranks)
             elif self.configs is not None:
-                shards = deal_units(features, options, self.configs)
+                shards = deal_units(data.space.count, options, self.configs)
         if shards is not None:
             shards = data.deal_columns(shards, options, network=DEVICES[self.device].has_network).shards
         data.verify(shards, on_progress=events.progress)
@@ -458,24 +408,27 @@ def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str
     return f"{file.path} has the state after {file.last}; to resume: {shlex.join(command)}"
 
 
+def _fixed(names: Iterable[str], free: Fact, what: str) -> dict[str, str]:
+    """Options that something fixes, but for those that are free."""
+    changeable = options_with(free)
+    return {name: what for name in names if name not in changeable}
+
+
 def _completed(
     request: TrainingRequest, ranks: Communicator
 ) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
     """A request with what the checkpoint that it resumes, or the model that it starts from, knows; and these."""
+    if request.init is not None and request.resume is not None:
+        raise UserError(f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out")
+    if request.init is not None and request.checkpoint is not None:
+        raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
     saved = model = None
-    if request.init is not None:
-        if request.resume is not None:
-            raise UserError(
-                f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out"
-            )
-        if request.checkpoint is not None:
-            raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
-    if (file := request.resume) is not None:
-        saved = load_checkpoint(file)
+    if request.resume is not None:
+        saved = load_checkpoint(request.resume)
         request = resume_request(request, saved, ranks)
-    if (file := request.init) is not None:
-        model = load_model(file)
-        request = init_request(request, Start.of_model(model, str(file)))
+    if request.init is not None:
+        model = load_model(request.init)
+        request = init_request(request, Start.of_model(model, str(request.init)))
     return request, saved, model
 
 

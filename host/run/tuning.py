@@ -1,7 +1,6 @@
 """Search for precision, mini-batch and L2 penalty: a training run for each choice, measured on held-out samples.
 
-All runs hold out the same samples. Beside how good its model is, each run has the time that boards are predicted to
-take for it, for precision and mini-batch are a trade between the two.
+All runs hold out the same samples. Each has the time that boards are predicted to take for it, too.
 """
 
 import contextlib
@@ -37,19 +36,19 @@ _ALIKE = 1.05
 
 @dataclass(frozen=True)
 class Trial:
-    """A training run with one choice."""
+    """A training run with one choice.
+
+    The ``epochs`` of its options are those to its best one; the rate is that of the first, ``None`` if classes have
+    their own; the score is the metric that `metric_of` names, on the held-out samples, with its standard error; and the
+    time is that of these epochs on boards, in ms, ``None`` if they cannot hold the columns.
+    """
 
     options: TrainingOptions
-    """Its ``epochs`` are those to its best one."""
     learning_rate: float | None
-    """Of the first epoch; ``None`` if classes have their own."""
     metrics: Mapping[str, float]
     score: float
-    """The metric that `metric_of` names, on the held-out samples."""
     error: float
-    """Standard error of the score."""
     board_ms: float | None
-    """Predicted time of these epochs on boards, in ms; ``None`` if they cannot hold the columns."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -88,21 +87,9 @@ def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list
 def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]:
     """Train and measure a model for each choice, one after another; nothing is written.
 
-    Data are prepared once for choices that follow each other and differ in the L2 penalty alone.
-
-    Parameters
-    ----------
-    run
-        A run on the emulator, on data that are not prepared, with held-out samples.
-    chosen
-        The options of each run, which differ from those of the run in precision, mini-batch and L2 penalty.
-
-    Raises
-    ------
-    UserError, P4sgdError
-        See `p4sgd.host.training.train`; also if no samples are held out.
-    KeyboardInterrupt
-        On Ctrl-C.
+    The run is on the emulator, on data that are not prepared, with held-out samples; the chosen options differ from its
+    own in precision, mini-batch and L2 penalty. Data are prepared once for choices that follow each other and differ in
+    the L2 penalty alone. Raises as `p4sgd.host.training.train`, and `KeyboardInterrupt` on Ctrl-C.
     """
     data = run.data
     assert isinstance(data, Dataset), "see check_data"
@@ -120,17 +107,12 @@ def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]
 
 
 def choose(trials: Sequence[Trial]) -> tuple[int, int]:
-    """The places of the best trial, and of the one to prefer.
+    """The indices of the best trial, and of the one to prefer; `UserError` if no score is a number.
 
     The best has the best score, and of several the least time. Preferred is the fastest on boards of those whose score
     is less than a standard error of the best one's below that (the rule of one standard error: Breiman et al.,
     Classification and Regression Trees, 1984), or the best of those that take up to 5 % longer. Without times it is the
     best.
-
-    Raises
-    ------
-    UserError
-        If no score is a number.
     """
     scored = [place for place, trial in enumerate(trials) if math.isfinite(trial.score)]
     if not scored:

@@ -4,29 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
-__all__ = ["OPTIONS", "OnProgress", "Step"]
-
-
-OPTIONS = (
-    "loss",
-    "tweedie_power",
-    "batch",
-    "precision",
-    "planes",
-    "scaling",
-    "missing",
-    "precondition",
-    "damping",
-    "bias",
-    "positive",
-    "class_weight",
-    "unit",
-    "workers",
-    "skip_zeros",
-    "validation_fraction",
-    "seed",
-)
-"""Fields of `TrainingOptions` that are chosen when data are prepared: they shape the data or are later defaults."""
+__all__ = ["OnProgress", "Step"]
 
 
 class Step(Enum):

@@ -22,20 +22,16 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import VALIDATION, VALIDATION_SPARSE
 
-_PART_BYTES = 1 << 24
-"""Size of the parts in which a dense bucket is read."""
-
 _FRAME = struct.Struct("<qq")
-"""Header of a group of sparse rows: number of rows and of stored values."""
+"""Header of a group of rows: number of rows and of values. Their destinations follow (<i8), of sparse rows the lengths
+(<i8) and the columns (<i4), and the values."""
 
 
 class Buckets:
-    """The bucket files of a matrix.
+    """The bucket files of a matrix, in a new folder of their own.
 
     Parameters
     ----------
-    folder
-        Folder of the files, for nothing else; it is made.
     features
         Number of columns.
     rows
@@ -55,7 +51,6 @@ class Buckets:
         self._features = features
         self._sparse = sparse
         self._dtype = np.dtype(dtype)
-        self._record = np.dtype([("destination", "<i8"), ("values", self._dtype, (features,))])
 
     def add(self, features: Features, destinations: npt.NDArray[np.intp]) -> None:
         """Append rows to the files of their buckets."""
@@ -63,10 +58,14 @@ class Buckets:
         order = np.argsort(bucket_of, kind="stable")
         buckets, begins = np.unique(bucket_of[order], return_index=True)
         for bucket, which in zip(buckets.tolist(), np.split(order, begins[1:]), strict=True):
-            parts = self._sparse_parts if self._sparse else self._dense_parts
+            rows: Any = features[which]
+            values, about = rows, []
+            if self._sparse:
+                values, about = rows.data, [np.diff(rows.indptr).astype("<i8"), rows.indices.astype("<i4")]
             with open(self._folder / str(bucket), "ab") as file:
-                for part in parts(features[which], destinations[which]):
-                    file.write(part)
+                file.write(_FRAME.pack(which.size, values.size))
+                for part in (destinations[which].astype("<i8"), *about, np.ascontiguousarray(values, self._dtype)):
+                    file.write(part.reshape(-1).data)
 
     def load(self, bucket: int, count: int) -> Features:
         """The ``count`` rows of a bucket, in the order of their destinations."""
@@ -74,28 +73,13 @@ class Buckets:
             load = self._load_sparse if self._sparse else self._load_dense
             return self.encode(load(file, bucket * self.rows, count))
 
-    def _dense_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[memoryview]:
-        records = np.empty(rows.shape[0], self._record)
-        records["destination"] = destinations
-        records["values"] = rows
-        return [records.view(np.uint8).data]
-
     def _load_dense(self, file: BinaryIO, first: int, count: int) -> Features:
         result = np.empty((count, self._features), self._dtype)
-        step = max(1, _PART_BYTES // self._record.itemsize)
-        for _ in range(0, count, step):
-            records = np.fromfile(file, self._record, step)
-            result[records["destination"] - first] = records["values"]
+        while frame := file.read(_FRAME.size):
+            rows, stored = _FRAME.unpack(frame)
+            destinations = np.fromfile(file, "<i8", rows)
+            result[destinations - first] = np.fromfile(file, self._dtype, stored).reshape(rows, -1)
         return result
-
-    def _sparse_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[Any]:
-        return [
-            _FRAME.pack(rows.shape[0], rows.nnz),
-            destinations.astype("<i8").data,
-            np.diff(rows.indptr).astype("<i8").data,
-            rows.indices.astype("<i4").data,
-            np.ascontiguousarray(rows.data).data,
-        ]
 
     def _load_sparse(self, file: BinaryIO, first: int, count: int) -> Features:
         destinations, lengths, indices, data = [], [], [], []
@@ -118,12 +102,8 @@ class SortedRows:
 
     Parameters
     ----------
-    buckets
-        All buckets.
     name
         Source of the samples, for messages.
-    samples, feature_count
-        Number of samples and of features.
     first
         Number of the first bucket.
     on_read
@@ -175,25 +155,23 @@ class SortedRows:
 
 def write_held_out(folder: Path, blocks: Iterable[Features], shape: tuple[int, int], stored: int) -> None:
     """Write held-out samples as arrays that can be mapped: blocks of so many samples and stored values in all."""
+    data, indices, ends = VALIDATION_SPARSE
+    shapes = {VALIDATION: shape, data: (stored,), indices: (stored,), ends: (shape[0] + 1,)}
+    arrays: dict[str, BinaryIO] = {}
+    written = 0
     with contextlib.ExitStack() as files:
-        arrays: list[BinaryIO] = []
-
-        def append(place: int, name: str, values: npt.NDArray[Any], dtype: str, size: tuple[int, ...]) -> None:
-            if place == len(arrays):
-                arrays.append(files.enter_context(open(folder / f"{name}.npy", "wb")))
-                header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": size}
-                np.lib.format.write_array_header_1_0(arrays[place], header)
-            arrays[place].write(np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data)
-
-        written = 0
         for features in blocks:
+            parts: dict[str, npt.NDArray[Any]]
             if isinstance(features, np.ndarray):
-                append(0, VALIDATION, features, features.dtype.str, shape)
+                parts = {VALIDATION: features}
             else:
-                pointers = features.indptr.astype(np.int64)[min(1, len(arrays)) :] + written
-                data, indices, ends = VALIDATION_SPARSE
-                append(0, data, features.data, features.data.dtype.str, (stored,))
-                append(1, indices, features.indices, "<i4", (stored,))
-                append(2, ends, pointers, "<i8", (shape[0] + 1,))
+                pointers = features.indptr.astype(np.int64)[bool(arrays) :] + written
+                parts = {data: features.data, indices: features.indices.astype(np.int32), ends: pointers}
                 written += features.nnz
-            del features  # before the next ones are read
+            for name, values in parts.items():
+                if name not in arrays:
+                    arrays[name] = files.enter_context(open(folder / f"{name}.npy", "wb"))
+                    header = {"descr": values.dtype.str, "fortran_order": False, "shape": shapes[name]}
+                    np.lib.format.write_array_header_1_0(arrays[name], header)
+                arrays[name].write(np.ascontiguousarray(values).reshape(-1).data)
+            del features, parts  # before the next ones are read

@@ -36,19 +36,16 @@ from p4sgd.host.streaming.manifest import (
     Manifest,
     check_files,
     load_manifest,
+    open_array,
 )
 from p4sgd.host.training.class_weights import spell_class_weight
 from p4sgd.host.training.dealing.columns import Dealt, deal_columns
 from p4sgd.host.training.hardware_features import hardware_means, hardware_values
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.prepared import Heat, Placement, Prepared, Targets
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
-
-TRAINING_MAY_CHANGE = ("loss", "precision", "workers", "skip_zeros")
-"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers, and
-whether these pass over zeros."""
 
 
 def is_prepared(source: str | Path) -> bool:
@@ -56,83 +53,68 @@ def is_prepared(source: str | Path) -> bool:
     return (Path(source) / MANIFEST).is_file()
 
 
+def open_prepared(
+    path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
+) -> "PreparedFolder":
+    """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
+
+    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks
+    of this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
+    """
+    manifest, sha256 = load_manifest(path)
+    check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
+    return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)
+
+
 class PreparedFolder:
-    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared`."""
+    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared` and
+    `p4sgd.host.training.prepared.PreparedData`."""
 
     def __init__(
         self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
     ) -> None:
-        self._path = path
+        self.name = str(path)
         self.manifest = manifest
         self.communicator = communicator
-        self._sha256 = sha256
+        self.samples = manifest.samples
+        self.space: FeatureSpace = manifest.space
+        self.identity = DataIdentity(self.name, manifest.samples, manifest.space.count, sha256)
+        self._path = path
         self._may_read_zeros = may_read_zeros
         self._dealt: tuple[list[Shard], TrainingOptions, bool, Dealt] | None = None
 
     @property
-    def name(self) -> str:
-        """Path of the folder."""
-        return str(self._path)
-
-    @property
-    def samples(self) -> int:
-        """Number of samples, without the held-out ones."""
-        return self.manifest.samples
-
-    @property
-    def space(self) -> FeatureSpace:
-        """The features of the samples."""
-        return self.manifest.space
-
-    @property
-    def identity(self) -> DataIdentity:
-        """Identity of the data; the checksum is that of the manifest."""
-        return DataIdentity(self.name, self.manifest.samples, self.space.count, self._sha256)
-
-    @property
     def weighted(self) -> bool:
         """Whether its samples have weights."""
-        return self._weights(WEIGHTS) is not None
+        return self._some(WEIGHTS) is not None
 
-    @property
-    def _workers(self) -> int:
-        return int(self.manifest.options["workers"])
+    @cached_property
+    def _files(self) -> list[Path]:
+        return [image_file(self._path, worker) for worker in range(self.manifest.options["workers"])]
 
     @cached_property
     def _images(self) -> list[Image]:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
-        return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
-
-    @property
-    def _heat(self) -> HeatArray | None:
-        """See `p4sgd.host.data.Scaling`. Read anew, because few steps of training need it."""
-        if f"{HEAT}.npy" not in self.manifest.files:
-            return None
-        heat: HeatArray = self._array(HEAT).astype(heat_type(self.manifest.samples))
-        return heat
-
-    def _sums(self, columns: slice) -> IntArray:
-        """See `hardware_means`. Mapped anew, because pages of a map that have been read count as this process's."""
-        sums: IntArray = self._array(SUMS)[columns]
-        return sums
+        return [open_image(file, verify=False) for file in self._files]
 
     def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
-        ours = [image.shard for image in self._images]
-        return len(ours) == len(shards) and all(map(same_lines, ours, shards))
+        return len(self._images) == len(shards) and all(
+            same_lines(image.shard, shard) for image, shard in zip(self._images, shards, strict=True)
+        )
 
     def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
-        """Read every file that this process needs, and compare it with its checksum; `UserError` if one is damaged.
+        """Compare every file that this process needs with its checksum; `UserError` if one is damaged.
 
         The workers of the training run decide which images are read; ``None`` reads all.
         """
-        images = [image_file(self._path, worker).name for worker in range(self._workers)]
+        others: set[str] = set()
         try:
-            suits = shards is not None and self._suits(shards)
+            if shards is not None and self._suits(shards):
+                rank, size = self.communicator.rank, self.communicator.size
+                others = {file.name for place, file in enumerate(self._files) if place % size != rank}
         except UserError:  # damaged: the checksums say where
-            suits = False
-        needed = images[self.communicator.rank :: self.communicator.size] if suits else images
-        others = set(images) - set(needed)
+            pass
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
 
@@ -143,20 +125,34 @@ class PreparedFolder:
         Raises `UserError` if a chosen option is not the one that the data were prepared with.
         """
         ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
-        for name in sorted(given & set(ours)):
-            if name not in TRAINING_MAY_CHANGE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
-                chose = f" (which chose {self.manifest.scaling})" if (name, ours[name]) == ("scaling", "auto") else ""
-                before, after = ours[name], asked[name]
+        free = given & set(options_with(Fact.CHANGEABLE))
+        for name in sorted((given & ours.keys()) - free):
+            before, after = ours[name], asked[name]
+            if before != after and str(before) != str(after):
+                chose = f" (which chose {self.manifest.scaling})" if (name, before) == ("scaling", "auto") else ""
                 if name == "class_weight":
                     before, after = (each and spell_class_weight(each) for each in (before, after))
                 raise UserError(
                     f"{self.name}: was prepared with {name.replace('_', '-')} {before}{chose}, not {after}: "
                     f"choose that or prepare the data again"
                 )
-        return {
-            **asked,
-            **{name: value for name, value in ours.items() if name not in given or name not in TRAINING_MAY_CHANGE},
-        }
+        return {**asked, **{name: value for name, value in ours.items() if name not in free}}
+
+    def check(self, options: TrainingOptions) -> None:
+        """Refuse options of a training run that cannot use the folder."""
+        prepared_for, loss = get_loss(self.manifest.options["loss"]), get_loss(options.loss)
+        stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
+        self.options({**options.to_json(), **stored}, set(self.manifest.options))
+        if loss.task is not prepared_for.task:
+            raise UserError(
+                f"{self.name}: was prepared for a {prepared_for.task.value}, the loss {options.loss} is for a "
+                f"{loss.task.value}: choose another loss or prepare the data again"
+            )
+        if (loss.weighs or prepared_for.weighs) and loss.name != prepared_for.name:
+            raise UserError(
+                f"{self.name}: was prepared for the loss {prepared_for.name}, labels are others for {loss.name}: "
+                f"choose that loss or prepare the data again"
+            )
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
@@ -165,18 +161,16 @@ class PreparedFolder:
         `UserError` if the options do not suit the folder, or if a file cannot be read.
         """
         self.check(options)
-        manifest, images = self.manifest, self._images
+        manifest, ranks = self.manifest, placement.sample_ranks
         dealt = self.deal_columns(placement.shards, options, network=placement.network)
-        if placement.sample_ranks is None:
-            own = repartition_images(
-                images, dealt.shards, name=self.name, communicator=self.communicator, directory=placement.directory
-            )
+        images = partial(repartition_images, self._images, dealt.shards, name=self.name)
+        if ranks is None:
+            own = images(communicator=self.communicator, directory=placement.directory)
         else:  # each rank takes its samples from the image of the worker
-            (image,) = repartition_images(images, dealt.shards, name=self.name)
-            own = [own_samples(image, options.batch // BANKS, placement.sample_ranks)]
+            own = [own_samples(image, options.batch // BANKS, ranks) for image in images()]
         scaling, heat = self._scaling, self._heat
         fitted = scaling.without_heat() if isinstance(scaling, Scaling) else scaling
-        weights = self._weights(WEIGHTS), self._weights(VALIDATION_WEIGHTS)
+        weights = self._some(WEIGHTS), self._some(VALIDATION_WEIGHTS)
         return Prepared(
             name=self.name,
             space=self.space,
@@ -195,23 +189,6 @@ class PreparedFolder:
             heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(HEAT)),
         )
 
-    def check(self, options: TrainingOptions) -> None:
-        """Refuse options of a training run that cannot use the folder."""
-        manifest = self.manifest
-        stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
-        self.options({**options.to_json(), **stored}, set(manifest.options))
-        prepared_for, loss = get_loss(manifest.options["loss"]), get_loss(options.loss)
-        if loss.task is not prepared_for.task:
-            raise UserError(
-                f"{self.name}: was prepared for a {prepared_for.task.value}, the loss {options.loss} is for a "
-                f"{loss.task.value}: choose another loss or prepare the data again"
-            )
-        if (loss.weighs or prepared_for.weighs) and loss.name != prepared_for.name:
-            raise UserError(
-                f"{self.name}: was prepared for the loss {prepared_for.name}, labels are others for {loss.name}: "
-                f"choose that loss or prepare the data again"
-            )
-
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
         """Deal the columns to workers: see `p4sgd.host.training.dealing.columns.deal_columns`.
 
@@ -226,13 +203,13 @@ class PreparedFolder:
             shards,
             self._scaling,
             options,
-            samples=self.manifest.samples,
+            samples=self.samples,
             values=self._first_values,
             network=network,
             may_read_zeros=self._may_read_zeros,
         )
         # A worker with the columns of an image shares its array: they may be millions.
-        known = {image.shard.worker: image.shard for image in self._images}
+        known = {image.shard.worker: image.shard.placed for image in self._images}
         dealt = dealt._replace(shards=[_share_columns(shard, known.get(shard.worker)) for shard in dealt.shards])
         self._dealt = list(shards), options, network, dealt
         return dealt
@@ -252,6 +229,17 @@ class PreparedFolder:
             )
 
     @property
+    def _heat(self) -> HeatArray | None:
+        """See `p4sgd.host.data.Scaling`. Read anew, because few steps of training need it."""
+        heat = self._some(HEAT)
+        return None if heat is None else heat.astype(heat_type(self.samples))
+
+    def _sums(self, columns: slice) -> IntArray:
+        """See `hardware_means`. Mapped anew, because pages of a map that have been read count as this process's."""
+        sums: IntArray = self._array(SUMS)[columns]
+        return sums
+
+    @property
     def _scaling(self) -> Scaling | Whitening:
         """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
@@ -263,11 +251,10 @@ class PreparedFolder:
         return Whitening(grid, centre, matrix, exponent, manifest.signed)
 
     def _validation(self) -> Dataset:
-        manifest = self.manifest
+        manifest, space = self.manifest, self.space
         if manifest.sparse:
-            data, indices, pointers = map(self._array, VALIDATION_SPARSE)
-            shape = (manifest.validation_samples, self.space.count)
-            features = scipy.sparse.csr_array((data, indices, pointers), shape=shape)
+            parts = tuple(map(self._array, VALIDATION_SPARSE))
+            features = scipy.sparse.csr_array(parts, shape=(manifest.validation_samples, space.count))
         else:
             features = self._array(VALIDATION)
         return Dataset(
@@ -275,42 +262,27 @@ class PreparedFolder:
             self._array(VALIDATION_LABELS),
             f"held-out samples of {self.name}",
             manifest.labels.names,
-            feature_names=self.space.names,
-            zero_based=self.space.zero_based,
-            hash_bits=self.space.hash_bits,
-            encoding=self.space.encoding,
+            feature_names=space.names,
+            zero_based=space.zero_based,
+            hash_bits=space.hash_bits,
+            encoding=space.encoding,
         )
 
-    def _weights(self, name: str) -> FloatArray | None:
+    def _some(self, name: str) -> FloatArray | None:
+        """An array, if the folder has it."""
         return self._array(name) if f"{name}.npy" in self.manifest.files else None
 
     def _array(self, name: str) -> Any:
-        try:
-            return self.manifest.array(self._path, name)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
+        return open_array(self._path, name)
 
 
-def _share_columns(shard: Shard, other: Shard | None) -> Shard:
-    """A worker, with the other's array of columns if it is equal."""
-    if other is None or other.placed is None or shard.placed is None or not np.array_equal(other.placed, shard.placed):
+def _share_columns(shard: Shard, placed: Any) -> Shard:
+    """A worker, with another array of columns if it is equal."""
+    if placed is None or shard.placed is None or not np.array_equal(placed, shard.placed):
         return shard
-    return dataclasses.replace(shard, placed=other.placed)
+    return dataclasses.replace(shard, placed=placed)
 
 
 def _same_units(ours: Shard, theirs: Shard) -> bool:
     """Whether two workers are alike and have the same units before columns are dealt."""
     return ours.config == theirs.config and ours.unit == theirs.unit and np.array_equal(ours.units, theirs.units)
-
-
-def open_prepared(
-    path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
-) -> PreparedFolder:
-    """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
-
-    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks
-    of this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
-    """
-    manifest, sha256 = load_manifest(path)
-    check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
-    return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)

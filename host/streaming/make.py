@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Scaling
+from p4sgd.host.data import FeatureSpace, Scaling
 from p4sgd.host.data.dataset import LabelledSamples
-from p4sgd.host.data.encoding import EncodingFit
+from p4sgd.host.data.encoding import EncodingFit, TableEncoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import stored_values
 from p4sgd.host.data.order import Order
-from p4sgd.host.data.statistics import Extremes
+from p4sgd.host.data.scaling import CENTRED, centring_error
+from p4sgd.host.data.statistics import Extremes, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image import Shard
@@ -33,7 +34,7 @@ from p4sgd.host.image.file import ImageWriter, image_file
 from p4sgd.host.image.packing import plan_images
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
-from p4sgd.host.streaming import OPTIONS, OnProgress, Step
+from p4sgd.host.streaming import OnProgress, Step
 from p4sgd.host.streaming.buckets import Buckets, SortedRows, write_held_out
 from p4sgd.host.streaming.manifest import (
     HEAT,
@@ -51,11 +52,10 @@ from p4sgd.host.streaming.manifest import (
     hash_files,
     load_manifest,
 )
-from p4sgd.host.streaming.plan import bucket_rows, check_density, row_bytes, widest
 from p4sgd.host.training.class_weights import own_weights, weigh
 from p4sgd.host.training.dealing.columns import skipping_problem
 from p4sgd.host.training.dealing.shares import deal_units
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import (
     PackedRows,
     code_labels,
@@ -64,16 +64,37 @@ from p4sgd.host.training.preparation import (
     pack_rows,
     split_labels,
     suits_sparse_workers,
+    whitening_error,
 )
 from p4sgd.host.training.prepared import Placement, Targets
 from p4sgd.host.training.start import Start
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
 _REQUEST = "job.json"
 """Data and options that a folder is prepared from."""
 
 _ROWS = "rows"
 """Name of the folder of buckets."""
+
+_PROGRAM_BYTES = 320 << 20
+"""Memory of the program, its libraries, and the current blocks or the samples whose lines are predicted, independent of
+the data."""
+
+_SAMPLE_BYTES = 120
+"""Upper bound for the memory per sample without its features: label, weight, destination, and computing these."""
+
+_FEATURE_BYTES = {False: 500, True: 150}
+"""Memory per feature without the buckets: statistics, scaling, sums, and, unless all workers are sparse (the key),
+blocks of at least 8 samples."""
+
+_WHITENED_BYTES = 2600
+"""Further memory per feature that is whitened: moments, matrix as integers and as float64."""
+
+_LEAST_BUCKET = 8 << 20
+"""Least size of a bucket in bytes: smaller ones would be too many files."""
+
+_COPIES = {False: 1.25, True: 4.0}
+"""Memory for putting a bucket in order, relative to the size of its file, by whether it is sparse (more copies)."""
 
 
 def unfinished_folder(folder: Path) -> Path:
@@ -97,15 +118,13 @@ def make_folder(
     source
         The data.
     options
-        Training options; those named in `p4sgd.host.streaming.OPTIONS` matter.
+        Training options, of which those matter that are chosen when data are prepared (`Fact.PREPARED`).
     config
         Configuration of the workers; ``None`` for the one that suits the data: sparse workers or u280.
     folder
         The folder to make. If it exists, it must be the result of the same call.
     memory
         Approximate limit for the memory of the process, in bytes.
-    on_progress
-        Called repeatedly during the work.
 
     Returns
     -------
@@ -119,17 +138,22 @@ def make_folder(
     P4sgdError
         If another process is preparing this folder.
     """
-    request = _describe(source, options, config)
-    work = unfinished_folder(folder)
+    request, work = _describe(source, options, config), unfinished_folder(folder)
     try:
         if not folder.exists():
             with _work_folder(work, request):
                 if not folder.exists():  # no other process was faster
                     _Preparation(source, options, config, work, memory, on_progress).run()
-                    _check_unchanged(source, request)
+                    if _file(source) != request["file"]:
+                        raise _changed(source)
                     os.rename(work, folder)
                     _sync(folder.parent)
-        return _finished(folder, request)
+        remedy = "choose another name or delete it"
+        if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
+            raise UserError(f"{folder}: is there already: {remedy}")
+        if json.loads((folder / _REQUEST).read_bytes()) != request:
+            raise UserError(f"{folder}: is there already, made from other data or with other options: {remedy}")
+        return load_manifest(folder, remedy=remedy)[0]
     except OSError as error:
         raise write_error(work, error) from error
 
@@ -137,7 +161,7 @@ def make_folder(
 def _describe(source: Source, options: TrainingOptions, config: WorkerConfig | None) -> dict[str, Any]:
     """Data and options as JSON data. A file is identified by path, size and modification time."""
     reading = {name: value for name, value in vars(source.options).items() if name != "like"}
-    chosen = {name: getattr(options, name) for name in OPTIONS}
+    chosen = {name: getattr(options, name) for name in options_with(Fact.PREPARED)}
     workers = None if config is None else dataclasses.asdict(config)
     request = {"file": _file(source), "reading": reading, "options": chosen, "config": workers}
     described: dict[str, Any] = json.loads(json.dumps(request))
@@ -151,19 +175,8 @@ def _file(source: Source) -> list[str | int]:
     return [str(source.path.resolve()), status.st_size, status.st_mtime_ns]
 
 
-def _check_unchanged(source: Source, request: dict[str, Any]) -> None:
-    if _file(source) != request["file"]:
-        raise UserError(f"{source.name}: has changed while it was read: start again when no program writes to it")
-
-
-def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
-    """The manifest of a folder, if it was made by the same request."""
-    remedy = "choose another name or delete it"
-    if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
-        raise UserError(f"{folder}: is there already: {remedy}")
-    if json.loads((folder / _REQUEST).read_bytes()) != request:
-        raise UserError(f"{folder}: is there already, made from other data or with other options: {remedy}")
-    return load_manifest(folder, remedy=remedy)[0]
+def _changed(source: Source) -> UserError:
+    return UserError(f"{source.name}: has changed while it was read: start again when no program writes to it")
 
 
 @contextlib.contextmanager
@@ -222,8 +235,8 @@ class _Preparation:
         coding, rest, held_out = split_labels(found.samples, options, Start())
         if own_weights(coding, options.class_weight):
             raise UserError(
-                f"{source.name}: classes are balanced for each of {len(coding.rows)} by itself, and prepared data have "
-                f"one weight a sample: train from the file, or choose one class with --positive LABEL"
+                f"{source.name}: classes are balanced for each of {len(coding.rows)} by itself, prepared data have one "
+                f"weight a sample: train from the file, or choose one class with --positive LABEL"
             )
         assert isinstance(coding, LabelCoding)
         parts = [LabelledSamples.of(found.samples, rest)]
@@ -238,7 +251,12 @@ class _Preparation:
             raise problem
         whitened = options.precondition != "none"
         rows = bucket_rows(most, self.memory, whitened=whitened, sparse_workers=config.sparse)
-        check_density(found, rest.size, options)
+        # Only samples to train on count, and how many values they store is not known before they are sorted.
+        if found.sparse and is_sparse(found.stored, rest.size * found.space.count):
+            if whitened:
+                raise whitening_error(source.name)
+            if options.scaling in CENTRED:
+                raise centring_error(options.scaling, found.stored / (found.count * found.space.count))
         self._check_room(found, most, targets, shards, held_out.size)
         buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
         extremes = self._sort(found, buckets, rest, held_out)
@@ -316,7 +334,7 @@ class _Preparation:
                 if extremes is not None:
                     extremes.add(features[where < edge])
         if first != found.count:
-            raise UserError(f"{self.source.name}: has changed while it was read: start again")
+            raise _changed(self.source)
         return extremes
 
     def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Extremes]:
@@ -377,7 +395,7 @@ class _Preparation:
         assert isinstance(targets.coding, LabelCoding)
         Manifest(
             source=facts,
-            options={name: getattr(options, name) for name in OPTIONS},
+            options={name: getattr(options, name) for name in options_with(Fact.PREPARED)},
             config=config,
             samples=targets.labels.size,
             validation_samples=0 if held_out is None else held_out.size,
@@ -392,3 +410,38 @@ class _Preparation:
             files=hash_files(work, names, self.on_progress),
         ).save(work)
         _sync(work)
+
+
+def row_bytes(found: Scan, *, overhead: int) -> int:
+    """Bytes of all samples in files, with so many beside the values of each."""
+    return found.stored * (found.dtype.itemsize + 4 * found.sparse) + overhead * found.count
+
+
+def widest(found: Scan, missing: str) -> Scan:
+    """The same with the most features, and stored values, that the columns of a table may become."""
+    if found.table is None:
+        return found
+    most = TableEncoding.widest(found.table, missing)
+    sparse = is_sparse(most.stored, most.count // 2)
+    stored = found.count * (most.stored if sparse else most.count)
+    return dataclasses.replace(found, space=FeatureSpace(most.count), stored=stored, sparse=sparse, table=None)
+
+
+def bucket_rows(found: Scan, memory: int, *, whitened: bool = False, sparse_workers: bool = False) -> int:
+    """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
+
+    ``sparse_workers`` says that no sample is ever filled up with zeros. Raises `UserError` if that is too little
+    memory; the message says how much is needed.
+    """
+    sample = row_bytes(found, overhead=16) / found.count
+    feature = _FEATURE_BYTES[found.sparse and sparse_workers] + (_WHITENED_BYTES if whitened else 0)
+    fixed = _PROGRAM_BYTES + _SAMPLE_BYTES * found.count + feature * found.space.count
+    copies = _COPIES[found.sparse]
+    least = max(_LEAST_BUCKET, BANKS * sample) * copies
+    if memory < fixed + least:
+        needed = -(-int(fixed + least) // (1 << 20))
+        raise UserError(
+            f"{found.count:,} samples of {found.space.count:,} features cannot be prepared in {memory:,} "
+            f"bytes of memory: allow at least {needed}M"
+        )
+    return int((memory - fixed) / copies / sample) // BANKS * BANKS

@@ -1,5 +1,6 @@
 """Contents of a folder of prepared data: files, checksums, and a JSON manifest that is written last."""
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,9 +17,9 @@ from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.streaming import OPTIONS, OnProgress, Step
+from p4sgd.host.streaming import OnProgress, Step
 from p4sgd.host.tensor_file import FileKind
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.config import WorkerConfig
 
 MANIFEST = "manifest.json"
@@ -27,6 +29,31 @@ FORMAT_VERSION = 7
 """Increased whenever a reader of the old version would misread the new one."""
 
 _KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", "prepare the data again")
+
+_BLOCK_BYTES = 1 << 22
+
+# Names of arrays, which are files NAME.npy. They are int64 (features,) if nothing else is said.
+
+LABELS = "labels"
+"""float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
+
+WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"
+"""float64, if samples do not all weigh the same: `train_weights` and `validation_weights` of `Prepared`."""
+
+HEAT = "heat"
+"""Of sparse data: `p4sgd.host.data.Scaling.heat`."""
+
+SUMS = "sums"
+"""`p4sgd.host.training.hardware_features.feature_sums` of the training samples."""
+
+WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
+"""The first is int32 (features, 64): see `p4sgd.host.precondition.Whitening`."""
+
+VALIDATION_LABELS, VALIDATION = "validation_labels", "validation"
+"""Of held-out samples: labels as in the data, float64 (samples,), and dense features, unchanged."""
+
+VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
+"""Sparse features of held-out samples, as the parts of a CSR matrix."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +85,7 @@ class Manifest:
     source, config
         The data, and the configuration of the workers.
     options
-        Values of `OPTIONS` by name, as they were chosen.
+        The options that are chosen when data are prepared (`Fact.PREPARED`), by name.
     samples, validation_samples, space, sparse
         Number of samples to train on, and of held-out samples; their features, and whether they are sparse.
     scaling, reason, signed
@@ -73,7 +100,7 @@ class Manifest:
     """
 
     source: SourceFacts
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     config: WorkerConfig
     samples: int
     validation_samples: int
@@ -85,7 +112,7 @@ class Manifest:
     signed: bool
     labels: LabelCoding
     mean_square: float
-    files: Mapping[str, FileFacts]
+    files: dict[str, FileFacts]
 
     @property
     def stored(self) -> int:
@@ -98,22 +125,15 @@ class Manifest:
         return TrainingOptions(**self.options).unit_of(self.space.count)
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON data, which preserves floats exactly."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config")}
-        nested["space"] = space_to_json(self.space)
-        files = {name: dataclasses.asdict(facts) for name, facts in self.files.items()}
+        """As plain data, which preserves floats exactly."""
+        own = {"space": space_to_json(self.space), "labels": self.labels.to_json()}
         head = {"schema": _KIND.kind, "version": _KIND.version, "p4sgd": importlib.metadata.version("p4sgd")}
-        return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
+        plain: dict[str, Any] = msgspec.to_builtins({**head, **vars(self), **own})
+        return plain
 
     def save(self, folder: Path) -> None:
         """Write the manifest."""
         _KIND.save_text(folder / MANIFEST, self.to_json())
-
-    def array(self, folder: Path, name: str) -> npt.NDArray[Any]:
-        """An array of the folder, memory-mapped."""
-        array: npt.NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        return array
 
 
 def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tuple[Manifest, str]:
@@ -124,43 +144,20 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
     path, kind = folder / MANIFEST, dataclasses.replace(_KIND, hint=remedy, renewal=remedy)
     content, text = kind.load_text(path)
     with kind.decoding(path):
-        fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
-        fields["source"] = SourceFacts(**content["source"])
-        fields["config"] = WorkerConfig(**content["config"])
-        fields["space"] = space_from_json(content["space"])
-        fields["remarks"] = tuple(content["remarks"])
-        fields["labels"] = LabelCoding.from_json(content["labels"])
-        fields["files"] = {name: FileFacts(**facts) for name, facts in content["files"].items()}
-        if sorted(content["options"]) != sorted(OPTIONS):
+        own = {"space": space_from_json(content["space"]), "labels": LabelCoding.from_json(content["labels"])}
+        manifest = msgspec.convert(content | own, Manifest)
+        if manifest.options.keys() != set(options_with(Fact.PREPARED)):
             raise ValueError("options are missing")
-        return Manifest(**fields), hashlib.sha256(text).hexdigest()
+        return manifest, hashlib.sha256(text).hexdigest()
 
 
-LABELS = "labels"
-"""float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
-
-WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"
-"""float64, if samples do not all weigh the same: `train_weights` and `validation_weights` of `Prepared`."""
-
-HEAT = "heat"
-"""int64 (features,), of sparse data: `p4sgd.host.data.Scaling.heat`."""
-
-SUMS = "sums"
-"""int64 (features,): `p4sgd.host.training.hardware_features.feature_sums` of the training samples."""
-
-WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
-"""int32 (features, 64), int64 (features,) and int64 (features,): see `p4sgd.host.precondition.Whitening`."""
-
-VALIDATION_LABELS = "validation_labels"
-"""float64 (held-out samples,): their labels, as in the data."""
-
-VALIDATION = "validation"
-"""(held-out samples, features): dense samples, unchanged."""
-
-VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
-"""The same for sparse samples, as the parts of a CSR matrix."""
-
-_BLOCK_BYTES = 1 << 22
+def open_array(folder: Path, name: str) -> npt.NDArray[Any]:
+    """An array of the folder, memory-mapped; `UserError` if it cannot be read."""
+    try:
+        array: npt.NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / name}.npy: cannot read: {error}: prepare the data again") from error
+    return array
 
 
 def hash_files(
@@ -190,20 +187,20 @@ def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnPro
 
 
 def _size(path: Path) -> int:
-    try:
+    with _reading(path):
         return path.stat().st_size
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def _read(path: Path) -> Iterator[bytes]:
+    with _reading(path), open(path, "rb") as file:
+        while data := file.read(_BLOCK_BYTES):
+            yield data
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        with open(path, "rb") as file:
-            while data := file.read(_BLOCK_BYTES):
-                yield data
+        yield
     except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot read: {error.strerror}: prepare the data again with p4sgd data prepare")
+        remedy = "prepare the data again with p4sgd data prepare"
+        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error

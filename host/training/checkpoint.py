@@ -1,7 +1,7 @@
 """Checkpoints: files with the state of a training run, from which it resumes as if it had never stopped.
 
-A checkpoint is written after every epoch and replaces the previous one atomically. So a complete one always exists,
-whatever happens to the program. It has everything that data and options do not determine; see `State`.
+A checkpoint is written after every epoch and replaces the previous one atomically. It has everything that data and
+options do not determine; see `State`.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from p4sgd.host.data.identity import DataIdentity
@@ -21,15 +22,12 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.host.training.events import EpochRecord
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 
 FORMAT_VERSION = 6
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
-
-RESUME_MAY_CHANGE = ("epochs", "workers", "parallel", "shares", "split", "skip_zeros", "on_loss", "merge")
-"""Options that may change when a run is resumed: they do not change what an epoch computes."""
 
 _KIND = FileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
 
@@ -37,11 +35,12 @@ _ANEW = "or train anew without the checkpoint"
 
 
 class Weights:
-    """Weights of all features in the order of the data, made when somebody first asks for them.
+    """Weights of all features in the order of the data, or a function that returns them, with the workers and the
+    weights of each of which it makes them.
 
-    Columns of sparse data are dealt by heat. To put the weights of a million back in order takes as long as a loss, and
-    the weights of most epochs are neither kept nor trained from anew. They are given as numbers or as a function that
-    returns them, with the workers and the weights of each of which they are made."""
+    To put the weights of millions of dealt columns in order takes as long as a loss, and those of most epochs are
+    neither kept nor trained from anew.
+    """
 
     def __init__(
         self,
@@ -80,10 +79,8 @@ class State:
     ----------
     weights
         Those from which the next epoch starts; ``None`` before the first.
-    history
-        The completed epochs.
-    remarks
-        The remarks so far.
+    history, remarks
+        The completed epochs; the remarks so far.
     first_rate
         The initial learning rate, which may be chosen from the data, or the one with which training has begun again
         after it diverged; ``None`` before it is chosen.
@@ -122,14 +119,7 @@ class Run:
     """The inputs of a run. Runs with the same inputs end with the same bits, on any device and any workers, unless
     activations are clamped, at a limit that depends on the number of workers.
 
-    Parameters
-    ----------
-    options
-        Options; ``epochs`` and ``workers`` may change when the run is resumed.
-    config
-        Configuration of the workers, of the largest if they differ; it may change too.
-    data, test
-        Identities of the training data and of the test data, if any.
+    ``config`` is that of the largest worker and may change, as may some options; ``data`` and ``test`` are identities.
     """
 
     options: TrainingOptions
@@ -140,18 +130,8 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The content of a checkpoint file.
-
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    run
-        Inputs of the run.
-    origin
-        See `CheckpointFile`.
-    states
-        The state of every row of the model; those that have not begun are empty.
+    """The content of a checkpoint file: the inputs of the run, plain data for resuming it (see `CheckpointFile`), and
+    the state of every row of the model, which is empty if the row has not begun.
     """
 
     path: Path
@@ -160,10 +140,10 @@ class Checkpoint:
     states: list[State]
 
     def check(self, run: Run) -> None:
-        """Raise a `UserError` if a run has other inputs: if anything but `RESUME_MAY_CHANGE` differs."""
+        """Raise a `UserError` if anything but resumable options and the configuration differs from those of a run."""
         self.check_data(run.data)
         self._check_same("test data", self.run.test, run.test)
-        free = {name: getattr(run.options, name) for name in RESUME_MAY_CHANGE}
+        free = {name: getattr(run.options, name) for name in options_with(Fact.RESUMABLE)}
         if dataclasses.replace(self.run.options, **free) != run.options:
             raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
 
@@ -226,12 +206,16 @@ class CheckpointFile:
         Plain data for resuming the run: names of the data and of the files to write.
     overwrite
         Whether it may replace the checkpoint of the same run that has ended.
+
+    Attributes
+    ----------
+    last : str
+        The last epoch of this run in the file, such as ``epoch 3 of row 2 of 10``; empty as long as it has none.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         self.path = path
         self.last = ""
-        """The last epoch of this run in the file, see `_last_epoch`; empty as long as it has none."""
         self._origin = dict(origin or {})
         self._overwrite = overwrite
         self._version = importlib.metadata.version("p4sgd")
@@ -250,18 +234,15 @@ class CheckpointFile:
             saved = load_checkpoint(self.path)
         except UserError as error:
             raise UserError(f"{error}; {anew}") from error
+        last = _last_epoch(saved.states)
         try:
             saved.check(run)
         except UserError as error:
-            raise UserError(f"{self.path}: has {_last_epoch(saved.states)} of another run: {anew}") from error
+            raise UserError(f"{self.path}: has {last} of another run: {anew}") from error
         if epochs_done(states) >= epochs_done(saved.states):
             return
-        last = _last_epoch(saved.states)
         if not has_ended(saved.states, run.options):
-            raise UserError(
-                f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew "
-                f"name another file, or delete it"
-            )
+            raise UserError(f"{self.path}: has {last} of this run: --resume {self.path} continues from there; {anew}")
         if not self._overwrite:
             raise UserError(
                 f"{self.path}: has this run to its end, {last}: --resume {self.path} goes on from there, with more "
@@ -300,66 +281,60 @@ def _name(array: str, row: int) -> str:
     return f"{array}.{row}" if row else array
 
 
-def is_checkpoint_file(path: Path) -> bool:
-    """Whether a file is a checkpoint of any version; only its beginning is read. `UserError` if it cannot be."""
-    return _KIND.is_of(path)
+is_checkpoint_file = _KIND.is_of
+"""Whether a file is a checkpoint of any version."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What the header has of a row."""
+
+    remarks: list[str]
+    first_rate: float | None = None
+    divisor: float = 1.0
+    idle: int = 0
+    best_epoch: int | None = None
+    best_score: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Header:
+    run: Run
+    origin: dict[str, Any]
+    rows: list[_Row]
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; `UserError` if it cannot be read, is no checkpoint, is damaged, or is of another version."""
-    arrays, header = _KIND.load(path)
+    arrays, fields = _KIND.load(path)
     with _KIND.decoding(path):
-        inputs = header["run"]
-        run = Run(
-            options=TrainingOptions(**inputs["options"]),
-            config=WorkerConfig(**inputs["config"]),
-            data=DataIdentity(**inputs["data"]),
-            test=None if inputs["test"] is None else DataIdentity(**inputs["test"]),
-        )
-        states = [_state(arrays, fields, row) for row, fields in enumerate(header["rows"])]
-        _check(run, states)
-        return Checkpoint(path, run, dict(header["origin"]), states)
+        header = msgspec.convert(fields, _Header)
+        run = header.run
+        size = run.data.features + run.options.bias
+        states = [_state(arrays, fields, row, size) for row, fields in enumerate(header.rows)]
+        if not states or states[0].weights is None:
+            raise ValueError("it has no epoch")
+        return Checkpoint(path, run, header.origin, states)
 
 
-def _state(arrays: Arrays, fields: Mapping[str, Any], row: int) -> State:
-    remarks = [str(remark) for remark in fields["remarks"]]
-    if "first_rate" not in fields:
-        return State(remarks=remarks)
+def _state(arrays: Arrays, fields: _Row, row: int, size: int) -> State:
+    """The state of a row of ``size`` weights; a `ValueError` if its parts contradict each other."""
+    if fields.first_rate is None:
+        return State(remarks=fields.remarks)
 
     def weights(name: str) -> Weights:
-        return Weights(arrays[_name(name, row)].astype(np.int32, copy=False))
+        values = arrays[_name(name, row)].astype(np.int32, copy=False)
+        if values.shape != (size,):
+            raise ValueError(f"it has {values.size} {name.replace('_', ' ')}, not {size}")
+        return Weights(values)
 
+    lines = arrays[_name("history", row)].tobytes().splitlines()
+    history = msgspec.convert(list(map(json.loads, lines)), list[EpochRecord])
+    if not history or [record.epoch for record in history] != list(range(1, len(history) + 1)):
+        raise ValueError("the epochs are not in order")
     best = None
-    if "best_epoch" in fields:
-        best = Best(int(fields["best_epoch"]), float(fields["best_score"]), weights("best_weights"))
-    return State(
-        weights=weights("weights"),
-        history=[_record(json.loads(line)) for line in arrays[_name("history", row)].tobytes().splitlines()],
-        remarks=remarks,
-        first_rate=float(fields["first_rate"]),
-        divisor=float(fields["divisor"]),
-        idle=int(fields["idle"]),
-        best=best,
-    )
-
-
-def _record(fields: Mapping[str, Any]) -> EpochRecord:
-    """A record from JSON, which has lists in place of tuples."""
-    return EpochRecord(**{**fields, "flags": tuple(fields["flags"]), "counters": tuple(fields["counters"])})
-
-
-def _check(run: Run, states: Sequence[State]) -> None:
-    """Raise a `ValueError` if the parts of a checkpoint contradict each other."""
-    weights = run.data.features + run.options.bias
-    if not states or states[0].weights is None:
-        raise ValueError("it has no epoch")
-    for state in states:
-        if state.weights is None:
-            continue
-        if state.weights.values.shape != (weights,):
-            raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
-        if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
-            raise ValueError("the epochs are not in order")
-        best = state.best
-        if best is not None and (best.weights.values.size != weights or not 1 <= best.epoch <= state.epoch):
-            raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.values.size} weights")
+    if fields.best_epoch is not None:
+        if not 1 <= fields.best_epoch <= len(history):
+            raise ValueError(f"the best model is of epoch {fields.best_epoch}")
+        best = Best(fields.best_epoch, fields.best_score, weights("best_weights"))
+    return State(weights("weights"), history, fields.remarks, fields.first_rate, fields.divisor, fields.idle, best)

@@ -1,4 +1,4 @@
-"""What a training run reports while it runs."""
+"""Reports of a training run while it runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,7 @@ class Stage(Enum):
     """A stage of a training run, in order."""
 
     VERIFY = "verify"
-    """The files of a prepared folder are compared with their checksums; left out for other data.
-
-    Which files these are depends on the configuration, so this follows `OPEN` if the device says it itself.
-    """
+    """Files of a prepared folder are compared with their checksums; after `OPEN` if the device says which ones."""
     OPEN = "open"
     """The device is opened: minutes, if a simulator has to be built."""
     TRAIN = "train"
@@ -34,12 +31,10 @@ def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The record of an epoch.
+    """The record of an epoch, which counts from 1.
 
     Parameters
     ----------
-    epoch
-        Its number, from 1.
     learning_rate
         The learning rate that the hardware used.
     metrics
@@ -48,7 +43,7 @@ class EpochRecord:
         `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus the penalties on
         the weights of features.
     seconds, samples_per_second
-        Time of the run on the device, without computing metrics; training samples per second of it.
+        Time on the device, without computing metrics; training samples per second of it.
     flags
         Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
     counters

@@ -14,8 +14,8 @@ made dense.
 
 **Preconditioning.** With --precondition block the scaled features are centred and mixed within blocks of 64 columns
 before they are stored. Then offset = −x₀ · slope − middle · steps / 2^S, with the mean of a as middle, and a weight w_r
-is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block. Weights fold back through the
-same numbers, so coefficients are of raw features here too.
+is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block. So coefficients are of raw
+features here, too.
 
 **Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x and do not clamp. And a
 run at P < S planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average,
@@ -27,10 +27,10 @@ signed feature is −1 or 0, so the weights are fitted without positive features
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_json
@@ -39,8 +39,10 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import BLOCK, Whitening
 from p4sgd.host.tensor_file import Arrays, FileKind
+from p4sgd.hw.spec.fixed import WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 FORMAT_VERSION = 3
@@ -53,10 +55,13 @@ _KIND = FileKind(
     "p4sgd train --out writes one, which p4sgd predict takes before the data",
 )
 
-_WHITENING = ("matrix", "exponent", "centre")
+_WHITENING = {"matrix": np.int32, "exponent": np.int64, "centre": np.int64}
 
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which fits the cache (10 MB take five times as long)."""
+
+Fitted: TypeAlias = Scaling | Whitening
+"""A scaling, or one with preconditioning."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,25 +70,19 @@ class Model:
 
     Parameters
     ----------
-    coefficients
-        float64 (features,): coefficients of the raw features.
-    intercept
-        The intercept.
+    coefficients, intercept
+        float64 (features,): coefficients of the raw features; and a number.
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
         float64 (features,), and float64 as ``weights``: the hardware's feature value is slope · raw feature + offset,
         or with ``mixing`` a mixture of such values.
-    loss
-        Name of the loss.
-    loss_parameters
-        Its parameters, in the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
-    labels
-        The meaning of the labels.
+    loss, loss_parameters
+        Name of the loss; its parameters, in the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
+    labels, space
+        The meaning of the labels; the features that the coefficients are for, to read other data to match.
     features
         Format of the features in training: planes and sign.
-    space
-        The features that the coefficients are for, to read other data to match.
     mixing
         float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
         ``None`` without preconditioning.
@@ -94,26 +93,26 @@ class Model:
         if it is not known, as in files of p4sgd 0.1.
     """
 
-    coefficients: npt.NDArray[np.float64]
+    coefficients: FloatArray
     intercept: float
-    weights: npt.NDArray[np.int32]
-    slope: npt.NDArray[np.float64]
-    offset: npt.NDArray[np.float64]
+    weights: WeightArray
+    slope: FloatArray
+    offset: FloatArray
     loss: str
     labels: LabelCoding
     features: FeatureFormat
     space: FeatureSpace
-    mixing: npt.NDArray[np.float64] | None = None
+    mixing: FloatArray | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    scaling: Scaling | Whitening | None = None
+    scaling: Fitted | None = None
 
     @property
     def rows(self) -> "tuple[Model, ...]":
-        """Its rows, as a `ModelSet` has them: itself."""
+        """Itself, as the only row."""
         return (self,)
 
-    def linear(self) -> tuple[npt.NDArray[np.float64], float]:
+    def linear(self) -> tuple[FloatArray, float]:
         """Coefficients, float64 (features,), and intercept whose sum is a prediction.
 
         For classification it is the activation, whose sign tells the class; for regression it is in the target's unit,
@@ -126,16 +125,12 @@ class Model:
             return self.coefficients, math.log(scale) + self.intercept
         return self.coefficients, self.intercept
 
-    def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
+    def decision_function(self, data: Dataset) -> FloatArray:
         """The activation z of every sample: float64 (samples,).
 
         A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
-        know are ignored. Rows of a table may still be columns.
-
-        Raises
-        ------
-        UserError
-            If a dense data set has another number of features, or if its features have other names.
+        know are ignored. Rows of a table may still be columns. Raises `UserError` if a dense data set has another
+        number of features, or if its features have other names.
         """
         data = _with_features(self.space.encoding, data)
         known, given = self.coefficients.size, data.feature_count
@@ -149,7 +144,7 @@ class Model:
             coefficients[:known] = self.coefficients[:given]
         return data.gather(data.in_order(_products(features, coefficients))) + self.intercept
 
-    def probabilities(self, z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def probabilities(self, z: FloatArray) -> FloatArray | None:
         """Probabilities of the classes at each activation, float64 (samples, 2); ``None`` if the loss gives none."""
         loss = get_loss(self.loss, self.loss_parameters)
         if not isinstance(loss, Probabilistic):
@@ -157,25 +152,22 @@ class Model:
         second = loss.probabilities(z)
         return np.column_stack([1 - second, second])
 
-    def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
+    def predict(self, data: Dataset) -> FloatArray:
         """The predicted class, or the target in its original unit, of every sample: float64 (samples,).
 
-        Raises
-        ------
-        UserError
-            As `decision_function`.
+        Raises as `decision_function`.
         """
         return self.labels.predictions(self.decision_function(data))
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSet:
-    """A model of several rows, each a model by itself of the same features.
+    """A model of several rows, each a model by itself of the same features; its arrays have a row for each.
 
     Parameters
     ----------
     rows
-        The models, which share ``slope``, ``offset`` and ``mixing``.
+        The models, which share all but coefficients, intercept, weights, labels and parameters of the loss.
     labels
         The meaning of the labels, of several classes or of several targets; ``labels.rows`` are those of the rows.
     training
@@ -187,51 +179,51 @@ class ModelSet:
     training: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def coefficients(self) -> npt.NDArray[np.float64]:
-        """float64 (rows, features): coefficients of the raw features."""
+    def coefficients(self) -> FloatArray:
+        """float64 (rows, features)."""
         return np.stack([row.coefficients for row in self.rows])
 
     @property
-    def intercept(self) -> npt.NDArray[np.float64]:
+    def intercept(self) -> FloatArray:
         """float64 (rows,)."""
         return np.array([row.intercept for row in self.rows])
 
     @property
-    def weights(self) -> npt.NDArray[np.int32]:
-        """int32 (rows, features) or (rows, features + 1), see `Model`."""
+    def weights(self) -> WeightArray:
+        """int32 (rows, features) or (rows, features + 1)."""
         return np.stack([row.weights for row in self.rows])
 
     @property
     def loss(self) -> str:
-        """Name of the loss."""
+        """See `Model`."""
         return self.rows[0].loss
 
     @property
     def features(self) -> FeatureFormat:
-        """Format of the features in training."""
+        """See `Model`."""
         return self.rows[0].features
 
     @property
-    def scaling(self) -> Scaling | Whitening | None:
+    def scaling(self) -> Fitted | None:
         """See `Model`."""
         return self.rows[0].scaling
 
     @property
     def space(self) -> FeatureSpace:
-        """See `Model.space`."""
+        """See `Model`."""
         return self.rows[0].space
 
-    def linear(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def linear(self) -> tuple[FloatArray, FloatArray]:
         """`Model.linear` of all rows: float64 (rows, features) and (rows,)."""
         coefficients, intercepts = zip(*(row.linear() for row in self.rows), strict=True)
         return np.stack(coefficients), np.array(intercepts)
 
-    def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
-        """The activations of every sample, float64 (samples, rows); see `Model.decision_function`."""
+    def decision_function(self, data: Dataset) -> FloatArray:
+        """`Model.decision_function` of all rows: float64 (samples, rows)."""
         data = _with_features(self.space.encoding, data)
         return np.column_stack([row.decision_function(data) for row in self.rows])
 
-    def probabilities(self, z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def probabilities(self, z: FloatArray) -> FloatArray | None:
         """Probabilities of the classes, float64 (samples, rows); ``None`` if the loss gives none.
 
         Those of each class against the rest are divided by their sum, as scikit-learn's OneVsRestClassifier does; where
@@ -247,7 +239,7 @@ class ModelSet:
         sums = each.sum(axis=1, keepdims=True)
         return np.where(sums > 0, each / np.where(sums > 0, sums, 1.0), 1 / len(columns))
 
-    def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
+    def predict(self, data: Dataset) -> FloatArray:
         """The predictions of `LabelCoding.predictions` for every sample; see `Model.predict`."""
         return self.labels.predictions(self.decision_function(data))
 
@@ -257,7 +249,7 @@ def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
     return data if encoding is None or data.table is None else data.encoded(encoding)
 
 
-def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _products(features: Features, coefficients: FloatArray) -> FloatArray:
     """The dot product of every sample with the coefficients: float64 (samples,).
 
     Unlike with BLAS, the bits of a product do not depend on the samples beside it, so that every division of the
@@ -273,12 +265,24 @@ def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.
     return z
 
 
+is_model_file = _KIND.is_of
+"""Whether a file is a model file of any version."""
+
+
+@dataclass(frozen=True)
+class _ScalingFacts:
+    kind: str
+    signed: bool
+    keeps_zeros: bool
+
+
 def save_model(model: Model | ModelSet, path: Path) -> None:
     """Write a model file (`p4sgd.host.tensor_file`), whole or not at all; `UserError` if it cannot be written.
 
-    That of a `ModelSet` has coefficients, intercept and weights of all rows, and ``training`` has ``rows``.
+    That of a `ModelSet` has coefficients, intercept and weights of all rows, and ``training`` has ``rows``. Of a
+    scaling, which is kept to the bit, columns that are all the same are one number.
     """
-    first = model.rows[0]
+    first, fitted = model.rows[0], model.scaling
     arrays: Arrays = {
         "coefficients": model.coefficients,
         "intercept": np.atleast_1d(model.intercept),
@@ -288,30 +292,31 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
     }
     if first.mixing is not None:
         arrays["mixing"] = first.mixing
-    training, scaling = model.training, None
+    facts = None
+    if fitted is not None:
+        grid = fitted.scaling if isinstance(fitted, Whitening) else fitted
+        for name, values in (("offset", grid.offset), ("scale", grid.scale)):
+            arrays[f"scaling_{name}"] = values[:1] if (values == values[0]).all() else values
+        facts = _ScalingFacts(grid.kind, fitted.signed, grid.heat is not None)
+    if isinstance(fitted, Whitening):
+        arrays |= {f"whitening_{name}": getattr(fitted, name) for name in _WHITENING}
+    training = model.training
     parameters: Any = first.loss_parameters
     if isinstance(model, ModelSet):
         own = [{key: row.training[key] for key in row.training if key != "labels"} for row in model.rows]
         rows = [{key: each[key] for key in each if key not in training or training[key] != each[key]} for each in own]
         training = training | {"rows": rows}
         parameters = [row.loss_parameters for row in model.rows]
-    if model.scaling is not None:
-        scaling = _add_scaling(model.scaling, arrays)
     header = {
         "loss": model.loss,
         "loss_parameters": parameters,
         "labels": model.labels.to_json(),
         "features": vars(model.features),
         "space": space_to_json(model.space),
-        "scaling": scaling,
+        "scaling": None if facts is None else vars(facts),
         "training": training,
     }
     _KIND.save(path, arrays, header)
-
-
-def is_model_file(path: Path) -> bool:
-    """Whether a file is a model file of any version; only its beginning is read. `UserError` if it cannot be."""
-    return _KIND.is_of(path)
 
 
 def load_model(path: Path) -> Model | ModelSet:
@@ -320,103 +325,83 @@ def load_model(path: Path) -> Model | ModelSet:
     with _KIND.decoding(path):
         labels, training = coding_from_json(header["labels"]), header["training"]
         rows = _rows(arrays, header, labels)
-        for row in rows:
-            _check(row)
     return ModelSet(rows, labels, training) if len(rows) > 1 else rows[0]
+
+
+def _numbers(arrays: Arrays, name: str, *shape: int) -> FloatArray:
+    """An array of finite float64 of a shape."""
+    values = arrays[name].astype(np.float64, copy=False)
+    if values.shape != shape:
+        raise ValueError(f"{name} of shape {values.shape}, not {shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite")
+    return values
 
 
 def _rows(arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCoding) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
-    coefficients, weights = arrays["coefficients"], arrays["weights"]
-    if arrays["slope"].shape != arrays["offset"].shape:
-        raise ValueError("slope and offset must have the shape of the weights")
-    scaling = header.get("scaling")
+    space, codings, weights = space_from_json(header["space"]), labels.rows, arrays["weights"]
+    features, width, count = space.count, weights.shape[-1], len(codings)
+    each = (count,) if count > 1 else ()
+    if not 0 < features <= width <= features + 1 or weights.shape != (*each, width):
+        raise ValueError(f"weights of shape {weights.shape} for {features} features")
+    if (
+        (space.names and len(space.names) != features)
+        or space.zero_based not in (None, False, True)
+        or (space.hash_bits is not None and features != 1 << space.hash_bits)
+        or (space.encoding is not None and space.encoding.names != space.names)
+    ):
+        raise ValueError(f"the description of the features contradicts itself or the {features} coefficients")
+    training, parameters = header["training"], header["loss_parameters"]
+    facts = [dict(training)]
+    if each:
+        own = training.pop("rows")
+        facts = [training | own[row] | {"labels": coding.to_json()} for row, coding in enumerate(codings)]
     shared: dict[str, Any] = {
-        "slope": arrays["slope"][: coefficients.shape[-1]].astype(np.float64, copy=False),
-        "offset": arrays["offset"].astype(np.float64, copy=False),
-        "mixing": arrays["mixing"].astype(np.float64, copy=False) if "mixing" in arrays else None,
+        "slope": _numbers(arrays, "slope", width)[:features],
+        "offset": _numbers(arrays, "offset", width),
+        "mixing": _numbers(arrays, "mixing", features, BLOCK + 1) if "mixing" in arrays else None,
         "loss": header["loss"],
-        "features": FeatureFormat(**header["features"]),
-        "space": space_from_json(header["space"]),
-        "scaling": None if scaling is None else _scaling(arrays, scaling, coefficients.shape[-1]),
+        "features": msgspec.convert(header["features"], FeatureFormat),
+        "space": space,
+        "scaling": _scaling(arrays, header.get("scaling"), features),
     }
-    training, parameters, codings = header["training"], header["loss_parameters"], labels.rows
-    if len(codings) == 1:
-        coefficients, weights = coefficients[np.newaxis], weights[np.newaxis]
-        facts, parameters = [training], [parameters]
-    else:
-        own_facts = zip(training.pop("rows"), codings, strict=True)
-        facts = [training | own | {"labels": row.to_json()} for own, row in own_facts]
-    rows = zip(coefficients, arrays["intercept"].tolist(), weights, codings, parameters, facts, strict=True)
-    return tuple(
+    coefficients = _numbers(arrays, "coefficients", *each, features).reshape(count, features)
+    intercept = _numbers(arrays, "intercept", count).tolist()
+    weights = weights.astype(np.int32, copy=False).reshape(count, width)
+    models = tuple(
         Model(
-            coefficients=each.astype(np.float64, copy=False),
-            intercept=intercept,
-            weights=integers.astype(np.int32, copy=False),
+            coefficients=coefficients[row],
+            intercept=intercept[row],
+            weights=weights[row],
             labels=coding,
-            loss_parameters=dict(own),
-            training=about,
+            loss_parameters=dict(parameters[row] if each else parameters),
+            training=facts[row],
             **shared,
         )
-        for each, intercept, integers, coding, own, about in rows
+        for row, coding in enumerate(codings)
     )
+    for row in models:
+        if get_loss(row.loss, row.loss_parameters).task is not row.labels.task:
+            raise ValueError(f"the loss {row.loss} is not for {row.labels.task.value}")
+    return models
 
 
-def _add_scaling(fitted: Scaling | Whitening, arrays: Arrays) -> dict[str, Any]:
-    """Add the arrays of a scaling, which is kept to the bit; returns all else about it, as JSON data.
-
-    Columns that are all the same become one number.
-    """
-    grid = fitted.scaling if isinstance(fitted, Whitening) else fitted
-    for name, values in (("offset", grid.offset), ("scale", grid.scale)):
-        arrays[f"scaling_{name}"] = values[:1] if (values == values[0]).all() else values
-    if isinstance(fitted, Whitening):
-        arrays.update({f"whitening_{name}": getattr(fitted, name) for name in _WHITENING})
-    return {"kind": grid.kind, "signed": fitted.signed, "keeps_zeros": grid.heat is not None}
-
-
-def _scaling(arrays: Arrays, facts: Any, features: int) -> Scaling | Whitening:
-    """Undo `_add_scaling`. The heat is not known."""
-    kind, signed, keeps_zeros = facts["kind"], facts["signed"], facts["keeps_zeros"]
-    if kind not in KINDS or not isinstance(signed, bool) or not isinstance(keeps_zeros, bool):
-        raise ValueError(f"there is no such scaling: {facts}")
+def _scaling(arrays: Arrays, header: Any, features: int) -> Fitted | None:
+    """The scaling that `save_model` has written; its heat is not known."""
+    if header is None:
+        return None
+    facts = msgspec.convert(header, _ScalingFacts)
+    if facts.kind not in KINDS:
+        raise ValueError(f"there is no scaling {facts.kind}")
     offset, scale = (
-        np.broadcast_to(arrays[f"scaling_{name}"].astype(np.float64), features) for name in ("offset", "scale")
+        np.broadcast_to(_numbers(arrays, name, *arrays[name].shape), features)
+        for name in ("scaling_offset", "scaling_scale")
     )
-    if not (np.isfinite(offset).all() and np.isfinite(scale).all()):
-        raise ValueError("the scaling must be finite")
-    heat = np.broadcast_to(np.int32(0), features) if keeps_zeros else None
     if "whitening_matrix" not in arrays:
-        return Scaling(kind, offset, scale, signed, heat=heat)
-    matrix, exponent, centre = (arrays[f"whitening_{name}"] for name in _WHITENING)
-    if matrix.shape != (features, BLOCK) or exponent.shape != (features,) or centre.shape != (features,):
+        heat = np.broadcast_to(np.int32(0), features) if facts.keeps_zeros else None
+        return Scaling(facts.kind, offset, scale, facts.signed, heat=heat)
+    matrix, exponent, centre = (arrays[f"whitening_{name}"].astype(kind) for name, kind in _WHITENING.items())
+    if (matrix.shape, exponent.shape, centre.shape) != ((features, BLOCK), (features,), (features,)):
         raise ValueError(f"a whitening of shape {matrix.shape} for {features} features")
-    grid = Scaling(kind, offset, scale, signed=True)
-    return Whitening(grid, centre.astype(np.int64), matrix.astype(np.int32), exponent.astype(np.int64), signed)
-
-
-def _check(model: Model) -> None:
-    """Raise a `ValueError` if the parts of a model contradict each other."""
-    features, shape, space = model.coefficients.size, model.weights.shape, model.space
-    if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):
-        raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
-    if model.slope.shape != (features,) or model.offset.shape != shape:
-        raise ValueError("slope and offset must have the shape of the weights")
-    if model.mixing is not None and model.mixing.shape != (features, BLOCK + 1):
-        raise ValueError(f"mixing of shape {model.mixing.shape} for {features} features")
-    for name in ("coefficients", "slope", "offset", "mixing", "intercept"):
-        numbers = getattr(model, name)
-        if numbers is not None and not np.isfinite(numbers).all():
-            raise ValueError(f"{name} must be finite")
-    if get_loss(model.loss, model.loss_parameters).task is not model.labels.task:
-        raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
-    if space.count != features or (space.names and len(space.names) != features):
-        raise ValueError(f"{len(space.names)} names and {space.count} columns for {features} features")
-    if not isinstance(model.training, dict):
-        raise ValueError("facts about the training must be a JSON object")
-    if space.zero_based not in (None, False, True):
-        raise ValueError(f"zero_based is {space.zero_based}")
-    if space.hash_bits is not None and features != 1 << space.hash_bits:
-        raise ValueError(f"hash_bits is {space.hash_bits} for {features} features")
-    if space.encoding is not None and space.encoding.names != space.names:
-        raise ValueError("the columns of the table do not make the features")
+    return Whitening(Scaling(facts.kind, offset, scale, signed=True), centre, matrix, exponent, facts.signed)

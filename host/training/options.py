@@ -6,8 +6,10 @@ heavy is imported here before a value is checked.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Flag, auto
 from importlib import import_module
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +43,26 @@ def names_in(where: str) -> Iterable[str]:
     return names
 
 
+class Fact(Flag):
+    """Facts about an option."""
+
+    NOT_TUNED = auto()
+    """`p4sgd tune` lacks it: it searches for it, or it does not matter on an emulator of one process."""
+    PREPARED = auto()
+    """It is chosen when data are prepared in a folder, and then fixed."""
+    CHANGEABLE = auto()
+    """But training on such a folder may change it."""
+    RESUMABLE = auto()
+    """It may change when a run is resumed: it does not change what an epoch computes."""
+    FEATURES = auto()
+    """A run that starts from a model has it from that, because the meaning of its features depends on it."""
+    OBJECTIVE = auto()
+    """It has it from the model, too, but could have another."""
+
+
+NO_FACTS = Fact(0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """What is declared of an option beside its name, type and default.
@@ -57,8 +79,8 @@ class Declaration:
         What a value is called on the command line.
     estimators
         Which estimators have it as a parameter.
-    tuned
-        Whether `p4sgd tune` has it, too: it does not search for it, and it matters on an emulator of one process.
+    facts
+        What else holds of it.
     """
 
     help: str
@@ -69,24 +91,18 @@ class Declaration:
     choices: str | None = None
     metavar: str | None = None
     estimators: Literal["all", "classifiers", "none"] = "all"
-    tuned: bool = True
+    facts: Fact = NO_FACTS
 
     def for_command(self) -> str:
         """The meaning, with the flags of other options."""
-        return self.help.format_map(_Flags())
+        return re.sub(r"\{(\w+)\}", lambda found: flag(found[1]).split("/")[0], self.help)
 
     def for_parameter(self) -> str:
         """The meaning, with the names of other parameters."""
-        return self.help.format_map(_Parameters())
+        return re.sub(r"\{(\w+)\}", r"``\1``", self.help)
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value that is not allowed.
-
-        Raises
-        ------
-        UserError
-            If it is not.
-        """
+        """Raise a `UserError` if a value is not allowed."""
         if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
             raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
         is_number = isinstance(value, Real)  # of NumPy, too
@@ -107,16 +123,6 @@ class Declaration:
                 raise UserError(f"must be {allowed} {bound:g}, not {given}", field=name)
 
 
-class _Flags(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return flag(name).split("/")[0]
-
-
-class _Parameters(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return f"``{name}``"
-
-
 def _declared(default: Any, help: str, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"declaration": Declaration(help=help, **more)})
 
@@ -125,10 +131,7 @@ def _declared(default: Any, help: str, **more: Any) -> Any:
 class TrainingOptions:
     """Options of a training run, named after those of scikit-learn's SGD estimators where they have a counterpart.
 
-    Raises
-    ------
-    UserError
-        If a value is out of range; the message names the option.
+    Raises `UserError` if a value is out of range; the message names the option.
     """
 
     loss: str = _declared(
@@ -140,31 +143,35 @@ class TrainingOptions:
         "logarithmic link: poisson, of at least 0, as counts are; gamma, above 0; tweedie, of at least 0 with a "
         "{tweedie_power} between both.",
         choices="p4sgd.host.losses:LOSSES",
+        facts=Fact.PREPARED | Fact.CHANGEABLE | Fact.OBJECTIVE,
     )
     epsilon: float | None = _declared(
         None,
         "Threshold of the losses huber and epsilon_insensitive, in the unit of the target; by default an eighth of its "
         "standard deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.",
         least=0,
+        facts=Fact.OBJECTIVE,
     )
     quantile: float | None = _declared(
         None,
         "Quantile that the loss quantile fits, above 0 and below 1; by default the median, 0.5.",
         above=0,
         below=1,
+        facts=Fact.OBJECTIVE,
     )
     tweedie_power: float | None = _declared(
         None,
         "Power of the loss tweedie, above 1 (poisson) and below 2 (gamma); by default 1.5.",
         above=1,
         below=2,
+        facts=Fact.PREPARED | Fact.OBJECTIVE,
     )
-    epochs: int = _declared(40, "Maximum number of passes over the data.", least=1)
+    epochs: int = _declared(40, "Maximum number of passes over the data.", least=1, facts=Fact.RESUMABLE)
     batch: int = _declared(
         16,
         "Samples in a mini-batch, a multiple of 8; a last one that is not full makes a smaller update.",
         least=8,
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.PREPARED,
     )
     learning_rate: float | None = _declared(
         None,
@@ -186,7 +193,7 @@ class TrainingOptions:
         "Strength of the L2 penalty, l2/2 * |w|^2. It acts on coefficients of features with a deviation of 1 (scalings "
         "standard and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept.",
         least=0,
-        tuned=False,
+        facts=Fact.NOT_TUNED,
     )
     l1: float = _declared(0.0, "Strength of the L1 penalty, l1 * |w|, on the same coefficients.", least=0)
     alpha: float | None = _declared(
@@ -194,22 +201,28 @@ class TrainingOptions:
         "Strength of both penalties as in scikit-learn's SGD and ElasticNet, in place of {l2} and {l1}: "
         "alpha * ((1 - l1_ratio) / 2 * |w|^2 + l1_ratio * |w|).",
         least=0,
-        tuned=False,
+        facts=Fact.NOT_TUNED,
     )
     l1_ratio: float | None = _declared(
         None,
         "Part of {alpha} that is an L1 penalty, 0 to 1; by default 0, only L2.",
         least=0,
         most=1,
-        tuned=False,
+        facts=Fact.NOT_TUNED,
     )
-    precision: int = _declared(8, "Bits of a feature that training reads, 1 to 8.", least=1, most=8, tuned=False)
+    precision: int = _declared(
+        8,
+        "Bits of a feature that training reads, 1 to 8.",
+        least=1,
+        most=8,
+        facts=Fact.NOT_TUNED | Fact.PREPARED | Fact.CHANGEABLE | Fact.OBJECTIVE,
+    )
     planes: int | None = _declared(
         None,
         "Bits of a feature that are stored, 1 to 8; by default as many as are read.",
         least=1,
         most=8,
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.PREPARED | Fact.FEATURES,
     )
     scaling: str = _declared(
         "auto",
@@ -217,6 +230,7 @@ class TrainingOptions:
         "0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
         "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
         choices="p4sgd.host.data.scaling:KINDS",
+        facts=Fact.PREPARED | Fact.FEATURES,
     )
     missing: str = _declared(
         "error",
@@ -224,12 +238,14 @@ class TrainingOptions:
         "mean of the column's training samples, and of a column of texts none of its texts; indicator does that and "
         "adds a feature that is 1 where a value was missing.",
         choices="p4sgd.host.data.encoding:FILLINGS",
+        facts=Fact.PREPARED | Fact.FEATURES,
     )
     precondition: str = _declared(
         "none",
         "Preconditioning: block whitens dense features in blocks of 64 columns, so that correlated columns need fewer "
         "epochs. {l2} then acts on the weights of whitened features; {l1} is refused.",
         choices="p4sgd.host.training.options:PRECONDITIONS",
+        facts=Fact.PREPARED | Fact.FEATURES,
     )
     damping: float = _declared(
         0.01,
@@ -237,10 +253,12 @@ class TrainingOptions:
         "of correlated columns count less.",
         least=0,
         below=1000,  # with more, whitened features would be less than a step of 8 planes
+        facts=Fact.PREPARED | Fact.FEATURES,
     )
     bias: bool = _declared(
         True,
         "Whether to train an intercept. Without it, that of the model only makes up for scaling and quantisation.",
+        facts=Fact.PREPARED | Fact.FEATURES,
     )
     positive: str | float | None = _declared(
         None,
@@ -248,6 +266,7 @@ class TrainingOptions:
         "against the rest.",
         metavar="LABEL",
         estimators="none",
+        facts=Fact.PREPARED | Fact.OBJECTIVE,
     )
     class_weight: str | dict[str, float] | None = _declared(  # noqa: RUF009 - a field
         None,
@@ -256,6 +275,7 @@ class TrainingOptions:
         "training and in the loss of held-out samples.",
         metavar="balanced|LABEL=WEIGHT,…",
         estimators="classifiers",
+        facts=Fact.PREPARED,
     )
     unit: int | None = _declared(
         None,
@@ -263,12 +283,14 @@ class TrainingOptions:
         "default the most that leave 32 units. With fewer than a worker has lanes, some of its lanes are idle; with "
         "fewer units than the workers of a cluster together have engines, some engines are. Weights depend on it, by "
         "rounding.",
+        facts=Fact.PREPARED,
     )
     workers: int = _declared(
         1,
         "Number of workers that share the features, 1 to 32; by default 1, or all workers of the cluster file.",
         least=1,
         most=32,
+        facts=Fact.PREPARED | Fact.CHANGEABLE | Fact.RESUMABLE,
     )
     parallel: str = _declared(
         "model",
@@ -276,42 +298,42 @@ class TrainingOptions:
         "each some of the samples of a single sparse worker, for sparse data with millions of columns.",
         choices="p4sgd.host.training.options:PARALLELS",
         estimators="none",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     shares: str = _declared(
         "fixed",
         "How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
         "equally; auto by the workers' speeds, which are measured first.",
         choices="p4sgd.host.training.options:SHARES",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     split: str = _declared(
         "auto",
         "How many columns of sparse data are on dense workers, those with the most values, if others are sparse "
         "workers: a number; auto so that the slowest worker should be fastest; none for equal shares. Where processes "
         "divide the samples, how many columns all processes have: auto by their heat, none for none.",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     skip_zeros: str = _declared(
         "auto",
         "Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse data if "
         "that should be faster; always or never, whatever is predicted. The weights are the same.",
         choices="p4sgd.host.training.options:SKIP_ZEROS",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.PREPARED | Fact.CHANGEABLE | Fact.RESUMABLE,
     )
     on_loss: str = _declared(
         "adopt",
         "What to do when a worker is lost: adopt deals its features to the others and trains the epoch again, to the "
         "same weights; stop ends the run.",
         choices="p4sgd.host.training.options:ON_LOSS",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     merge: str = _declared(
         "auto",
         "How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: in "
         "packets between the programs of a cluster, and between processes that divide the features. A number; auto for "
         "so many that a mini-batch should be done first, by measured times.",
-        tuned=False,
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     staleness: int = _declared(
         0,
@@ -321,7 +343,11 @@ class TrainingOptions:
         most=1,
     )
     validation_fraction: float = _declared(
-        0.0, "Fraction of the samples held out to choose the best epoch.", least=0, below=1, tuned=False
+        0.0,
+        "Fraction of the samples held out to choose the best epoch.",
+        least=0,
+        below=1,
+        facts=Fact.NOT_TUNED | Fact.PREPARED,
     )
     patience: int | None = _declared(
         None,
@@ -337,97 +363,77 @@ class TrainingOptions:
         least=0,
         below=1,
     )
-    seed: int = _declared(0, "Seed of the shuffle and of the validation split.", least=0, estimators="none")
+    seed: int = _declared(
+        0, "Seed of the shuffle and of the validation split.", least=0, estimators="none", facts=Fact.PREPARED
+    )
 
     def __post_init__(self) -> None:
+        from p4sgd.host.losses import get_loss
+        from p4sgd.host.training.class_weights import class_weights_of
+
+        get_loss(self.loss)
         for name in ("split", "merge"):  # a number may be given as one
             object.__setattr__(self, name, str(getattr(self, name)))
-        self._check_loss()
         for name, declaration in declarations().items():
             if getattr(self, name) is not None:
                 declaration.check(name, getattr(self, name))
-        self._check_hardware()
-        self._check_penalties()
-        self._check_effects()
-
-    def _check_loss(self) -> None:
-        from p4sgd.host.losses import LOSSES, Task, get_loss
-        from p4sgd.host.training.class_weights import class_weights_of
-
-        loss = get_loss(self.loss)
-        for name in ("epsilon", "quantile", "tweedie_power"):
-            if getattr(self, name) is not None and name not in loss.parameters:
-                known = " or ".join(each.name for each in LOSSES.values() if name in each.parameters)
-                raise UserError(f"has no effect on the loss {self.loss}: choose {known}, or leave it out", field=name)
-        if self.loss == "huber" and self.epsilon == 0:
-            raise UserError("must be more than 0, not 0", field="epsilon")
+        for wrong, name, problem in self._problems():
+            if wrong:
+                raise UserError(problem, field=name)
         if self.class_weight is not None:
-            if loss.task is not Task.CLASSIFICATION:
-                raise UserError(
-                    f"has no effect on the loss {self.loss}, which is not for classes", field="class_weight"
-                )
             object.__setattr__(self, "class_weight", class_weights_of(self.class_weight))
 
-    def _check_hardware(self) -> None:
+    def _problems(self) -> Iterator[tuple[object, str, str]]:
+        """Whether values do not go together, the option to blame, and the problem."""
+        from p4sgd.host.data.scaling import CENTRED
+        from p4sgd.host.losses import LOSSES, Task
         from p4sgd.hw.spec.config import BANKS
         from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, UNITS
 
-        for name, word, what in (("split", "none", "columns"), ("merge", "auto", "micro-batches")):
+        defaults, loss = {field.name: field.default for field in dataclasses.fields(self)}, LOSSES[self.loss]
+        for name in ("epsilon", "quantile", "tweedie_power"):
+            known = " or ".join(each.name for each in LOSSES.values() if name in each.parameters)
+            wrong = getattr(self, name) is not None and name not in loss.parameters
+            yield wrong, name, f"has no effect on the loss {self.loss}: choose {known}, or leave it out"
+        yield self.loss == "huber" and self.epsilon == 0, "epsilon", "must be more than 0, not 0"
+        wrong = self.class_weight is not None and loss.task is not Task.CLASSIFICATION
+        yield wrong, "class_weight", f"has no effect on the loss {self.loss}, which is not for classes"
+        for name, words, what in (
+            ("split", ("auto", "none"), "columns"),
+            ("merge", ("auto",), "micro-batches"),
+        ):
             value = getattr(self, name)
-            if value not in ("auto", word) and not (value.isdecimal() and int(value)):
-                words = " or ".join(dict.fromkeys(("auto", word)))
-                raise UserError(f"must be {words} or a number of {what}, at least 1, not {value!r}", field=name)
-        if self.batch > BANKS * MAX_MICRO_BATCHES:
-            raise UserError(f"must be {BANKS} to {BANKS * MAX_MICRO_BATCHES}, not {self.batch}", field="batch")
-        if self.batch % BANKS:
-            below, above = self.batch // BANKS * BANKS, -(-self.batch // BANKS) * BANKS
-            raise UserError(f"must be a multiple of {BANKS}, not {self.batch}: take {below} or {above}", field="batch")
-        if self.precision > self.stored:
-            raise UserError(
-                f"must be at most the {self.stored} stored planes, not {self.precision}: lower the precision or store "
-                f"more planes",
-                field="precision",
-            )
-        if self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS):
-            raise UserError(f"must be one of {', '.join(map(str, UNITS))}, not {self.unit}", field="unit")
-
-    def _check_penalties(self) -> None:
-        if self.alpha is None and self.l1_ratio is not None:
-            raise UserError(
-                f"has no effect without {option('alpha')}, of which it is a part: add that, or take {option('l1')}",
-                field="l1_ratio",
-            )
-        if self.alpha is not None and (self.l2 or self.l1):
-            given = option("l2" if self.l2 else "l1")
-            raise UserError(f"stands for {option('l2')} and {option('l1')}: leave {given} out, or that", field="alpha")
-
-    def _check_effects(self) -> None:
-        """Refuse values without an effect, and preconditioning with what does not go with it."""
-        from p4sgd.host.data.scaling import CENTRED
-
-        defaults = _DEFAULTS
-        if self.power != defaults["power"] and self.schedule != "invscaling":
-            raise UserError(f"has no effect on the schedule {self.schedule}: only invscaling has one", field="power")
-        if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
-            raise UserError(f"has no effect without {option('patience')} or the schedule adaptive", field="tolerance")
-        if self.precondition == "none":
-            if self.damping != defaults["damping"]:
-                needed = option("precondition", "block")
-                raise UserError(f"has no effect without {needed}: add that, or leave it out", field="damping")
-            return
-        chosen = option("precondition", self.precondition)
-        if self.scaling not in ("auto", *CENTRED):
-            raise UserError(
-                f"{self.scaling} does not go with {chosen}, which centres features and scales them by their deviation: "
-                f"choose auto, {' or '.join(CENTRED)}, or leave {option('precondition')} out",
-                field="scaling",
-            )
-        if self.penalties[1] > 0:
-            raise UserError(
-                f"does not go with {chosen}, because it would make weights of whitened features zero, not those of the "
-                f"data: leave one of them out",
-                field="l1",
-            )
+            wrong = value not in words and not (value.isdecimal() and int(value))
+            yield wrong, name, f"must be {' or '.join(words)} or a number of {what}, at least 1, not {value!r}"
+        most, below = BANKS * MAX_MICRO_BATCHES, self.batch // BANKS * BANKS
+        yield self.batch > most, "batch", f"must be {BANKS} to {most}, not {self.batch}"
+        problem = f"must be a multiple of {BANKS}, not {self.batch}: take {below} or {below + BANKS}"
+        yield self.batch % BANKS, "batch", problem
+        problem = (
+            f"must be at most the {self.stored} stored planes, not {self.precision}: lower it or store more planes"
+        )
+        yield self.precision > self.stored, "precision", problem
+        wrong = self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS)
+        yield wrong, "unit", f"must be one of {', '.join(map(str, UNITS))}, not {self.unit}"
+        problem = f"has no effect without {option('alpha')}, of which it is a part: add that, or take {option('l1')}"
+        yield self.alpha is None and self.l1_ratio is not None, "l1_ratio", problem
+        given = option("l2" if self.l2 else "l1")
+        problem = f"stands for {option('l2')} and {option('l1')}: leave {given} out, or that"
+        yield self.alpha is not None and (self.l2 or self.l1), "alpha", problem
+        wrong = self.power != defaults["power"] and self.schedule != "invscaling"
+        yield wrong, "power", f"has no effect on the schedule {self.schedule}: only invscaling has one"
+        wrong = self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive"
+        yield wrong, "tolerance", f"has no effect without {option('patience')} or the schedule adaptive"
+        whitened, chosen = self.precondition != "none", option("precondition", "block")
+        wrong = self.damping != defaults["damping"] and not whitened
+        yield wrong, "damping", f"has no effect without {chosen}: add that, or leave it out"
+        problem = (
+            f"{self.scaling} does not go with {chosen}, which centres features and scales them by their deviation: "
+            f"choose auto, {' or '.join(CENTRED)}, or leave {option('precondition')} out"
+        )
+        yield whitened and self.scaling not in ("auto", *CENTRED), "scaling", problem
+        problem = f"does not go with {chosen}, which mixes features: leave one of them out"
+        yield whitened and self.penalties[1] > 0, "l1", problem
 
     @property
     def penalties(self) -> tuple[float, float]:
@@ -438,19 +444,9 @@ class TrainingOptions:
         return self.alpha * (1 - ratio), self.alpha * ratio
 
     def loss_for(self, scale: float, name: str) -> "Loss":
-        """The loss with its parameters.
+        """The loss with its parameters, for targets that are divided by a ``scale``.
 
-        Parameters
-        ----------
-        scale
-            By what targets are divided, `p4sgd.host.data.labels.LabelCoding.scale`.
-        name
-            Name of the data, for messages.
-
-        Raises
-        ------
-        UserError
-            If ``epsilon`` is out of the range of the loss table for such targets.
+        Raises `UserError`, with the ``name`` of the data, if ``epsilon`` is out of the range of the loss table.
         """
         from p4sgd.host.losses import get_loss
 
@@ -471,8 +467,7 @@ class TrainingOptions:
 
     @property
     def least_lines(self) -> int:
-        """Lines of a chunk for which a worker must have room: all that are read or, if zeros are always skipped, one.
-        How many more there are is known when images are there."""
+        """Lines of a chunk for which a worker must have room, as far as is known before images are made."""
         return 1 if self.skip_zeros == "always" else self.precision
 
     def unit_of(self, features: int) -> int:
@@ -486,10 +481,12 @@ class TrainingOptions:
         return dataclasses.asdict(self)
 
 
-_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
-
-
 def declarations(names: Iterable[str] | None = None) -> dict[str, Declaration]:
     """The declarations of all options, or of some, by name."""
     found = {field.name: field.metadata["declaration"] for field in dataclasses.fields(TrainingOptions)}
     return found if names is None else {name: each for name, each in found.items() if name in names}
+
+
+def options_with(fact: Fact) -> tuple[str, ...]:
+    """Names of the options of which a fact holds."""
+    return tuple(name for name, declared in declarations().items() if fact & declared.facts)

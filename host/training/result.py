@@ -23,8 +23,8 @@ class StopReason(Enum):
 
 
 class Remarks:
-    """What the user is told about the training of a row, each remark once. Checkpoints keep the remarks in ``kept``;
-    ``tell`` is called with each remark, whether it is about this row, and whether it is a warning."""
+    """Remarks for the user on the training of a row, each once. Checkpoints keep those in ``kept``; ``tell`` is called
+    with each, whether it is about this row, and whether it is a warning."""
 
     def __init__(self, kept: list[str], tell: Callable[[str, bool, bool], None]) -> None:
         self._kept = kept
@@ -32,13 +32,13 @@ class Remarks:
         self._tell = tell
 
     def add(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
-        """Tell the user something, if there is anything to tell; whether it is about this row, and a warning."""
+        """Add a remark, if it is one; ``own`` if it is about this row, ``warns`` if it is a warning."""
         if text is not None and text not in self._kept:
             self._kept.append(text)
             self._tell(text, own, warns)
 
     def add_passing(self, text: str, *, own: bool = False) -> None:
-        """Tell the user what a resumed run finds out again, so that checkpoints do not keep it."""
+        """Add a remark that a resumed run makes again, so that checkpoints do not keep it."""
         if text not in self._passing:
             self._passing.append(text)
             self._tell(text, own, False)
@@ -55,22 +55,18 @@ class TrainingResult:
 
     Parameters
     ----------
-    model
-        The model of the best epoch.
-    metrics
-        Its metrics, as those of an epoch, but ``train_…`` are of the unrounded training samples, unless the data were
-        prepared in advance.
+    model, metrics
+        The model of the best epoch; its metrics, as those of an epoch, but ``train_…`` are of the unrounded training
+        samples, unless the data were prepared in advance.
     history
         All completed epochs.
-    best_epoch
-        The epoch with the smallest ``monitored`` metric.
-    monitored
-        The metric that chooses the best epoch: ``validation_loss``; without validation samples ``objective``, or
-        ``train_loss`` if there are no penalties.
-    stopped
-        Why training ended.
+    best_epoch, monitored
+        The epoch with the smallest monitored metric, which is ``validation_loss``; without validation samples
+        ``objective``, or ``train_loss`` if there are no penalties.
     remarks
-        What the user should know, a line each: rounding of rates, saturations, divergence, too few epochs.
+        Lines for the user: rounding of rates, saturations, divergence, too few epochs.
+    summary
+        Facts about the run, as plain data: samples, features, learning rate and so on.
     more_epochs
         Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
         the classes are not separable; else ``None``.
@@ -79,8 +75,6 @@ class TrainingResult:
     activations
         Activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each, by data:
         ``train``, of the same samples as in ``metrics``, and ``validation`` and ``test`` if there are such data.
-    summary
-        Facts about the run, as plain data: samples, features, learning rate and so on.
     """
 
     model: Model
@@ -128,16 +122,13 @@ class ResultSet:
 
     Parameters
     ----------
-    model
-        The model, of the best epoch of each row.
-    metrics
-        Its metrics by data, such as ``train_accuracy``; see `p4sgd.host.training.metrics.measure_model`.
+    model, metrics
+        The model, of the best epoch of each row; its metrics by data, such as ``train_accuracy``; see
+        `p4sgd.host.training.metrics.measure_model`.
     rows
         The result of each row by itself.
-    activations
-        By data the activations, float64 (samples, rows), and the labels as `LabelCoding.labels_of` gives them.
-    next_start
-        See `TrainingResult`.
+    activations, next_start
+        See `TrainingResult`; activations are (samples, rows).
     """
 
     model: ModelSet
@@ -148,7 +139,7 @@ class ResultSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the rows are called."""
+        """Names of the rows."""
         return self.model.labels.row_names
 
     @property
@@ -176,7 +167,7 @@ class ResultSet:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know: first about all rows, then about some."""
+        """Remarks on all rows, then on some."""
         shared = [text for text in self.rows[0].remarks if all(text in row.remarks for row in self.rows)]
         own: dict[str, list[str]] = {}
         for name, row in zip(self.names, self.rows, strict=True):

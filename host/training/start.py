@@ -10,15 +10,12 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.precondition import Whitening
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.fixed import WeightArray
 
 if TYPE_CHECKING:
     from p4sgd.host.training.events import EpochRecord
     from p4sgd.host.training.model_file import Model, ModelSet
-
-_FIXED = ("stored", "scaling", "missing", "precondition", "damping", "bias")
-"""Facts about options that the scaling and the number of weights depend on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +24,8 @@ class Start:
 
     Parameters
     ----------
-    coding
-        Meaning of the labels.
-    scaling
-        Scaling of the features, with their preconditioning; its heat is counted anew.
+    coding, scaling
+        Meaning of the labels; scaling of the features, with their preconditioning, whose heat is counted anew.
     weights
         int32 `WEIGHT` integers of all features, the bias last; ``None`` is zeros.
     rate
@@ -69,31 +64,20 @@ class Start:
 
     def anew(self) -> "Start":
         """From the weights alone: with a rate that is searched for, and no epochs before."""
-        rows = tuple(row.anew() for row in self.rows)
-        return replace(self, rate=None, history=(), refit=True, rows=rows)
+        return replace(self, rate=None, history=(), refit=True, rows=tuple(row.anew() for row in self.rows))
 
     @classmethod
     def of_model(cls, model: "Model | ModelSet", name: str) -> Self:
-        """The weights of a model, with its scaling and its meaning of labels.
+        """The weights of a model of some name, with its scaling and its meaning of labels.
 
-        Parameters
-        ----------
-        model
-            The model.
-        name
-            What it is called in messages.
-
-        Raises
-        ------
-        UserError
-            If it lacks its scaling, or the options of its training.
+        Raises `UserError` if it lacks its scaling, or the options of its training.
         """
-        known = {field.name for field in dataclasses.fields(TrainingOptions)}
         if model.scaling is None or not model.training.get("options"):
             raise UserError(
                 f"{name}: lacks the scaling of features that training goes on from, as models of earlier versions do: "
                 f"train it anew"
             )
+        known = {field.name for field in dataclasses.fields(TrainingOptions)}
         try:
             began = {key: value for key, value in model.training["options"].items() if key in known}
             options = TrainingOptions(**began)
@@ -117,20 +101,15 @@ class Start:
         return self.scaling is None or (isinstance(self.scaling, Scaling) and self.scaling.heat is not None)
 
     def check(self, options: TrainingOptions) -> None:
-        """Refuse options with which the scaling, the meaning of labels and the weights would be others.
-
-        Raises
-        ------
-        UserError
-            If one of them has changed.
-        """
-        if self.coding is not None and self.coding.task is not get_loss(options.loss).task:
+        """Raise a `UserError` if with some options the meaning of features, labels or weights would be another."""
+        task = get_loss(options.loss).task
+        if self.coding is not None and self.coding.task is not task:
             raise UserError(
-                f"the loss {options.loss} is for {get_loss(options.loss).task.value}, the weights are those of a "
-                f"{self.coding.task.value}: only training anew can change it"
+                f"the loss {options.loss} is for {task.value}, the weights are those of a {self.coding.task.value}: "
+                f"only training anew can change it"
             )
-        for name in _FIXED if self.options is not None else ():
-            before, after = getattr(self.options, name), getattr(options, name)
+        for name in options_with(Fact.FEATURES) if self.options is not None else ():
+            fact = "stored" if name == "planes" else name
+            before, after = getattr(self.options, fact), getattr(options, fact)
             if before != after:
-                option = "planes" if name == "stored" else name
-                raise UserError(f"{option} was {before} and is {after}: only training anew can change it")
+                raise UserError(f"{name} was {before} and is {after}: only training anew can change it")

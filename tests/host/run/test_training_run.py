@@ -21,9 +21,9 @@ from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE
 from p4sgd.host.training.events import Stage
 from p4sgd.host.training.model_file import load_model
+from p4sgd.host.training.options import Fact, declarations, options_with
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS
 from p4sgd.sim.emulator import EmulatedDevice
 
@@ -59,7 +59,7 @@ def test_a_plan_can_be_shown():
 def test_a_checkpoint_fixes_all_options_but_epochs_and_workers():
     TrainingRun(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))).execute()
     plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
-    assert set(plan.fixed) == {field.name for field in dataclasses.fields(TrainingOptions)} - set(RESUME_MAY_CHANGE)
+    assert set(plan.fixed) == declarations().keys() - options_with(Fact.RESUMABLE)
     assert set(plan.fixed.values()) == {"c"}
     assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "iris:1")
     assert plan.checkpoint.path == Path("c")

@@ -27,7 +27,7 @@ from p4sgd.host.data.synth_table import make_table, write_table
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
-from p4sgd.host.streaming import Step, make, plan
+from p4sgd.host.streaming import Step, make
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.training import TrainingOptions, train
@@ -383,8 +383,8 @@ def test_sparse_workers_need_less_memory():
     samples = LabelledSamples("data", np.zeros(1000))
     found = Scan(samples, FeatureSpace(10_000_000), 20_000, True, np.dtype("<f8"))
     with pytest.raises(UserError, match="allow at least"):
-        plan.bucket_rows(found, 2 << 30)
-    assert plan.bucket_rows(found, 2 << 30, sparse_workers=True) >= 1000
+        make.bucket_rows(found, 2 << 30)
+    assert make.bucket_rows(found, 2 << 30, sparse_workers=True) >= 1000
 
 
 def test_memory_is_that_of_the_most_features(tmp_path, monkeypatch):
