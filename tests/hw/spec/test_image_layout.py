@@ -21,58 +21,52 @@ layouts = st.builds(
 )
 
 
+def random_features(layout, signed, seed):
+    low, high = (-(1 << layout.stored - 1), 1 << layout.stored - 1) if signed else (0, 1 << layout.stored)
+    return np.random.default_rng(seed).integers(low, high, (layout.samples, layout.features))
+
+
 @settings(max_examples=50)
 @given(layouts, st.booleans(), st.integers(0, 1 << 30))
 def test_every_bit_is_where_the_definition_says(layout, signed, seed):
-    rng = np.random.default_rng(seed)
-    planes, config = layout.stored, layout.config
-    low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
-    q = rng.integers(low, high, (layout.samples, layout.features))
+    planes, config, q = layout.stored, layout.config, random_features(layout, signed, seed)
     memory = layout.pack_lines(q).reshape(config.labels_memory, -1)
     assert memory.shape[1] == layout.lines_bytes
     found = 0
-    for sample in range(layout.samples):
-        for feature in range(layout.features):
-            unit_of_worker, within = divmod(feature, layout.unit)
-            unit, engine = divmod(unit_of_worker, config.engines)
-            chunk_of_unit, lane = divmod(within, config.lanes)
-            chunk = unit * max(1, layout.unit // config.lanes) + chunk_of_unit
-            for plane in range(planes):
-                address = layout.line_address(sample // 8, chunk, plane)
-                port, bit = divmod((sample % 8) * config.lanes + lane, config.port_bits)
-                got = memory[engine * config.ports + port, address + bit // 8] >> bit % 8 & 1
-                assert got == int(q[sample, feature]) >> (planes - 1 - plane) & 1
-                found += int(got)
+    for (sample, feature), value in np.ndenumerate(q):
+        unit_of_worker, within = divmod(feature, layout.unit)
+        unit, engine = divmod(unit_of_worker, config.engines)
+        chunk_of_unit, lane = divmod(within, config.lanes)
+        chunk = unit * max(1, layout.unit // config.lanes) + chunk_of_unit
+        for plane in range(planes):
+            address = layout.line_address(sample // 8, chunk, plane)
+            port, bit = divmod((sample % 8) * config.lanes + lane, config.port_bits)
+            got = memory[engine * config.ports + port, address + bit // 8] >> bit % 8 & 1
+            assert got == int(value) >> (planes - 1 - plane) & 1
+            found += int(got)
     assert found == int(np.unpackbits(memory).sum()), "padding is not zero"
 
 
 @given(layouts, st.integers(0, 1 << 30))
-def test_unpad_undoes_pad(layout, seed):
+def test_unpad_undoes_pad_and_gather_scatter(layout, seed):
     values = np.random.default_rng(seed).integers(1, 1000, (3, layout.features))
     padded = layout.pad(values)
     assert padded.shape == (3, layout.padded_features)
     assert np.count_nonzero(padded) == values.size
     np.testing.assert_array_equal(layout.unpad(padded), values)
-
-
-@given(layouts, st.integers(0, 1 << 30))
-def test_gather_undoes_deal(layout, seed):
-    values = np.random.default_rng(seed).integers(0, 1000, (3, layout.padded_features))
-    scattered = layout.scatter(values)
+    scattered = layout.scatter(padded)
     assert scattered.shape == (layout.config.engines, 3, layout.chunks * layout.config.lanes)
-    np.testing.assert_array_equal(layout.gather(scattered), values)
+    np.testing.assert_array_equal(layout.gather(scattered), padded)
 
 
 @settings(max_examples=50)
 @given(layouts, st.booleans(), st.sampled_from([0, 0.02, 0.3, 1]), st.integers(0, 1 << 30))
 def test_directories_list_what_is_there(layout, signed, density, seed):
     """Every line is where its directory says, and none is there that need not be."""
-    rng = np.random.default_rng(seed)
     layout = dataclasses.replace(layout, directory=True)
     stored, ports, line_bytes = layout.stored, layout.config.ports, layout.config.line_bytes
-    low, high = (-(1 << stored - 1), 1 << stored - 1) if signed else (0, 1 << stored)
-    shape = layout.samples, layout.features
-    q = rng.integers(low, high, shape) * (rng.random(shape) < density)
+    q = random_features(layout, signed, seed)
+    q *= np.random.default_rng(seed + 1).random(q.shape) < density
     memories, starts = layout.pack_directories(q)
     dense = layout.pack_lines(q)
     every = dense.reshape(layout.config.engines, ports, *layout.lines_shape[:3], -1)

@@ -17,20 +17,13 @@ every = list(worker_map(WorkerConfig.u280()))
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_offsets_are_unique_and_within_the_page(name):
-    offsets = [register.offset for register in worker_map(PRESETS[name]())]
-    assert len(set(offsets)) == len(offsets)
-    assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in offsets)
-
-
-def test_the_identification_block_follows_the_control_block():
-    by_offset = {register.offset: register.name for register in every}
-    assert [by_offset[offset] for offset in (0, 0x10, 0x14, 0x18, 0x1C)] == [
-        "CTRL",
-        "MAGIC",
-        "ABI_VERSION",
-        "CONFIG_HASH",
-        "BUILD_ID",
-    ]
+    """The identification block follows the control block."""
+    registers_of = list(worker_map(PRESETS[name]()))
+    by_offset = {register.offset: register.name for register in registers_of}
+    assert len(by_offset) == len(registers_of)
+    assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in by_offset)
+    names = ["CTRL", "MAGIC", "ABI_VERSION", "CONFIG_HASH", "BUILD_ID"]
+    assert [by_offset[offset] for offset in (0, 0x10, 0x14, 0x18, 0x1C)] == names
 
 
 @given(st.sampled_from(every), st.data())
@@ -61,9 +54,13 @@ def test_client_moves_pairs():
     assert client.read_pair(registers.LABELS_ADDRESS) == 0x1234_5678_9ABC_D000
 
 
-def test_configurations_differ_in_their_hash():
+def test_hashes_tell_configurations_apart_and_stay_as_before_there_was_udp():
     configs = {preset() for preset in PRESETS.values()}
     assert len({config.config_hash for config in configs}) == len(configs)
+    fields = {"chunks": 16, "engines": 1, "lanes": 8, "line_fifo_depth": 128, "ports": 1, "slots": 4}
+    text = json.dumps(fields | {"table_segments": 256}, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).digest()
+    assert WorkerConfig.tiny().config_hash == int.from_bytes(digest[:4], "big")
 
 
 @pytest.mark.parametrize(
@@ -75,15 +72,8 @@ def test_impossible_configurations_are_refused(fields):
         WorkerConfig(**fields)
 
 
-def test_hashes_stay_as_they_were_before_there_was_udp():
-    fields = {"chunks": 16, "engines": 1, "lanes": 8, "line_fifo_depth": 128, "ports": 1, "slots": 4}
-    text = json.dumps(fields | {"table_segments": 256}, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).digest()
-    assert WorkerConfig.tiny().config_hash == int.from_bytes(digest[:4], "big")
-
-
 def test_a_worker_has_at_most_2_to_the_24_features():
     """Dot products of 8-bit features with the largest weights then fit 64 bits."""
     assert WorkerConfig(engines=4, chunks=65536, lanes=64).features * 255 << 31 < 1 << 63
-    with pytest.raises(ValueError, match=r"5 engines .* 65536 chunks .* 64 lanes has 20971520 features; 16777216"):
+    with pytest.raises(ValueError, match=r"20971520 features.*16777216"):
         WorkerConfig(engines=5, chunks=65536, lanes=64)

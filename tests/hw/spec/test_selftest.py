@@ -43,13 +43,8 @@ def test_what_a_port_finds():
     content[4, 15] ^= 0x80
     content[9, 5] ^= 4
     right = (7 + 4 * 0x9E37_79B9) % 2**32
-    assert read_result(content, 7, burst_beats=2, stride_beats=4) == {
-        "beats": 6,
-        "wrong": 2,
-        "wrong_beat": 2,
-        "wrong_word": right ^ 1,
-        "wrong_words": 0b1011,
-    }
+    found = {"beats": 6, "wrong": 2, "wrong_beat": 2, "wrong_word": right ^ 1, "wrong_words": 0b1011}
+    assert read_result(content, 7, burst_beats=2, stride_beats=4) == found
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -57,11 +52,8 @@ def test_sizes_are_those_of_the_worker_and_can_be_read_back(name):
     config = PRESETS[name]()
     sizes = Sizes.of(config, 2)
     assert Sizes(**GEOMETRY.decode(identity(sizes)["GEOMETRY"])) == sizes
-    assert (sizes.memories, sizes.bytes_of(0), sizes.bytes_of(config.labels_memory)) == (
-        config.memories,
-        config.port_bytes,
-        32,
-    )
+    assert sizes.memories == config.memories
+    assert (sizes.bytes_of(0), sizes.bytes_of(config.labels_memory)) == (config.port_bytes, 32)
     models = [config.model_memory(engine) for engine in range(config.engines)]
     assert [port for port in range(sizes.memories) if sizes.writes(port)] == models
     assert list(selftest_map(sizes)), "their registers have room"
