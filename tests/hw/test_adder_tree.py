@@ -10,27 +10,23 @@ from support.streams import pack, unpack
 
 from p4sgd.hw.primitives import AdderTree
 
+WIDTH = 12
+
 
 @cocotb.test()
 async def sums_every_cycle(dut):
-    p = parameters()
-    low, high = -(1 << (p["width"] - 1)), (1 << (p["width"] - 1)) - 1
-    sets = [[low] * p["terms"], [high] * p["terms"]]
-    sets += [[random.randint(low, high) for _ in range(p["terms"])] for _ in range(100)]
+    terms, latency = parameters()["terms"], parameters()["latency"]
+    low, high = -(1 << WIDTH - 1), (1 << WIDTH - 1) - 1
+    sets = [[low] * terms, [high] * terms, *([random.randint(low, high) for _ in range(terms)] for _ in range(100))]
     await start(dut)
-    expected = []
-    for cycle, values in enumerate(sets + [sets[0]] * p["latency"]):
-        dut.i.value = pack(values, p["width"])
-        expected.append(sum(values))
+    for cycle, values in enumerate(sets + [sets[0]] * latency):
+        dut.i.value = pack(values, WIDTH)
         await RisingEdge(dut.clk)
-        if cycle >= p["latency"]:
-            got = unpack(int(dut.o.value), len(dut.o), 1)[0]
-            assert got == expected[cycle - p["latency"]], cycle
+        if cycle >= latency:
+            assert unpack(int(dut.o.value), len(dut.o), 1) == [sum(sets[cycle - latency])], cycle
 
 
 @pytest.mark.rtl
 def test_adder_tree():
-    trees = {terms: AdderTree(terms, 12) for terms in (3, 8, 9, 16, 64)}
-    run_sizes(
-        {f"terms{n}": (tree, {"terms": n, "width": 12, "latency": tree.latency}) for n, tree in trees.items()}, __file__
-    )
+    trees = {terms: AdderTree(terms, WIDTH) for terms in (3, 8, 9, 16, 64)}
+    run_sizes({f"terms{n}": (tree, {"terms": n, "latency": tree.latency}) for n, tree in trees.items()}, __file__)

@@ -1,22 +1,21 @@
-"""Setting an aggregator up in a bench, and frames for its ``rx``."""
+"""Setting an aggregator up in a bench, and packets of its workers."""
 
 from typing import Any
 
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.packet import Packet, PacketType
 from support.axi import LiteMaster
 
 MAC = 0x0250_0000_0001
 """The aggregator's address."""
 
-KEEP = (1 << 64) - 1
 
-
-def beat(frame: bytes, port: int, *, keep: int = KEEP, last: int = 1) -> int:
-    """A payload of ``rx``."""
-    return int.from_bytes(frame, "little") | keep << 512 | last << 576 | port << 577
+def packet_of(job: Job, kind: PacketType, shard: int, slot: int = 0, number: int = 1, values: Any = (0,) * 8) -> Packet:
+    """What a worker of a job sends to the aggregator in the round of this number."""
+    workers, source = len(job.members), job.members[shard].mac
+    return Packet(kind, job.number, slot, number, shard, workers, 1 << shard, tuple(values), MAC, source)
 
 
 class Host:
@@ -28,37 +27,29 @@ class Host:
 
     async def write(self, *writes) -> None:
         """Registers with their fields, in order."""
-        words = []
-        client = RegisterClient(lambda offset: 0, lambda offset, word: words.append((offset, word)))
         for register, fields in writes:
-            client.write(register, **fields)
-        for offset, word in words:
-            await self._master.write(offset, word)
+            await self._master.write(register.offset, register.encode(**fields))
+
+    async def write_pair(self, pair, value: int) -> None:
+        for half, word in zip(pair, (value & 0xFFFFFFFF, value >> 32), strict=True):
+            await self.write((half, {"value": word}))
 
     async def read(self, register) -> dict[str, int]:
         return register.decode(await self._master.read(register.offset))
 
-    async def set_mac(self, mac: int = MAC) -> None:
-        low, high = registers.MAC
-        await self.write((low, {"value": mac & 0xFFFFFFFF}), (high, {"value": mac >> 32}))
+    async def set_mac(self) -> None:
+        await self.write_pair(registers.MAC, MAC)
 
     async def begin(self, place: int, job: Job, first_round: int) -> None:
         """Have a job served; returns when it is."""
-        settings, group_low, group_high, ports = registers.job_registers(place)
+        settings, *group_mac, ports = registers.job_registers(place)
         await self.write((registers.END, {"place": place}))
         for shard, member in enumerate(job.members):
-            await self.write(
-                (registers.MEMBER_MAC[0], {"value": member.mac & 0xFFFFFFFF}),
-                (registers.MEMBER_MAC[1], {"value": member.mac >> 32}),
-                (registers.MEMBER, {"place": place, "shard": shard, "port": member.port}),
-            )
-        await self.write(
-            (settings, {"number": job.number, "workers": len(job.members)}),
-            (group_low, {"value": job.group_mac & 0xFFFFFFFF}),
-            (group_high, {"value": job.group_mac >> 32}),
-            (ports, {"value": job.ports}),
-            (registers.BEGIN, {"place": place, "round": first_round}),
-        )
+            await self.write_pair(registers.MEMBER_MAC, member.mac)
+            await self.write((registers.MEMBER, {"place": place, "shard": shard, "port": member.port}))
+        await self.write((settings, {"number": job.number, "workers": len(job.members)}), (ports, {"value": job.ports}))
+        await self.write_pair(group_mac, job.group_mac)
+        await self.write((registers.BEGIN, {"place": place, "round": first_round}))
         while (await self.read(registers.JOBS))["clearing"]:
             pass
         assert (await self.read(registers.JOBS))["running"] >> place & 1

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import cocotb
-from cocotb.triggers import RisingEdge
-
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from support.streams import StreamSink, StreamSource
 
@@ -111,26 +108,3 @@ class LiteMaster:
         item = list(await self._r.receive(count))[-1]
         assert item >> 32 == RESPONSE_OKAY
         return item & 0xFFFFFFFF
-
-
-async def pulse(dut: Any, name: str) -> None:
-    """Raise an input for one cycle."""
-    getattr(dut, name).value = 1
-    await RisingEdge(dut.clk)
-    getattr(dut, name).value = 0
-
-
-class PulseCounter:
-    """Counts the cycles in which an output is high."""
-
-    def __init__(self, dut: Any, name: str) -> None:
-        self.count = 0
-        self._dut = dut
-        self._name = name
-        cocotb.start_soon(self._run())
-
-    async def _run(self) -> None:
-        signal = getattr(self._dut, self._name)
-        while True:
-            await RisingEdge(self._dut.clk)
-            self.count += int(signal.value)

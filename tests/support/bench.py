@@ -4,6 +4,7 @@ A test file holds both: ``@cocotb.test()`` coroutines, which run inside the simu
 `run_bench` with the component to build. What a coroutine needs to know comes through `parameters`.
 """
 
+import dataclasses
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from amaranth.lib.wiring import Out
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
 
@@ -136,7 +138,8 @@ def _run(
     seed = default_seed()
     path = Path(file)
     model = verilator.build(_with_random_memories(text), top, sources=sources)
-    env = {_VARIABLE: json.dumps(parameters)} | ({"P4SGD_BENCH_MODULE": path.stem} if each else {})
+    env = {_VARIABLE: json.dumps(parameters, default=dataclasses.asdict)}
+    env |= {"P4SGD_BENCH_MODULE": path.stem} if each else {}
     with tempfile.TemporaryDirectory() as work:
         try:
             model.run(
@@ -150,6 +153,11 @@ def _run(
             )
         except verilator.SimulationError as error:
             raise AssertionError(f"P4SGD_SEED={seed}, {parameters}\n{error}") from None
+
+
+def worker_config() -> WorkerConfig:
+    """Inside the simulator: the configuration that is the parameter ``config``."""
+    return WorkerConfig(**parameters()["config"])
 
 
 def parameters() -> dict[str, Any]:

@@ -5,8 +5,9 @@ Amaranth, which reads the first line, does not complain of examples that are loo
 """
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from amaranth.lib import wiring
@@ -22,84 +23,50 @@ from p4sgd.hw.verilog import BlackBox
 
 _CONFIG = WorkerConfig.small()
 
-_AGGREGATOR = AggregatorConfig(slots=16, jobs=2, ports=8)
+_CONFIGURATIONS = {WorkerConfig: _CONFIG, AggregatorConfig: AggregatorConfig(slots=16, jobs=2, ports=8)}
 
-EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
-    "aggregator.admission.Admission": lambda make: make(_AGGREGATOR),
-    "aggregator.aggregator.Aggregator": lambda make: make(_AGGREGATOR),
-    "aggregator.answers.Answers": lambda make: make(_AGGREGATOR),
-    "aggregator.slot_manager.SlotManager": lambda make: make(_AGGREGATOR),
-    "aggregator.slots.ReadModifyWrite": lambda make: make(24, 16),
-    "aggregator.slots.SlotTable": lambda make: make(_AGGREGATOR),
-    "aggregator.slots.SumTable": lambda make: make(_AGGREGATOR),
-    "datapath.backward.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
-    "bus.axi.Axi4Slice": lambda make: make(Axi4Signature(data_bits=_CONFIG.port_bits)),
-    "bus.register_file.EventCounters": lambda make: make(5),
-    "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
-    "bus.stream.RegisterSlice": lambda make: make(_CONFIG.port_bits),
-    "kernel.verilog.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
-    "datapath.units.UnitAccumulator": lambda make: make(
-        _CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits, whole_units=False
-    ),
-    "primitives.AdderTree": lambda make: make(9, 12),
-    "datapath.forward.DotProduct": lambda make: make(_CONFIG),
-    "datapath.lines.AbsentChunks": lambda make: make(_CONFIG),
-    "datapath.lines.LineFIFO": lambda make: make(_CONFIG),
-    "datapath.lines.LinePosition": lambda make: make(_CONFIG),
-    "kernel.kernels.AggregatorKernel": lambda make: make(_AGGREGATOR),
-    "kernel.cmac.CmacAdapter": lambda make: make(),
-    "kernel.cmac.CmacKernel": lambda make: make(mac="p4sgd_cmac_usplus"),
-    "kernel.emulation.EmulatedCmacKernel": lambda make: make(),
-    "kernel.emulation.StreamMac": lambda make: make(),
-    "kernel.frames.FrameBuffer": lambda make: make(64, waits=True),
-    "kernel.frames.FrameMerge": lambda make: make(3, 2),
-    "kernel.frames.FrameSplit": lambda make: make(3),
-    "kernel.kernels.WorkerKernel": lambda make: make(_CONFIG),
-    "kernel.loopback.CageTest": lambda make: make(),
-    "kernel.loopback.FrameChecker": lambda make: make(),
-    "kernel.loopback.FrameSource": lambda make: make(),
-    "kernel.selftest.PortTest": lambda make: make(_CONFIG, 0),
-    "kernel.selftest.SelfTestKernel": lambda make: make(_CONFIG),
-    "datapath.loss.LossUnit": lambda make: make(_CONFIG),
-    "datapath.model_mover.ModelLoader": lambda make: make(_CONFIG),
-    "datapath.model_mover.ModelStorer": lambda make: make(_CONFIG),
-    "datapath.strided_reader.StridedReader": lambda make: make(_CONFIG.line_bits),
-    "datapath.model.Model": lambda make: make(_CONFIG),
-    "datapath.model.Update": lambda make: make(_CONFIG.lanes),
-    "net.endpoint.Endpoint": lambda make: make(_CONFIG),
-    "net.prober.Prober": lambda make: make(_CONFIG),
-    "net.packet.FrameCheck": lambda make: make(),
-    "net.reception.Reception": lambda make: make(_CONFIG),
-    "net.timers.ResendTimer": lambda make: make(_CONFIG),
-    "net.timers.StallTimer": lambda make: make(),
-    "datapath.partials.PartialSum": lambda make: make(_CONFIG),
-    "bus.stream.RegisteredValidFIFO": lambda make: make(24, 16),
-    "worker.scoreboard.Scoreboard": lambda make: make(_CONFIG),
-    "worker.counters.Counters": lambda make: make(_CONFIG),
-    "worker.engine.Engine": lambda make: make(_CONFIG),
-    "worker.sequencer.Sequencer": lambda make: make(),
-    "worker.sequencer.RunSizes": lambda make: make(_CONFIG),
-    "worker.worker.Worker": lambda make: make(_CONFIG),
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "aggregator.slots.ReadModifyWrite": {"shape": 24, "depth": 16},
+    "bus.axi.Axi4Slice": {"bus": Axi4Signature(data_bits=_CONFIG.port_bits)},
+    "bus.register_file.EventCounters": {"count": 5},
+    "bus.register_file.RegisterFile": {"registers": worker_map(_CONFIG)},
+    "bus.stream.RegisterSlice": {"shape": _CONFIG.port_bits},
+    "bus.stream.RegisteredValidFIFO": {"width": 24, "depth": 16},
+    "datapath.backward.Gradient": {"spacing": Model.UPDATE_SPACING},
+    "datapath.model.Update": {"lanes": _CONFIG.lanes},
+    "datapath.strided_reader.StridedReader": {"data_bits": _CONFIG.line_bits},
+    "datapath.units.UnitAccumulator": {"in_width": 44, "out_width": _CONFIG.dot_bits, "whole_units": False},
+    "kernel.cmac.CmacKernel": {"mac": "p4sgd_cmac_usplus"},
+    "kernel.frames.FrameBuffer": {"depth": 64, "waits": True},
+    "kernel.frames.FrameMerge": {"ports": 3, "port_bits": 2},
+    "kernel.frames.FrameSplit": {"ports": 3},
+    "kernel.selftest.PortTest": {"number": 0},
+    "kernel.verilog.VendorPorts": {
+        "component": StridedReader(_CONFIG.line_bits),
+        "prefixes": {"memory": "m_axi_gmem"},
+    },
+    "primitives.AdderTree": {"terms": 9, "width": 12},
 }
-"""How to make an example of each component, by its dotted name below ``p4sgd.hw``."""
+"""What examples are made with besides a configuration, by dotted names below ``p4sgd.hw``."""
 
 
-def example(name: str) -> wiring.Component:
-    """The example of a component named as in `EXAMPLES`."""
+def example(name: str) -> Any:
+    """An example of the component of this dotted name below ``p4sgd.hw``."""
     module, _, attribute = name.rpartition(".")
-    return EXAMPLES[name](getattr(importlib.import_module(f"p4sgd.hw.{module}"), attribute))
+    component = getattr(importlib.import_module(f"p4sgd.hw.{module}"), attribute)
+    parameters = inspect.signature(component).parameters.values()
+    configs = {each.name: _CONFIGURATIONS[each.annotation] for each in parameters if each.annotation in _CONFIGURATIONS}
+    return component(**configs, **_ARGUMENTS.get(name, {}))
 
 
 def find_components() -> Iterator[str]:
     """The dotted names below ``p4sgd.hw`` of all components; a class that others complete is none."""
     for found in pkgutil.walk_packages(p4sgd.hw.__path__, "p4sgd.hw."):
-        module = importlib.import_module(found.name)
-        for name, thing in vars(module).items():
-            is_component = isinstance(thing, type) and issubclass(thing, wiring.Component)
-            if (
-                is_component
-                and thing.__module__ == found.name
-                and thing is not BlackBox
-                and hasattr(thing, "elaborate")
-            ):
+        for name, thing in vars(importlib.import_module(found.name)).items():
+            is_component = isinstance(thing, type) and issubclass(thing, wiring.Component) and thing is not BlackBox
+            if is_component and thing.__module__ == found.name and hasattr(thing, "elaborate"):
                 yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")
+
+
+COMPONENTS = sorted(find_components())
+"""All components, by dotted names below ``p4sgd.hw``."""

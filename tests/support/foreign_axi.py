@@ -12,9 +12,6 @@ import pytest
 
 axi = pytest.importorskip("cocotbext.axi", reason="needs cocotbext-axi")
 
-ID_BITS = 1
-"""cocotbext-axi insists on IDs."""
-
 
 def _pauses(stall: float) -> Iterator[bool]:
     rng = random.Random(random.getrandbits(32))
@@ -33,13 +30,6 @@ def clocking(dut: Any) -> dict[str, Any]:
     if hasattr(dut, "ap_clk"):
         return {"clock": dut.ap_clk, "reset": dut.ap_rst_n, "reset_active_level": False}
     return {"clock": dut.clk, "reset": dut.rst}
-
-
-def read_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
-    """A memory of ``size`` bytes on the read channels of a master's AXI4 bus."""
-    ram = axi.AxiRamRead(axi.AxiReadBus.from_prefix(dut, prefix), **clocking(dut), size=size)
-    pause(stall, ram.ar_channel, ram.r_channel)
-    return ram
 
 
 class Buffer:

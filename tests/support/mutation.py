@@ -2,8 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
+
+from cocotb.triggers import RisingEdge
 
 from p4sgd.hw.spec.packet import FIELDS, FRAME_BYTES
+from support.frames import beat
+from support.signals import drive
 
 BITS = 8 * FRAME_BYTES
 WHOLE = (1 << FRAME_BYTES) - 1
@@ -36,3 +41,18 @@ def mutated(frames: Sequence[int], rng: random.Random) -> list[tuple[int, int]]:
     else:  # more
         return [(frame, WHOLE)] * rng.randint(2, 3)
     return [(frame, WHOLE)]
+
+
+def read_frame(beats: Sequence[tuple[int, int]]) -> bytes:
+    """The bytes of a frame of one beat."""
+    ((data, keep),) = beats
+    frame = data.to_bytes(FRAME_BYTES, "little")
+    return frame if keep == WHOLE else frame[: keep.bit_length()]
+
+
+async def give(dut: Any, beats: Sequence[tuple[int, int]], port: int = 0) -> None:
+    """Inside the simulator: the beats of a frame in ``rx``, which is always ready."""
+    for left, (data, keep) in zip(reversed(range(len(beats))), beats, strict=True):
+        drive(dut, rx__payload=beat(data, port, keep=keep, last=left == 0), rx__valid=1)
+        await RisingEdge(dut.clk)
+    drive(dut, rx__valid=0)

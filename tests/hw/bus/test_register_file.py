@@ -1,103 +1,128 @@
-"""RegisterFile against the emulated registers, which are written from the same map by other means."""
+"""RegisterFile against words that are written anew here, with every kind of access, on our AXI4-Lite and on another."""
 
 import random
 
 import cocotb
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.axi import LiteMaster
 from support.bench import run_bench, start
+from support.foreign_axi import axi, register_master
+from support.signals import drive, pulse
 
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
+from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access
 from p4sgd.hw.spec.registers import worker_map
 
-CONFIG = WorkerConfig.tiny()
+REGISTERS = list(worker_map(WorkerConfig.tiny()))
+FIELDS = {member_name(register, field): (register, field) for register in REGISTERS for field in register.fields}
 
 
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def every_kind_of_field(dut, stall):
-    registers = list(worker_map(CONFIG))
     master = LiteMaster(dut, "bus", stall)
-    word = {register.offset: register.reset for register in registers}
-    strobes: list[tuple[str, int]] = []
-    expected_strobes: list[tuple[str, int]] = []
-    fields = {member_name(register, field): (register, field) for register in registers for field in register.fields}
-
-    for name, (register, field) in fields.items():
-        if field.access is Access.RO:
-            value = random.getrandbits(field.bits)
-            getattr(dut, name).value = value
-            word[register.offset] |= value << field.low
-        if field.access in (Access.W1C, Access.RC):
-            getattr(dut, name).value = 0
-        if field.access is Access.W1S:
-            getattr(dut, f"{name}_clear").value = 0
+    word = {register.offset: register.reset for register in REGISTERS}
+    strobes, expected_strobes = [], []
+    for name, (register, field) in FIELDS.items():
+        match field.access:
+            case Access.RO:
+                drive(dut, **{name: (value := random.getrandbits(field.bits))})
+                word[register.offset] |= value << field.low
+            case Access.W1C | Access.RC:
+                drive(dut, **{name: 0})
+            case Access.W1S:
+                drive(dut, **{f"{name}_clear": 0})
 
     async def watch():
-        names = [name for name, (_, field) in fields.items() if field.access is Access.STROBE]
         while True:
             await RisingEdge(dut.clk)
-            for name in names:
-                if getattr(dut, f"{name}_strobe").value:
+            for name, (_, field) in FIELDS.items():
+                if field.access is Access.STROBE and getattr(dut, f"{name}_strobe").value:
                     strobes.append((name, int(getattr(dut, name).value)))
 
     await start(dut)
     cocotb.start_soon(watch())
-    for register in registers:
+    for register in REGISTERS:
         assert await master.read(register.offset) == word[register.offset], register.name
     for _ in range(200):
-        action = random.random()
-        register = random.choice(registers)
+        action, register = random.random(), random.choice(REGISTERS)
+        offset = register.offset
         if action < 0.4:
-            assert await master.read(register.offset) == word[register.offset], register.name
+            assert await master.read(offset) == word[offset], register.name
             for field in register.fields:
                 if field.access is Access.RC:
-                    word[register.offset] &= ~field.mask
+                    word[offset] &= ~field.mask
         elif action < 0.8:
             value, enabled = random.getrandbits(32), random.choice([0xF, random.getrandbits(4)])
-            mask = sum(0xFF << 8 * byte for byte in range(4) if enabled >> byte & 1)
-            await master.write(register.offset, value, enabled)
+            await master.write(offset, value, enabled)
             for field in register.fields:
-                acts = enabled >> (field.low // 8) & 1
+                acts, written = enabled >> (field.low // 8) & 1, value & field.mask
                 match field.access:
                     case Access.RW:
-                        here = field.mask & mask
-                        word[register.offset] = word[register.offset] & ~here | value & here
+                        here = field.mask & sum(0xFF << 8 * byte for byte in range(4) if enabled >> byte & 1)
+                        word[offset] = word[offset] & ~here | value & here
                     case Access.W1C if acts:
-                        word[register.offset] &= ~(value & field.mask)
+                        word[offset] &= ~written
                     case Access.W1S if acts:
-                        word[register.offset] |= value & field.mask
+                        word[offset] |= written
                     case Access.STROBE if acts:
-                        expected_strobes.append((member_name(register, field), (value & field.mask) >> field.low))
+                        expected_strobes.append((member_name(register, field), written >> field.low))
         else:  # the worker sets a flag, or takes a request
-            name, (register, field) = random.choice(list(fields.items()))
+            name, (register, field) = random.choice(list(FIELDS.items()))
             if field.access in (Access.W1C, Access.RC):
-                getattr(dut, name).value = 1
-                await RisingEdge(dut.clk)
-                getattr(dut, name).value = 0
+                await pulse(dut, name)
                 word[register.offset] |= field.mask
             elif field.access is Access.W1S:
-                getattr(dut, f"{name}_clear").value = 1
-                await RisingEdge(dut.clk)
-                getattr(dut, f"{name}_clear").value = 0
+                await pulse(dut, f"{name}_clear")
                 word[register.offset] &= ~field.mask
-        for name, (_, field) in fields.items():
+        for name, (register, field) in FIELDS.items():
             if field.access is Access.RW:
-                register = fields[name][0]
-                got = int(getattr(dut, name).value)
-                await RisingEdge(dut.clk) if random.random() < 0.01 else None
-                assert got == (word[register.offset] & field.mask) >> field.low, name
-    await RisingEdge(dut.clk)
-    await RisingEdge(dut.clk)
+                assert int(getattr(dut, name).value) == (word[register.offset] & field.mask) >> field.low, name
+    await ClockCycles(dut.clk, 2)
     assert strobes == expected_strobes
     unmapped = next(offset for offset in range(0, 4096, 4) if offset not in word)
     await master.write(unmapped, 0xFFFFFFFF)
     assert await master.read(unmapped) == 0
 
 
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.5])
+async def registers_are_bytes_of_memory(dut, stall):
+    """The read-write registers, seen by a master that writes any bytes and has several requests under way."""
+    bus = register_master(dut, "s_axi_control", stall)
+    await start(dut)
+    held = [register for register in REGISTERS if all(field.access is Access.RW for field in register.fields)]
+    word = {register.offset: register.reset for register in held}
+    masks = {register.offset: sum(field.mask for field in register.fields) for register in held}
+    for _ in range(120):
+        offset, first = random.choice(list(word)), random.randrange(4)
+        data = random.randbytes(random.randint(1, 4 - first))
+        assert (await bus.write(offset + first, data)).resp == axi.AxiResp.OKAY
+        new = bytearray(word[offset].to_bytes(4, "little"))
+        new[first : first + len(data)] = data
+        word[offset] = int.from_bytes(new, "little") & masks[offset]
+    for offset, read in [(offset, bus.init_read(offset, 4)) for offset in random.choices(list(word), k=60)]:
+        await read.wait()
+        assert (read.data.resp, int.from_bytes(read.data.data, "little")) == (axi.AxiResp.OKAY, word[offset])
+    # Writes and reads under way at once, of different registers: neither may stop the other.
+    writes = [bus.init_write(offset, (masks[offset] & 0x5A5A5A5A).to_bytes(4, "little")) for offset in word]
+    for offset in word:
+        assert (await bus.read(offset, 4)).resp == axi.AxiResp.OKAY
+    for write in writes:
+        await write.wait()
+    await RisingEdge(dut.clk)
+    assert [await bus.read_dword(offset) for offset in word] == [masks[offset] & 0x5A5A5A5A for offset in word]
+
+
 @pytest.mark.rtl
 def test_register_file():
-    run_bench(RegisterFile(worker_map(CONFIG)), __file__)
+    run_bench(RegisterFile(worker_map(WorkerConfig.tiny())), __file__, only="every_kind")
+
+
+@pytest.mark.rtl
+def test_on_a_foreign_bus():
+    ports = VendorPorts(RegisterFile(worker_map(WorkerConfig.tiny())), {"bus": "s_axi_control"})
+    run_bench(ports, __file__, only="bytes_of_memory")

@@ -8,9 +8,10 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles
 from support.bench import default_seed, parameters, run_sizes, start
-from support.streams import StreamSink, StreamSource, check_registered
+from support.signals import Cycles, check_registered
+from support.streams import StreamSink, StreamSource, passes
 
 from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
 
@@ -33,59 +34,38 @@ class Stages(wiring.Component):
         return m
 
 
-async def note(dut, name, cycles):
-    """Note the cycle of every transfer of a stream."""
-    valid, ready = getattr(dut, f"{name}__valid"), getattr(dut, f"{name}__ready")
-    cycle = 0
-    while True:
-        await RisingEdge(dut.clk)
-        if valid.value and ready.value:
-            cycles.append(cycle)
-        cycle += 1
-
-
 def beats(count):
     return [random.getrandbits(parameters()["bits"]) for _ in range(count)]
+
+
+async def begin(dut, before=0.0, after=0.0):
+    """Both ends, and the cycles of transfers at each."""
+    source, sink = StreamSource(dut, "i", before), StreamSink(dut, "o", after)
+    await start(dut)
+    return source, sink, *(Cycles(dut, f"{name}__valid", f"{name}__ready") for name in "io")
 
 
 @cocotb.test()
 @cocotb.parametrize(before=[0.0, 0.3, 0.9], after=[0.0, 0.3, 0.9])
 async def every_beat_once(dut, before, after):
-    """With any stalls on both sides; the sink holds the output to the rules of a stream."""
-    source, sink = StreamSource(dut, "i", before), StreamSink(dut, "o", after)
-    await start(dut)
-    sent = beats(500)
-    source.send(sent)
-    assert list(await sink.receive(len(sent))) == sent
-    await ClockCycles(dut.clk, 50)
-    assert len(sink.items) == len(sent)
+    source, sink, *_ = await begin(dut, before, after)
+    await passes(source, sink, beats(500))
 
 
 @cocotb.test()
 async def a_beat_in_every_cycle(dut):
     """N beats take N cycles and one for each slice."""
-    source, sink = StreamSource(dut, "i"), StreamSink(dut, "o")
-    await start(dut)
-    came, went = [], []
-    for name, cycles in (("i", came), ("o", went)):
-        cocotb.start_soon(note(dut, name, cycles))
-    sent = beats(200)
-    source.send(sent)
-    assert list(await sink.receive(len(sent))) == sent
-    assert came == list(range(came[0], came[0] + len(sent)))
+    source, sink, came, went = await begin(dut)
+    await passes(source, sink, beats(200))
+    assert came == list(range(came[0], came[0] + 200))
     assert went == [cycle + parameters()["stages"] for cycle in came]
 
 
 @cocotb.test()
 async def no_cycle_is_lost_after_a_stall(dut):
     """What waited, and what follows it, leaves in consecutive cycles; each slice keeps two beats."""
-    source, sink = StreamSource(dut, "i"), StreamSink(dut, "o", 1.0)
-    await start(dut)
-    came, went = [], []
-    for name, cycles in (("i", came), ("o", went)):
-        cocotb.start_soon(note(dut, name, cycles))
-    sent = beats(100)
-    source.send(sent)
+    source, sink, came, went = await begin(dut, after=1.0)
+    source.send(sent := beats(100))
     await ClockCycles(dut.clk, 30)
     assert len(came) == 2 * parameters()["stages"]
     sink.stall = 0.0
@@ -95,7 +75,6 @@ async def no_cycle_is_lost_after_a_stall(dut):
 
 @cocotb.test()
 async def all_outputs_are_registers(dut):
-    """Whatever the inputs do within a cycle, the outputs stay as they are."""
     await start(dut)
     inputs, outputs = (dut.i__payload, dut.i__valid, dut.o__ready), (dut.i__ready, dut.o__valid, dut.o__payload)
     await check_registered(dut, inputs, outputs, cycles=300)

@@ -13,9 +13,6 @@ from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
 from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.hw.verilog import to_verilog
 
-REQUEST = {"addr": 64, "len": 8, "size": 3, "burst": 2}
-ATTRIBUTES = {"lock": 1, "cache": 4, "prot": 3, "qos": 4}
-
 
 class Ports(wiring.Component):
     """Every kind of member that a worker has."""
@@ -40,10 +37,10 @@ class Ports(wiring.Component):
         return m
 
 
-def channel(prefix, fields, out):
+def channel(prefix, out, **fields):
     there, back = ("output", "input") if out else ("input", "output")
     ports = {f"{prefix}{name}": (there, bits) for name, bits in {**fields, "valid": 1}.items()}
-    return {**ports, f"{prefix}ready": (back, 1)}
+    return ports | {f"{prefix}ready": (back, 1)}
 
 
 PREFIXES = {"control": "s_axi_control", "memory": "m_axi_gmem", "labels": "m_axi_labels", "tx": "axis_tx", "rx": "rx"}
@@ -51,44 +48,34 @@ PREFIXES = {"control": "s_axi_control", "memory": "m_axi_gmem", "labels": "m_axi
 
 @pytest.mark.parametrize(("id_bits", "attributes"), [(0, False), (3, False), (1, True)])
 def test_names_directions_and_widths(id_bits, attributes):
+    """Requests are to modifiable and bufferable memory: AxCACHE 0011, AxPROT 000, no locks, no priority (UG1037)."""
     ids = {"id": id_bits} if id_bits else {}
-    request = REQUEST | ids | (ATTRIBUTES if attributes else {})
-    beat = {"data": 512, "keep": 64, "last": 1}
+    request = {"addr": 64, "len": 8, "size": 3, "burst": 2} | ids
+    request |= {"lock": 1, "cache": 4, "prot": 3, "qos": 4} if attributes else {}
     expected = {
-        **channel("s_axi_control_aw", {"addr": 12}, False),
-        **channel("s_axi_control_w", {"data": 32, "strb": 4}, False),
-        **channel("s_axi_control_b", {"resp": 2}, True),
-        **channel("s_axi_control_ar", {"addr": 12}, False),
-        **channel("s_axi_control_r", {"data": 32, "resp": 2}, True),
-        **channel("m_axi_labels_ar", request, True),
-        **channel("m_axi_labels_r", {"data": 256, "resp": 2, "last": 1} | ids, False),
-        **channel("axis_tx_t", beat, True),
-        **channel("rx_t", beat, False),
-        **channel("words__", {"payload": 16}, True),
+        **channel("s_axi_control_aw", False, addr=12),
+        **channel("s_axi_control_w", False, data=32, strb=4),
+        **channel("s_axi_control_b", True, resp=2),
+        **channel("s_axi_control_ar", False, addr=12),
+        **channel("s_axi_control_r", True, data=32, resp=2),
+        **channel("m_axi_labels_ar", True, **request),
+        **channel("m_axi_labels_r", False, data=256, resp=2, last=1, **ids),
+        **channel("axis_tx_t", True, data=512, keep=64, last=1),
+        **channel("rx_t", False, data=512, keep=64, last=1),
+        **channel("words__", True, payload=16),
         "idle": ("output", 1),
         "start": ("input", 3),
     }
     for bus in ("m_axi_gmem0", "m_axi_gmem1"):
-        expected |= {
-            **channel(f"{bus}_aw", request, True),
-            **channel(f"{bus}_w", {"data": 128, "strb": 16, "last": 1}, True),
-            **channel(f"{bus}_b", {"resp": 2} | ids, False),
-            **channel(f"{bus}_ar", request, True),
-            **channel(f"{bus}_r", {"data": 128, "resp": 2, "last": 1} | ids, False),
-        }
-    ports = VendorPorts(Ports(), PREFIXES, id_bits=id_bits, attributes=attributes)
-    assert ports_of(to_verilog(ports, "top"), "top") == expected
-
-
-def test_requests_are_to_modifiable_and_bufferable_memory():
-    """UG1037: AxCACHE 0011, AxPROT 000, no locks, no priority."""
-    text = to_verilog(VendorPorts(Ports(), PREFIXES, id_bits=1, attributes=True), "top")
-    assigned = dict(re.findall(r"^  assign (m_axi_gmem0_a[rw](?:id|lock|cache|prot|qos)) = (.*);", text, re.MULTILINE))
-    for channel_name in ("aw", "ar"):
-        values = {
-            name: assigned[f"m_axi_gmem0_{channel_name}{name}"] for name in ("id", "lock", "cache", "prot", "qos")
-        }
-        assert values == {"id": "1'h0", "lock": "1'h0", "cache": "4'h3", "prot": "3'h0", "qos": "4'h0"}
+        expected |= channel(f"{bus}_aw", True, **request) | channel(f"{bus}_w", True, data=128, strb=16, last=1)
+        expected |= channel(f"{bus}_b", False, resp=2, **ids) | channel(f"{bus}_ar", True, **request)
+        expected |= channel(f"{bus}_r", False, data=128, resp=2, last=1, **ids)
+    text = to_verilog(VendorPorts(Ports(), PREFIXES, id_bits=id_bits, attributes=attributes), "top")
+    assert ports_of(text, "top") == expected
+    if attributes:
+        assigned = re.findall(r"^  assign m_axi_gmem0_a[rw](id|lock|cache|prot|qos) = (.*);", text, re.MULTILINE)
+        values = {("id", "1'h0"), ("lock", "1'h0"), ("cache", "4'h3"), ("prot", "3'h0"), ("qos", "4'h0")}
+        assert (set(assigned), len(assigned)) == (values, 2 * len(values))
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")

@@ -1,41 +1,40 @@
 """DotProduct against golden.dot and Round 1, with random stalls, configurations and runs."""
 
 import random
-from dataclasses import asdict
 from typing import Any
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_sizes, start
+from support.bench import parameters, run_sizes, start, worker_config
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.model_memory import serve_weights
+from support.signals import Cycles, drive
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import place_layout
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import golden
 
 
-def place_flag(dut, config: WorkerConfig, name: str) -> bool:
-    """A flag of the place that is shown."""
-    return bool(int(dut.place.value) >> place_layout(config)[name].offset & 1)
+def shows(dut, *flags: str) -> bool:
+    """Whether these flags of the place that is shown are all set."""
+    layout, place = place_layout(worker_config()), int(dut.place.value)
+    return all(place >> layout[flag].offset & 1 for flag in flags)
 
 
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
 async def rounded_dot_products(dut, stall):
-    config = WorkerConfig(**parameters()["config"])
+    config = worker_config()
     rng = np.random.default_rng(random.getrandbits(32))
-    lines = StreamSource(dut, "lines", stall)
-    kept = StreamSink(dut, "kept", stall)
+    lines, kept = StreamSource(dut, "lines", stall), StreamSink(dut, "kept", stall)
     dots = StreamSink(dut, "dots", flow=True)
-    dut.permit_chunk.value = dut.permit_micro_batch.value = 1
+    drive(dut, permit_chunk=1, permit_micro_batch=1)
     chunks: list[int] = [0] * config.chunks
     cocotb.start_soon(serve_weights(dut, chunks))
     await start(dut)
@@ -44,8 +43,7 @@ async def rounded_dot_products(dut, stall):
         """Withdraw a permit now and then, as its rule is: only with a line taken that needs it."""
         while stall:
             await ReadOnly()
-            used = dut.took.value and all(place_flag(dut, config, flag) for flag in needing)
-            permitted = bool(permit.value)
+            used, permitted = dut.took.value and shows(dut, *needing), bool(permit.value)
             assert permitted or not used
             await RisingEdge(dut.clk)
             if used or not permitted:
@@ -53,16 +51,7 @@ async def rounded_dot_products(dut, stall):
 
     cocotb.start_soon(deny(dut.permit_chunk, "first_plane"))
     cocotb.start_soon(deny(dut.permit_micro_batch, "first_plane", "first_chunk"))
-    passed_over = [0]
-
-    async def count_passed_over():
-        while True:
-            await ReadOnly()
-            passed_over[0] += int(dut.passed_over.value)
-            assert not dut.passed_over.value or dut.permit_chunk.value
-            await RisingEdge(dut.clk)
-
-    cocotb.start_soon(count_passed_over())
+    passed_over, permitted = Cycles(dut, "passed_over"), Cycles(dut, "passed_over", "permit_chunk")
     sent: list[int] = []
     absent = 0
     expected: list[int] = []
@@ -85,9 +74,8 @@ async def rounded_dot_products(dut, stall):
         assert layout.chunks == used
         items = line_sequence(layout, q)
         of_mini_batch = random.randint(1, 3)
-        dut.unit_chunks.value, dut.directory.value = unit_chunks, int(directory)
-        dut.precision.value, dut.signed.value = precision, int(is_signed)
-        dut.chunks.value, dut.micro_batches.value = used, of_mini_batch
+        drive(dut, unit_chunks=unit_chunks, directory=directory, precision=precision, signed=is_signed)
+        drive(dut, chunks=used, micro_batches=of_mini_batch)
         await begin_run(dut)
         lines.send(item.word for item in items)
         sent += [pack_kept(config, item) for item in items if item.place is not None]
@@ -95,57 +83,50 @@ async def rounded_dot_products(dut, stall):
         form = FeatureFormat(precision, precision, is_signed)
         t = golden.dot(q, w, config.lanes << unit_chunks)
         sums = round_half_up(t, form.forward_shift).sum(axis=1) << form.fraction
-        for micro_batch in range(micro_batches):
-            expected += sums[8 * micro_batch : 8 * micro_batch + 8].tolist()
+        expected += sums.tolist()
         got = await dots.receive(len(expected) // 8)
-    flat = [value for item in got for value in unpack(item, config.dot_bits, 8)]
-    assert flat == expected
+    assert [value for item in got for value in unpack(item, config.dot_bits, 8)] == expected
     assert list(kept.items) == sent
-    assert passed_over[0] == absent
+    assert len(passed_over) == len(permitted) == absent
+
+
+async def begin(dut, **settings):
+    """Start a run in which nothing is held up."""
+    drive(dut, kept__ready=1, permit_chunk=1, permit_micro_batch=1)
+    drive(dut, precision=2, signed=0, micro_batches=4, unit_chunks=0, **settings)
+    await start(dut)
+    await begin_run(dut)
 
 
 @cocotb.test()
 async def a_line_every_cycle(dut):
-    config = WorkerConfig(**parameters()["config"])
-    dut.kept__ready.value = 1
-    dut.permit_chunk.value = dut.permit_micro_batch.value = 1
-    chunks = min(3, config.chunks)
+    chunks = min(3, worker_config().chunks)
     lines = 2 * chunks
-    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, chunks, 4
-    dut.unit_chunks.value = dut.directory.value = 0
-    await start(dut)
-    await begin_run(dut)
+    await begin(dut, chunks=chunks, directory=0)
     await RisingEdge(dut.clk)
-    dut.lines__valid.value = 1
     seen, last = [], []
     for cycle in range(lines * 20 + 40):
-        dut.lines__valid.value = int(cycle < lines * 20)
+        drive(dut, lines__valid=cycle < lines * 20)
         await ReadOnly()
-        if dut.took.value and all(place_flag(dut, config, flag) for flag in ("last_plane", "last_chunk")):
+        if dut.took.value and shows(dut, "last_plane", "last_chunk"):
             last.append((cycle, int(dut.last_micro_batch.value)))
         assert dut.lines__ready.value, f"refused a line in cycle {cycle}"
         if dut.dots__valid.value:
             seen.append(cycle)
         await RisingEdge(dut.clk)
-    latency = parameters()["latency"]
-    assert seen == [lines * (item + 1) - 1 + latency for item in range(20)]
     assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
+    assert seen == [cycle + parameters()["latency"] for cycle, _ in last]
 
 
 @cocotb.test()
 async def a_directory_takes_two_cycles(dut):
     """Lines of one chunk, the last, so that the directories of micro-batches follow each other."""
-    config = WorkerConfig(**parameters()["config"])
-    dut.kept__ready.value = dut.permit_chunk.value = dut.permit_micro_batch.value = 1
-    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, 1, 4
-    dut.unit_chunks.value, dut.directory.value = 0, 1
-    await start(dut)
-    await begin_run(dut)
-    items = line_sequence(ImageLayout(config, 1, 32, 2, 8, directory=True), np.full((32, 1), 3))
-    dut.lines__valid.value = 1
+    await begin(dut, chunks=1, directory=1)
+    items = line_sequence(ImageLayout(worker_config(), 1, 32, 2, 8, directory=True), np.full((32, 1), 3))
+    drive(dut, lines__valid=1)
     cycles = []
     for item in items:
-        dut.lines__payload.value = item.word
+        drive(dut, lines__payload=item.word)
         cycles.append(0)
         ready = False
         while not ready:
@@ -159,7 +140,7 @@ async def a_directory_takes_two_cycles(dut):
 
 def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:
     config = engine_config(lanes, chunks)
-    return DotProduct(config), {"config": asdict(config), "latency": DotProduct.latency(config)}
+    return DotProduct(config), {"config": config, "latency": DotProduct.latency(config)}
 
 
 @pytest.mark.rtl

@@ -3,43 +3,32 @@
 import itertools
 import random
 from collections import Counter
-from dataclasses import asdict
 
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_sizes, start
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from support.bench import run_sizes, start, worker_config
 from support.directory_cycles import BackwardPass
 from support.line_sequences import Line, begin_run, engine_config, line_sequence, make_sparse, pack_kept
+from support.signals import cycles_until, drive
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
 from p4sgd.hw.datapath.model import Model
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim import golden
 
 SPACING = Model.UPDATE_SPACING
 
 
-class Collector:
-    """Notes every gradient with its cycle."""
-
-    def __init__(self, dut, lanes: int) -> None:
-        self.items: list[tuple[int, int, int, list[int]]] = []
-        self._dut = dut
-        self._lanes = lanes
-        cocotb.start_soon(self._run())
-
-    async def _run(self) -> None:
-        dut, cycle = self._dut, 0
-        while True:
-            await RisingEdge(dut.clk)
-            cycle += 1
-            if dut.gradients__valid.value:
-                values = unpack(int(dut.gradients__values.value), GRADIENT_BITS, self._lanes)
-                self.items.append((cycle, int(dut.gradients__chunk.value), int(dut.gradients__final.value), values))
+async def collect(dut, lanes: int, items: list[tuple[int, int, int, list[int]]]) -> None:
+    """Note every gradient with its cycle."""
+    for cycle in itertools.count(1):
+        await RisingEdge(dut.clk)
+        if dut.gradients__valid.value:
+            values = unpack(int(dut.gradients__values.value), GRADIENT_BITS, lanes)
+            items.append((cycle, int(dut.gradients__chunk.value), int(dut.gradients__final.value), values))
 
 
 def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
@@ -55,14 +44,15 @@ def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
 async def exact_gradients(dut, stall):
-    config = WorkerConfig(**parameters()["config"])
+    config = worker_config()
     rng = np.random.default_rng(random.getrandbits(32))
     lines = StreamSource(dut, "lines", stall)
     deltas = StreamSource(dut, "deltas", stall, flow=True)
     await start(dut)
-    collector = Collector(dut, config.lanes)
+    got: list[tuple[int, int, int, list[int]]] = []
+    cocotb.start_soon(collect(dut, config.lanes, got))
     for run in range(20):
-        collector.items.clear()
+        got.clear()
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
         chunks = config.chunks if run == 0 else random.randint(1, random.choice([4, config.chunks]))
         of_mini_batch, mini_batches = random.randint(1, 3), random.randint(1, 3)
@@ -77,10 +67,9 @@ async def exact_gradients(dut, stall):
             q = make_sparse(rng, q, config.lanes)
         layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
         items = [item for item in line_sequence(layout, q) if item.place is not None]
-        dut.signed.value, dut.micro_batches.value = int(is_signed), of_mini_batch
+        drive(dut, signed=is_signed, micro_batches=of_mini_batch)
         await begin_run(dut)
-        for _ in range(SPACING):  # lines come later than this
-            await RisingEdge(dut.clk)
+        await ClockCycles(dut.clk, SPACING)  # lines come later than this
         lines.send(pack_kept(config, item) for item in items)
         deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
         expected = []
@@ -89,63 +78,51 @@ async def exact_gradients(dut, stall):
             final = int(t % of_mini_batch == of_mini_batch - 1)
             listed = {item.place["chunk"] for item in items if item.micro_batch == t}
             expected += [(chunk, final, g[chunk].tolist()) for chunk in range(chunks) if final or chunk in listed]
-        for _ in range(20_000):
-            await RisingEdge(dut.clk)
-            if len(collector.items) == len(expected):
-                break
-        assert [item[1:] for item in collector.items] == expected
+        await cycles_until(dut, lambda: len(got) == len(expected))  # noqa: B023
+        assert [item[1:] for item in got] == expected
         came: dict[int, int] = {}
-        for cycle, chunk, *_ in collector.items:
+        for cycle, chunk, *_ in got:
             assert cycle - came.get(chunk, -SPACING) >= SPACING, "the same chunk came again too soon"
             came[chunk] = cycle
         if stall == 0.0:
-            cycles = [item[0] for item in collector.items]
-            assert [cycle - cycles[0] for cycle in cycles] == gradient_cycles(items, of_mini_batch)
+            assert [item[0] - got[0][0] for item in got] == gradient_cycles(items, of_mini_batch)
 
 
 @cocotb.test()
 async def begins_as_soon_as_it_says(dut):
-    begin_latency, latency = parameters()["begin_latency"], parameters()["latency"]
-    config = WorkerConfig(**parameters()["config"])
-    dut.signed.value, dut.micro_batches.value = 0, 1
-    dut.deltas__valid.value = 0
+    config = worker_config()
+    drive(dut, signed=0, micro_batches=1, deltas__valid=0)
     await start(dut)
     shape = 16, 2 * config.lanes
     items = line_sequence(ImageLayout(config, shape[1], shape[0], 3, config.lanes), np.ones(shape, np.int64))
     await begin_run(dut)
     StreamSource(dut, "lines").send(pack_kept(config, item) for item in items)
-    for _ in range(3):
-        await RisingEdge(dut.clk)
+    await ClockCycles(dut.clk, 3)
     await ReadOnly()
-    assert not dut.busy.value
-    assert not dut.lines__ready.value
+    assert (dut.busy.value, dut.lines__ready.value) == (0, 0)
     await RisingEdge(dut.clk)
     seen = {"began": [], "busy": [], "took": [], "gradients__valid": []}
     places = []
     for cycle in range(40):
-        dut.deltas__valid.value = int(cycle in (0, 1))
+        drive(dut, deltas__valid=cycle in (0, 1))
         await ReadOnly()
         if dut.took.value:
             places.append((int(dut.first_line.value), int(dut.last_line.value)))
         for name, cycles in seen.items():
-            if getattr(dut, name).value:
-                cycles.append(cycle)
+            cycles += [cycle] * int(getattr(dut, name).value)
         await RisingEdge(dut.clk)
-    first = begin_latency
+    first = Gradient.BEGIN_LATENCY
     second = first + SPACING  # more than the six lines of a micro-batch, of which only the chunks' last ones must wait
-    assert seen["took"] == [*range(first, first + 8), *range(second + 2, second + 6)]
     assert places == 2 * [(1, 0), *4 * [(0, 0)], (0, 1)]
-    assert seen["busy"] == list(range(first, second + 6))
-    assert seen["began"] == [first - 1, first + 5]
-    assert seen["gradients__valid"] == [line + latency for line in (first + 2, first + 5, second + 2, second + 5)]
+    assert seen == {
+        "began": [first - 1, first + 5],
+        "busy": list(range(first, second + 6)),
+        "took": [*range(first, first + 8), *range(second + 2, second + 6)],
+        "gradients__valid": [line + Gradient.LATENCY for line in (first + 2, first + 5, second + 2, second + 5)],
+    }
 
 
 @pytest.mark.rtl
 def test_gradient():
-    sizes = {}
-    for lanes, chunks in ((8, 8), (16, 16)):
-        config = engine_config(lanes, chunks, slots=32)
-        component = Gradient(config, spacing=SPACING)
-        latencies = {"begin_latency": component.BEGIN_LATENCY, "latency": component.LATENCY}
-        sizes[f"lanes{lanes}"] = component, {"config": asdict(config), **latencies}
-    run_sizes(sizes, __file__)
+    configs = [engine_config(8, 8, slots=32), engine_config(16, 16, slots=32)]
+    run_sizes({f"lanes{each.lanes}": (Gradient(each, spacing=SPACING), {"config": each}) for each in configs}, __file__)

@@ -1,35 +1,30 @@
 """LinePosition against the lines of images with and without directories."""
 
 import random
-from dataclasses import asdict
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_sizes, start
+from support.bench import run_sizes, start, worker_config
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_place
+from support.signals import drive, pulse
 
 from p4sgd.hw.datapath.lines import LinePosition
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
 
 @cocotb.test()
 async def follows_the_image(dut):
-    config = WorkerConfig(**parameters()["config"])
+    config = worker_config()
     rng = np.random.default_rng(random.getrandbits(32))
-    dut.start.value = dut.step.value = dut.directory_taken.value = dut.pass_over.value = 0
+    drive(dut, start=0, step=0, directory_taken=0, pass_over=0)
     await start(dut)
-
-    async def pulse(signal):
-        signal.value = 1
-        await RisingEdge(dut.clk)
-        signal.value = 0
 
     async def wait():
         while random.random() < 0.3:
             await RisingEdge(dut.clk)
+        await ReadOnly()
 
     for run in range(40):
         precision, of_mini_batch, micro_batches = (random.randint(1, most) for most in (8, 3, 8))
@@ -38,8 +33,8 @@ async def follows_the_image(dut):
         shape = 8 * micro_batches, chunks * config.lanes
         layout = ImageLayout(config, shape[1], shape[0], precision, config.lanes, bool(directory))
         lines = line_sequence(layout, make_sparse(rng, rng.integers(0, 1 << precision, shape), config.lanes))
-        dut.precision.value, dut.chunks.value, dut.micro_batches.value = precision, chunks, of_mini_batch
-        dut.directory.value, dut.unit_chunks.value = directory, unit_chunks
+        drive(dut, precision=precision, chunks=chunks, micro_batches=of_mini_batch)
+        drive(dut, directory=directory, unit_chunks=unit_chunks)
         await begin_run(dut)
         unit = None
         for line in lines[: random.randint(1, len(lines))]:  # a run may begin anywhere in the one before
@@ -50,39 +45,33 @@ async def follows_the_image(dut):
                 await RisingEdge(dut.clk)
             await RisingEdge(dut.clk)
             await wait()
-            await ReadOnly()
             assert dut.takes_directory.value == (line.place is None)
             if line.place is None:
                 await RisingEdge(dut.clk)
-                dut.directory_line.value = line.word
-                await pulse(dut.directory_taken)
-                dut.directory_line.value = random.getrandbits(config.line_bits)
+                drive(dut, directory_line=line.word)
+                await pulse(dut, "directory_taken")
+                drive(dut, directory_line=random.getrandbits(config.line_bits))
                 continue
             assert dut.valid.value
             if line.place["first_plane"]:
                 begins = line.place["first_chunk"] or line.place["chunk"] >> unit_chunks != unit
                 unit = line.place["chunk"] >> unit_chunks
-                assert dut.plane.value == line.plane
-                assert dut.begins_unit.value == begins
+                assert (dut.plane.value, dut.begins_unit.value) == (line.plane, begins)
                 for _ in range(line.absent):
                     assert dut.absent.value
                     await RisingEdge(dut.clk)
-                    await pulse(dut.pass_over)
+                    await pulse(dut, "pass_over")
                     await wait()
-                    await ReadOnly()
                 assert not dut.absent.value
             assert int(dut.place.value) == pack_place(config, line), line.place
             number = line.micro_batch % of_mini_batch
             assert dut.first_micro_batch.value == (number == 0)
             assert dut.last_micro_batch.value == (number == of_mini_batch - 1)
             await RisingEdge(dut.clk)
-            await pulse(dut.step)
+            await pulse(dut, "step")
 
 
 @pytest.mark.rtl
 def test_line_position():
-    sizes = {}
-    for lanes, chunks in ((8, 8), (16, 32)):
-        config = engine_config(lanes, chunks)
-        sizes[f"lanes{lanes}"] = LinePosition(config), {"config": asdict(config)}
-    run_sizes(sizes, __file__)
+    configs = [engine_config(8, 8), engine_config(16, 32)]
+    run_sizes({f"lanes{each.lanes}": (LinePosition(each), {"config": each}) for each in configs}, __file__)

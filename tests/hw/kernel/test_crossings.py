@@ -27,12 +27,9 @@ class Netlist:
         run_yosys(FLATTEN, folder)
         module = json.loads((folder / "netlist.json").read_text())["modules"][CMAC_KERNEL]
         self.nets = {name: net["bits"] for name, net in module["netnames"].items()}
-        self.registers = {}
-        """Register by each bit that it drives: its pins, and the bit's place."""
-        self.sources = {
-            bit for port in module["ports"].values() if port["direction"] == "input" for bit in port["bits"]
-        }
-        """Bits that come straight from a register, a port or the MAC."""
+        self.registers = {}  # by each bit that one drives: its pins, and the bit's place
+        inputs = (port["bits"] for port in module["ports"].values() if port["direction"] == "input")
+        self.sources = {bit for bits in inputs for bit in bits}  # from a port, the MAC or, below, a register
         for name, cell in module["cells"].items():
             pins = cell["connections"]
             if cell["type"] == CMAC_IP:
@@ -47,27 +44,20 @@ class Netlist:
         """Registers whose path in Vivado, ``module/name_reg[*]``, matches one with asterisks: names and bits."""
         name = re.sub(r"_reg(\[\*\])?$", "", path).replace("/", ".")
         pattern = re.compile(re.escape(name).replace(r"\*", r"\w+"))
-        return {
-            net: bits
-            for net, bits in self.nets.items()
-            if pattern.fullmatch(net) and all(bit in self.registers for bit in bits)
-        }
+        nets = {net: bits for net, bits in self.nets.items() if pattern.fullmatch(net)}
+        return {net: bits for net, bits in nets.items() if all(bit in self.registers for bit in bits)}
 
-
-def synchronizers(netlist):
-    return {name: bits for name, bits in netlist.nets.items() if name.endswith(".stage0")}
+    def synchronizers(self):
+        """Name of each, and the bits that each bit of its first register samples or is set by."""
+        for name, bits in self.nets.items():
+            if name.endswith(".stage0"):
+                for pins, place in map(self.registers.get, bits):
+                    yield name, {bit for bit in (pins["D"][place], *pins.get(ASYNCHRONOUS, [])) if isinstance(bit, int)}
 
 
 def with_logic(netlist):
-    """Synchronizers whose first register samples, or is set by, something that is no register."""
-    found = set()
-    for name, bits in synchronizers(netlist).items():
-        for bit in bits:
-            pins, place = netlist.registers[bit]
-            sampled = [pins["D"][place], *pins.get(ASYNCHRONOUS, [])]
-            if any(isinstance(each, int) and each not in netlist.sources for each in sampled):
-                found.add(name)
-    return found
+    """Synchronizers before which there is something that is no register."""
+    return {name for name, sampled in netlist.synchronizers() if sampled - netlist.sources}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +71,8 @@ def netlist(text, tmp_path_factory):
 
 
 def test_no_logic_before_a_synchronizer(netlist):
-    assert len(synchronizers(netlist)) == 23, "of two FIFOs three each, of counters two, of resets, settings and status"
+    # Of two FIFOs three each, of counters two, of resets, settings and status.
+    assert len({name for name, _ in netlist.synchronizers()}) == 23
     assert with_logic(netlist) == set()
 
 
@@ -131,11 +122,9 @@ def test_what_is_waived_is_named_with_a_reason(netlist):
 def test_one_launch_of_a_reset_is_waived_and_there_is_no_other(netlist):
     """What `report_cdc` calls a fan-out (CDC-11): a register that several synchronizers sample, or are set by."""
     loads = {}
-    for name, bits in synchronizers(netlist).items():
-        for pins, place in map(netlist.registers.get, bits):
-            for bit in {pins["D"][place], *pins.get(ASYNCHRONOUS, [])}:
-                if isinstance(bit, int):
-                    loads.setdefault(bit, []).append(name)
+    for name, sampled in netlist.synchronizers():
+        for bit in sampled:
+            loads.setdefault(bit, []).append(name)
     several = [sorted(names) for bit, names in loads.items() if len(names) > 1 and bit in netlist.registers]
     inside = "component.adapter."
     assert several == [[f"{inside}mac_reset_crossing.stage0", f"{inside}rx_crossing.rst_cdc.stage0"]]

@@ -4,6 +4,7 @@ The text is that of the generated Verilog, registers, memories and streams are e
 but for faults on the way.
 """
 
+import itertools
 import re
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.task import bridge, resume
-from support.bench import parameters, run_verilog_bench, start
+from support.bench import run_verilog_bench, start, worker_config
 from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
 
 from p4sgd.host.doctor import selftest as judge
@@ -48,7 +49,7 @@ class Board:
     macs: ClassVar = {}
 
     def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame], *, crossed=False):
-        self.sizes = selftest.Sizes.of(WorkerConfig(**parameters()["config"]), CAGES)
+        self.sizes = selftest.Sizes.of(worker_config(), CAGES)
         self._bus = register_master(dut, "s_axi_control", stall)
         self.buffers = [
             SpoiltBuffer(dut, f"m_axi_gmem{port}", stall, (2 * port + 1) << 28, SIZE)
@@ -60,12 +61,9 @@ class Board:
             cocotb.start_soon(self._return(cage, source, sink, spoil))
 
     async def _return(self, cage, source, sink, spoil):
-        number = 0
-        while True:
-            frame = bytes((await sink.recv()).tdata)
-            for each in spoil(cage, number, frame):
+        for number in itertools.count():
+            for each in spoil(cage, number, bytes((await sink.recv()).tdata)):
                 source.send_nowait(axi.AxiStreamFrame(each))
-            number += 1
 
     def read_register(self, offset):
         return resume(self._bus.read_dword)(offset)
@@ -110,10 +108,9 @@ async def a_board_as_it_should_be(dut):
 
     @bridge
     def look():
-        identity = selftest.identity(board.sizes, BUILD_ID)
-        for register in selftest.selftest_map(board.sizes):
-            if register.name in identity:
-                assert board.read_register(register.offset) == identity[register.name], register.name
+        registers = selftest.selftest_map(board.sizes)
+        words = selftest.identity(board.sizes, BUILD_ID)
+        assert {name: board.read_register(registers[name].offset) for name in words} == words
         first = board.read_register(selftest.CLOCK.offset)
         assert 0 < board.read_register(selftest.CLOCK.offset) - first < 100
 
@@ -155,25 +152,17 @@ async def faults_are_named(dut):
     judge._SHARE = 0.0
     board = Board(dut, 0.3, lose_and_spoil)
     await start(dut)
-    one, two, three = board.buffers[1], board.buffers[2], board.buffers[3]
-    beat_bytes = board.sizes.beat_bytes
-
-    def swap(mine, other):
-        def change(place, data):
-            return other.content[place : place + len(data)]
-
-        return change
-
-    one.change, three.change = swap(one, three), swap(three, one)
+    _, one, two, three, _ = board.buffers
+    one.change = lambda place, data: three.content[place : place + len(data)]
+    three.change = lambda place, data: one.content[place : place + len(data)]
 
     def spoil(place, data):
-        at = 5 * beat_bytes + 4
+        at = 5 * board.sizes.beat_bytes + 4
         if place <= at < place + len(data):
             data[at - place] ^= 0x10
         return data
 
     two.change = spoil
-    assert board.sizes.writes(0)
     found = await board.examine()
     assert "they are those of memory port 3 (engine 1, port 1)" in found["memory 1"]
     assert "they are those of memory port 1 (engine 0, port 1)" in found["memory 3"]
@@ -200,7 +189,7 @@ async def errors_of_memory_are_named(dut):
 def test_selftest_kernel():
     config = WorkerConfig.small()
     kernel = selftest_kernel(config, cages=CAGES, build_id=BUILD_ID, slices=(0, 1, 3, 0, 2))
-    run_verilog_bench(kernel.text, kernel.top, __file__, scrambled=True, config=vars(config))
+    run_verilog_bench(kernel.text, kernel.top, __file__, scrambled=True, config=config)
 
 
 def test_what_is_placed_by_name_is_kept():

@@ -1,14 +1,17 @@
-"""FrameCheck against the codec in Python, frame by frame."""
+"""Packets in hardware: FrameCheck against the codec in Python, frame by frame, and the layout of their fields."""
 
 import itertools
 import random
 
 import cocotb
 import pytest
+from amaranth.hdl import Fragment, Module, Signal
 from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
+from support.frames import KEEP, beat
+from support.signals import drive
 
-from p4sgd.hw.net.packet import PACKET, FrameCheck
+from p4sgd.hw.net.packet import PACKET, FrameCheck, build, parse
 from p4sgd.hw.spec.packet import (
     ETHERTYPE,
     FIELDS,
@@ -20,15 +23,11 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 
-KEEP = (1 << FRAME_BYTES) - 1
-LATENCY = 1
-
 
 def random_fields(**known):
     """Every field by name: right where the format says what it is, else random."""
-    right = {"ethertype": ETHERTYPE, "version": VERSION, "reserved": 0} | known
     drawn = {field.name: random.choice([0, (1 << field.bits) - 1, random.getrandbits(field.bits)]) for field in FIELDS}
-    return drawn | right
+    return drawn | {"ethertype": ETHERTYPE, "version": VERSION, "reserved": 0} | known
 
 
 def to_bytes(fields):
@@ -38,73 +37,50 @@ def to_bytes(fields):
     return number.to_bytes(FRAME_BYTES, "big")
 
 
-def fault_of(fields):
-    """As the codec sees it, apart from types that it does not know: who takes the packet looks at that."""
-    try:
-        Packet.from_bytes(to_bytes(fields))
-    except MalformedPacketError as error:
-        return None if error.reason is DropReason.TYPE else error.reason
-    return None
-
-
-def beat(fields, *, keep=KEEP, last=1):
-    return int.from_bytes(to_bytes(fields), "little") | keep << 8 * FRAME_BYTES | last << 9 * FRAME_BYTES
-
-
 def parsed(word):
-    """The fields of the output ``packet``."""
-    found, position = {}, 0
-    for name, _, bits, _ in FIELDS:  # the layout is that of PACKET, values at its end
-        found[name] = word >> position & (1 << bits) - 1
-        position += bits
-    assert position == PACKET.size
+    """The fields of the output ``packet``, whose layout is that of PACKET with the values at its end."""
+    found = {}
+    for name, _, bits, _ in FIELDS:
+        found[name], word = word & (1 << bits) - 1, word >> bits
     return found
 
 
-class Watch:
-    """Notes each received frame as ``(fault, fields)``, None being no fault; checks what must hold in every cycle."""
-
-    def __init__(self, dut):
-        self.items = []
-        self.cycles = []
-        self._dut = dut
-        cocotb.start_soon(self._run())
-
-    async def _run(self):
-        dut = self._dut
-        cycle, inside = 0, False
-        beats, begins = [False] * LATENCY, [False] * LATENCY  # of the latest cycles
-        held = None
-        while True:
-            await RisingEdge(dut.clk)
-            cycle += 1
-            assert dut.frames__ready.value, "always ready"
-            assert dut.received.value == begins[-LATENCY], f"{LATENCY} cycle after a frame has begun"
-            shown = bool(dut.good.value), int(dut.packet.value)
-            if dut.received.value:
-                fault = None if shown[0] else DropReason(int(dut.drop.value))
-                self.items.append((fault, parsed(shown[1])))
-                self.cycles.append(cycle)
-            elif not beats[-LATENCY]:  # inside of a longer frame, `good` means nothing
-                assert shown == held or held is None, "packet and good stay"
-            held = shown
-            valid = bool(dut.frames__valid.value)
-            beats.append(valid)
-            begins.append(valid and not inside)
-            if valid:
-                inside = not int(dut.frames__payload.value) >> 9 * FRAME_BYTES
+async def watch(dut, items, cycles):
+    """Note each received frame as ``(fault, fields)``, None being no fault; check what must hold in every cycle."""
+    came = begins = inside = False
+    held = None
+    for cycle in itertools.count():
+        await RisingEdge(dut.clk)
+        assert dut.frames__ready.value, "always ready"
+        assert dut.received.value == begins, "a cycle after a frame has begun"
+        shown = bool(dut.good.value), int(dut.packet.value)
+        if dut.received.value:
+            items.append((None if shown[0] else DropReason(int(dut.drop.value)), parsed(shown[1])))
+            cycles.append(cycle)
+        elif not came:  # inside of a longer frame, `good` means nothing
+            assert shown == held or held is None, "packet and good stay"
+        held, came = shown, bool(dut.frames__valid.value)
+        begins = came and not inside
+        if came:
+            inside = not int(dut.frames__payload.value) >> 9 * FRAME_BYTES
 
 
 def any_frame(beats, keep):
     """Beats of a frame of any length, well-formed but for that if it were one beat and ``keep`` whole; what it is."""
     frame = [random_fields() for _ in range(beats)]
     fault = DropReason.LONG if beats > 1 else DropReason.RUNT if keep != KEEP else None
-    return [*(beat(fields, last=0) for fields in frame[:-1]), beat(frame[-1], keep=keep)], (fault, frame[0])
+    items = [beat(to_bytes(fields), last=0) for fields in frame[:-1]]
+    return [*items, beat(to_bytes(frame[-1]), keep=keep)], (fault, frame[0])
 
 
 def one_beat(fields):
-    """A frame of one whole beat; what it is."""
-    return [beat(fields)], (fault_of(fields), fields)
+    """A frame of one whole beat; what it is by the codec, but for its type, which who takes the packet looks at."""
+    fault = None
+    try:
+        Packet.from_bytes(to_bytes(fields))
+    except MalformedPacketError as error:
+        fault = error.reason
+    return [beat(to_bytes(fields))], (fault, fields)
 
 
 def frames():
@@ -132,29 +108,42 @@ def frames():
 async def sorts_frames(dut, stall):
     """As the codec does. Without pauses there is a frame a cycle; what the wires show in a pause does not matter."""
 
-    async def idle():
-        dut.frames__payload.value = beat(random_fields(), last=random.getrandbits(1))
-        dut.frames__valid.value = 0
+    async def give(payload, valid):
+        drive(dut, frames__payload=payload, frames__valid=valid)  # always ready: it is taken at once
         await RisingEdge(dut.clk)
 
-    sent = frames()
-    dut.frames__valid.value = 0
+    async def idle():
+        await give(beat(to_bytes(random_fields()), last=random.getrandbits(1)), 0)
+
+    sent, items, cycles = frames(), [], []
+    drive(dut, frames__valid=0)
     await start(dut)
-    watch = Watch(dut)
+    cocotb.start_soon(watch(dut, items, cycles))
     for beats, _ in sent:
         for item in beats:
             while random.random() < stall:
                 await idle()
-            dut.frames__payload.value, dut.frames__valid.value = item, 1  # always ready: it is taken at once
-            await RisingEdge(dut.clk)
-    for _ in range(LATENCY + 5):
+            await give(item, 1)
+    for _ in range(6):
         await idle()
-    assert watch.items == [what for _, what in sent]
+    assert items == [what for _, what in sent]
     if stall == 0.0:
         begins = [0, *itertools.accumulate(len(beats) for beats, _ in sent)]
-        assert [cycle - watch.cycles[0] for cycle in watch.cycles] == begins[:-1]
+        assert [cycle - cycles[0] for cycle in cycles] == begins[:-1]
 
 
 @pytest.mark.rtl
 def test_frame_check():
     run_bench(FrameCheck(), __file__)
+
+
+def test_layout_has_every_field_and_no_other():
+    names = [field.name for field in FIELDS]
+    assert [*list(PACKET.members)[:-1], *(f"value{i}" for i in range(8))] == names
+    assert PACKET.size == 8 * FRAME_BYTES
+    m = Module()
+    with pytest.raises(KeyError, match="no field color"):
+        build(m, color=1)
+    Fragment.get(m, None)  # an unused module would warn
+    with pytest.raises(ValueError, match="512 bits, not 100"):
+        parse(Signal(100))

@@ -4,8 +4,9 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from support.bench import run_bench, start
+from support.signals import drive
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.scoreboard import Scoreboard
@@ -15,26 +16,22 @@ PULSES = ("start", "reload", "spend", "read_all", "earn", "earned_last")
 
 async def cycle(dut, **pulses):
     """One clock cycle with these pulses."""
-    for name in PULSES:
-        getattr(dut, name).value = int(pulses.get(name, False))
+    drive(dut, **dict.fromkeys(PULSES, 0) | pulses)
     await RisingEdge(dut.clk)
-    for name in PULSES:
-        getattr(dut, name).value = 0
+    drive(dut, **dict.fromkeys(PULSES, 0))
 
 
 @cocotb.test()
 async def reads_the_right_version(dut):
-    for name in PULSES:
-        getattr(dut, name).value = 0
+    drive(dut, **dict.fromkeys(PULSES, 0))
     await start(dut)
     halves = [[0] * 8, [0] * 8]  # version of each chunk's weights in each half of the memory
     version = 0  # of the whole model
     for run in range(30):
         chunks, micro_batches, mini_batches = random.randint(1, 8), random.randint(1, 3), random.randint(1, 5)
         stale = random.random() < 0.5  # a new choice for every run, on weights that an earlier one left
-        dut.chunks.value, dut.stale.value = chunks, int(stale)
-        for _ in range(2):
-            await cycle(dut)
+        drive(dut, chunks=chunks, stale=stale)
+        await ClockCycles(dut.clk, 2)
         if run == 0 or random.random() < 0.3:
             await cycle(dut, reload=True)
             halves[0] = [version] * 8
@@ -78,8 +75,7 @@ async def reads_the_right_version(dut):
                 earn=earn,
                 earned_last=earn and updated_chunk == chunks - 1,
             )
-        for _ in range(2):
-            await cycle(dut)
+        await ClockCycles(dut.clk, 2)
         await ReadOnly()
         version = first_version + mini_batches
         assert forward == chunks * micro_batches * mini_batches

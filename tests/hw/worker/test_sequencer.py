@@ -1,151 +1,156 @@
-"""Sequencer: the phases of a run, in order, with slow and fast engines."""
+"""RunSizes: products of dimensions of a run, and refusals; Sequencer: phases of a run, in order, as engines answer."""
 
 import random
 
 import cocotb
 import pytest
-from cocotb.triggers import RisingEdge
-from support.bench import run_bench, start
+from cocotb.triggers import ClockCycles, RisingEdge
+from support.bench import parameters, run_bench, run_sizes, start
+from support.run_limits import ORDINARY, ROOMS, cases
+from support.signals import cycles_until, drive, pulse
 
+from p4sgd.build.fpga.packaging import SETTLE_CYCLES
 from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.spec.run import COUNT_BITS
 from p4sgd.hw.worker.engine import COMMANDS
-from p4sgd.hw.worker.sequencer import Phase, Sequencer
+from p4sgd.hw.worker.sequencer import Phase, RunSizes, Sequencer
 
 
-def raised(dut, name: str) -> bool:
-    """Whether an output is high, or a command is given."""
-    if name in COMMANDS.members:
-        return bool(int(dut.commands.value) >> COMMANDS[name].offset & 1)
-    return bool(getattr(dut, name).value)
+async def count(dut, run):
+    """Have a run counted: what it changes of an ordinary one."""
+    run = ORDINARY | run
+    drive(dut, micro_batches=run["micro"], mini_batches=run["mini"], chunks=run["chunks"], run_stale=run["stale"])
+    formats = ("precision", "stored", "unit_chunks", "directory")
+    drive(dut, **{f"format_{name}": run[name] for name in formats}, no_lines=run["lines"] == 0)
+    await pulse(dut, "start")
+    assert await cycles_until(dut, lambda: dut.done.value, 60) >= SETTLE_CYCLES
+
+
+@cocotb.test()
+async def sizes_are_multiplied(dut):
+    await start(dut)
+    products = [(1, 1, 1), (65535, 1 << 24, 1), (1, (1 << 32) - 1, 1), (3, 5, 65536), (1, 1, 65536)]
+    while len(products) < 60:
+        micro, mini, chunks = (random.randrange(1, 1 << random.randint(1, bits)) for bits in (16, 32, 16))
+        if micro * mini * chunks < 1 << COUNT_BITS:
+            products.append((micro, mini, chunks))
+    for micro, mini, chunks in products:
+        await count(dut, {"micro": micro, "mini": mini, "chunks": chunks})
+        assert int(dut.total_micro_batches.value) == micro * mini
+        assert int(dut.total_chunks.value) == micro * mini * chunks
+
+
+@cocotb.test()
+async def sizes_that_cannot_be_are_refused(dut):
+    await start(dut)
+    for impossible, case in cases(parameters()["lanes"]):
+        await count(dut, case)
+        assert bool(dut.impossible.value) == impossible, case
+
+
+class Engines:
+    """Engines, the reader of labels and RunSizes, that answer commands; ``seen`` are what the sequencer has raised."""
+
+    BUSY = ("load", "zero", "train", "store", "abort")
+
+    def __init__(self, dut):
+        self.dut, self.seen = dut, []
+        self.busy = self.answers = self.labels = self.counting = 0
+
+    async def step(self):
+        """A cycle."""
+        dut = self.dut
+        await RisingEdge(dut.clk)
+        if dut.started.value:
+            drive(dut, start=0)
+        self.counting = random.randint(2, 10) if dut.count.value else max(0, self.counting - 1)
+        commands = int(dut.commands.value)
+        raised = [name for name in COMMANDS.members if commands >> COMMANDS[name].offset & 1]
+        raised += [name for name in ("count", "status_refused", "reset", "done") if getattr(dut, name).value]
+        for name in raised:
+            if name in ("load", "zero", "train", "store"):
+                assert self.busy == 0, f"{name} while the engines are busy"
+            if name in self.BUSY:
+                self.busy, self.answers = random.randint(4, 12), random.randint(0, 2)
+            if name == "abort":
+                self.labels = random.randint(0, 30)
+            if name == "reset" and self.seen[-1] != "reset":
+                assert self.busy == self.labels == 0
+        self.seen += [name for name in raised if self.seen[-1:] != [name]]
+        self.busy, self.labels, self.answers = (max(0, n - 1) for n in (self.busy, self.labels, self.answers))
+        # An engine stays idle for up to three cycles from its command on.
+        drive(dut, engines_idle=self.busy == 0 or self.answers > 0, labels_idle=self.labels == 0)
+        drive(dut, counted=self.counting == 1)
+        return bool(dut.done.value)
+
+
+async def begin(dut):
+    drive(dut, start=0, end_early=0, impossible=0, counted=0, engines_idle=1, labels_idle=1)
+    await start(dut)
+    return Engines(dut)
 
 
 @cocotb.test()
 async def phases_in_order(dut):
-    dut.end_early.value = dut.impossible.value = 0
-    await start(dut)
-    dut.engines_idle.value = dut.labels_idle.value = 1
-    for _ in range(40):
-        source = random.choice(list(ModelSource))
-        store = random.getrandbits(1)
-        dut.run_model_source.value, dut.run_model_store.value = source.value, store
-        dut.network_busy.value = 1
-        expected = ["count"]
-        expected += {ModelSource.KEEP: [], ModelSource.ZERO: ["zero"], ModelSource.MEMORY: ["load"]}[source]
-        expected += ["train"] + ["store"] * store
-        seen: list[str] = []
-        phases: list[int] = []
-        busy = answers = 0
-        counting = 0
-        dut.start.value = 1
+    """Of runs that load, clear, keep and store models, and of those that are refused."""
+    engines = await begin(dut)
+    commands = {ModelSource.KEEP: [], ModelSource.ZERO: ["zero"], ModelSource.MEMORY: ["load"]}
+    for _ in range(60):
+        source, store, refused = random.choice(list(ModelSource)), random.getrandbits(1), random.random() < 0.3
+        drive(dut, run_model_source=source.value, run_model_store=store, impossible=refused, network_busy=1, start=1)
+        engines.seen.clear()
+        phases: list[Phase] = []
         for _ in range(1000):
-            await RisingEdge(dut.clk)
-            phase = int(dut.phase.value)
-            if phases[-1:] != [phase]:
-                phases.append(phase)
-            if dut.started.value:
-                dut.start.value = 0
-            counting = max(0, counting - 1)
-            dut.counted.value = int(counting == 1)
-            if dut.count.value:
-                seen.append("count")
-                counting = random.randint(2, 10)
-            for name in ("load", "zero", "train", "store"):
-                if raised(dut, name):
-                    assert busy == 0, f"{name} while the engines are busy"
-                    seen.append(name)
-                    busy = random.randint(4, 12)
-                    answers = random.randint(0, 2)
-            # An engine stays idle for up to three cycles from its command on.
-            busy = max(0, busy - 1)
-            dut.engines_idle.value = int(busy == 0 or answers > 0)
-            answers = max(0, answers - 1)
-            if phase == Phase.FINISH.value and random.random() < 0.2:
-                dut.network_busy.value = 0
-            if dut.done.value:
+            done = await engines.step()
+            phase = Phase(int(dut.phase.value))
+            phases += [phase] if phases[-1:] != [phase] else []
+            if phase is Phase.FINISH and random.random() < 0.2:
+                drive(dut, network_busy=0)
+            if done:
                 break
-        else:
-            raise AssertionError(f"never done: {seen}")
-        assert seen == expected
-        tail = [Phase.MODEL.value] * store
-        assert [p for p in phases if p != Phase.IDLE.value] == [
-            Phase.MODEL.value,
-            Phase.TRAIN.value,
-            Phase.FINISH.value,
-            *tail,
-        ]
-        for _ in range(3):
-            await RisingEdge(dut.clk)
-        assert dut.phase.value == Phase.IDLE.value
+        steps, taken = ["status_refused"], [Phase.MODEL]
+        if not refused:
+            steps, taken = [*commands[source], "train", *["store"] * store], [*taken, Phase.TRAIN, Phase.FINISH]
+            taken += [Phase.MODEL] * store
+        assert engines.seen == ["count", *steps, "done"]
+        assert [phase for phase in phases if phase is not Phase.IDLE] == taken
+        await ClockCycles(dut.clk, 3)
+        assert (dut.phase.value, dut.idle.value) == (Phase.IDLE.value, 1)
 
 
 @cocotb.test()
 async def ends_early(dut):
     """An abort at any time ends in a reset and done, but for one that comes to a store."""
-    dut.impossible.value = 0
-    await start(dut)
-    dut.engines_idle.value = dut.labels_idle.value = 1
-    dut.run_model_store.value, dut.run_model_source.value = 1, ModelSource.MEMORY.value
+    engines = await begin(dut)
+    drive(dut, run_model_store=1, run_model_source=ModelSource.MEMORY.value)
     resets = 0
     for _ in range(60):
-        dut.end_early.value, dut.network_busy.value, dut.start.value = 0, 1, 1
+        drive(dut, end_early=0, network_busy=1, start=1)
+        engines.seen.clear()
         patience = random.randint(0, 60)
-        seen: list[str] = []
-        busy = labels = counting = 0
         for cycle in range(400):
-            await RisingEdge(dut.clk)
-            if dut.started.value:
-                dut.start.value = 0
-            for name in ("load", "train", "store", "abort", "reset", "done"):
-                if raised(dut, name) and seen[-1:] != [name]:
-                    seen.append(name)
-                    if name in ("load", "train", "store", "abort"):
-                        busy = random.randint(4, 12)
-                    if name == "abort":
-                        labels = random.randint(0, 30)
-                    if name == "reset":
-                        assert busy == labels == 0
-            counting = 3 if dut.count.value else max(0, counting - 1)
-            dut.counted.value = int(counting == 1)
-            busy, labels = max(0, busy - 1), max(0, labels - 1)
-            dut.engines_idle.value, dut.labels_idle.value = int(busy == 0), int(labels == 0)
+            done = await engines.step()
             if cycle == 30:
-                dut.network_busy.value = 0
+                drive(dut, network_busy=0)
             if cycle == patience:
-                dut.end_early.value = 1
-            if dut.done.value:
+                drive(dut, end_early=1)
+            if done:
                 break
+        seen = engines.seen
         assert seen[-1] == "done"
         assert ("abort" in seen) == ("reset" in seen)
         assert "store" not in seen or "abort" not in seen
         resets += "reset" in seen
-        dut.end_early.value = 0
+        drive(dut, end_early=0)
         await RisingEdge(dut.clk)
     assert 10 < resets < 60
 
 
-@cocotb.test()
-async def refuses(dut):
-    """A run that cannot be is over at once, and the next is done."""
-    dut.end_early.value = dut.network_busy.value = dut.run_model_store.value = 0
-    await start(dut)
-    dut.engines_idle.value = dut.labels_idle.value = 1
-    dut.run_model_source.value = ModelSource.ZERO.value
-    for impossible in (1, 0, 1, 1, 0):
-        dut.impossible.value = impossible
-        dut.start.value = 1
-        seen: list[str] = []
-        for _ in range(60):
-            await RisingEdge(dut.clk)
-            if dut.started.value:
-                dut.start.value = 0
-            dut.counted.value = dut.count.value
-            seen += [name for name in ("status_refused", "zero", "train", "done") if raised(dut, name)]
-            assert not (dut.idle.value and seen and seen[-1] != "done")
-            if dut.done.value:
-                break
-        assert seen == (["status_refused", "done"] if impossible else ["zero", "train", "done"])
+@pytest.mark.rtl
+def test_run_sizes():
+    run_sizes({f"lanes{room.lanes}": (RunSizes(room), {"lanes": room.lanes}) for room in ROOMS}, __file__, only="sizes")
 
 
 @pytest.mark.rtl
 def test_sequencer():
-    run_bench(Sequencer(), __file__)
+    run_bench(Sequencer(), __file__, only="phases|ends")

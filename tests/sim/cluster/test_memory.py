@@ -7,8 +7,8 @@ from pathlib import Path
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
-from support.axi import pulse
 from support.bench import run_bench, start
+from support.signals import pulse
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
