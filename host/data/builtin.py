@@ -47,14 +47,10 @@ class BuiltinSource(Source):
 
     @property
     def size(self) -> int:
-        """It has no file."""
         return 0
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """See `Source.blocks`; `UserError` if there is no such data set or label."""
         name, colon, wanted = self.name.partition(":")
-        if name not in BUILTIN:
-            raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
         features, labels = _load(name)
         names = _CLASSES.get(name, ())
         if colon:
@@ -71,7 +67,6 @@ class BuiltinSource(Source):
         yield Rows(features[own], RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]))
 
     def settle(self, gather: Gather) -> FeatureSpace:
-        """See `Source.settle`."""
         like = self.options.like
         if like is not None and self._count != like.count:
             raise UserError(f"{self.name}: there are {self._count} features, {like.count} are needed")
@@ -84,10 +79,10 @@ def _load(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     Importing scikit-learn takes longer than training on its data sets, so a plain table is read from its folder. It
     loads diabetes itself, whose features it scales, and what a later version has elsewhere.
     """
-    file, header = _TABLES.get(name, ("", 0))
     package = importlib.util.find_spec("sklearn")
     assert package is not None, "scikit-learn is a dependency"
     assert package.origin is not None, "it is no namespace"
+    file, header = _TABLES.get(name, ("", 0))
     path = Path(package.origin).parent / "datasets" / "data" / file
     if path.is_file():
         table = np.loadtxt(path, delimiter=",", skiprows=header)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,6 @@ class CellError(Exception):
         super().__init__(row, column, text, gap)
         self.row, self.column, self.text, self.gap = row, column, text, gap
 
-    def after(self, rows: int) -> Self:
-        """The same after so many rows of this rank that were not counted."""
-        return type(self)(self.row + rows, self.column, self.text, gap=self.gap)
-
     def described(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
         """The error for the user; a sample is in a ``unit``, a line or a row."""
         if self.text is None or self.gap:
@@ -40,26 +36,19 @@ class CellError(Exception):
             return UserError(f"{place}: the weight is {value:g}: it must be at least 0")
         if value is not None:
             return UserError(f"{place}: the value is {self.text}: it must be finite")
-        remedy = (
-            "write a decimal point"
-            if has_decimal_comma(self.text)
-            else "correct it"
-            + on_command_line(", give --label-column if this column is the label,")
-            + " or leave it out"
-            + on_command_line(" with --ignore-column")
-        )
+        remedy = "write a decimal point"
+        if not has_decimal_comma(self.text):
+            remedy = on_command_line(
+                "correct it, give --label-column if this column is the label, or leave it out with --ignore-column",
+                "correct it or leave it out",
+            )
         return UserError(f"{place}: {shortened(self.text)} is not a number: {remedy}")
 
 
 class Cells:
-    """The cells of a column in a part of a table.
+    """The cells of a column in a part of a table, a pyarrow array.
 
-    Parameters
-    ----------
-    array
-        The values.
-    gap_texts
-        Texts that mean a missing value, as nulls and NaN do: `MISSING` in a format without nulls.
+    ``gap_texts`` are texts that mean a missing value, as nulls and NaN do: `MISSING` in a format without nulls.
     """
 
     def __init__(self, array: Any, gap_texts: Set[str] = frozenset()) -> None:
@@ -134,28 +123,24 @@ class Cells:
         value = self._array[row].as_py()
         return None if value is None else str(value)
 
+    def error(self, where: npt.NDArray[np.bool_], column: int = 0) -> CellError:
+        """The error of the first of some cells, (rows,)."""
+        row = int(where.argmax())
+        return CellError(row, column, self.text(row), gap=bool(self.gaps[row]))
+
 
 def weights_of(array: Any) -> npt.NDArray[np.float64]:
-    """Weights of samples in a pyarrow array of numbers or texts: float64 (rows,).
-
-    Raises `CellError` for the first that is no number of at least 0; its column does not matter.
-    """
+    """Weights of samples in a pyarrow array of numbers or texts, float64 (rows,); `CellError` for the first below 0."""
     cells = Cells(array, MISSING)
     strange = ~(np.isfinite(cells.numbers) & (cells.numbers >= 0))
     if strange.any():
-        row = int(strange.argmax())
-        raise CellError(row, 0, cells.text(row), gap=bool(cells.gaps[row]))
+        raise cells.error(strange)
     return cells.numbers
 
 
 def has_decimal_comma(text: str) -> bool:
     """Whether a text would be a number if it had a decimal point in place of a comma."""
     return "," in text and number(text.replace(",", ".")) is not None
-
-
-def has_gaps(array: Any) -> bool:
-    """Whether one of the texts in a pyarrow array means a missing value."""
-    return bool(Cells(array, MISSING).gaps.any())
 
 
 def plain_type(kind: Any) -> Any:

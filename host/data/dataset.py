@@ -64,8 +64,6 @@ class Dataset:
         Source of the samples, for messages.
     label_names
         If the labels in the source are texts: text of label i, in alphabetical order.
-    labelled
-        Whether there are labels.
     feature_names, zero_based, hash_bits, encoding, label_column
         See `FeatureSpace`.
     table
@@ -76,8 +74,6 @@ class Dataset:
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
-    target_names
-        Names of several targets.
 
     Raises
     ------
@@ -109,9 +105,9 @@ class Dataset:
             raise UserError(f"{self.name}: there are no samples")
         if self.feature_count == 0:
             raise UserError(f"{self.name}: the samples have no features")
-        if self.labels.shape != (self._samples, *([len(self.target_names)] if self.target_names else [])):
+        if self.labels.shape != (self.samples, *([len(self.target_names)] if self.target_names else [])):
             shape = self.labels.shape
-            raise UserError(f"{self.name}: there are {self._samples:,} samples, but labels of shape {shape}")
+            raise UserError(f"{self.name}: there are {self.samples:,} samples, but labels of shape {shape}")
         check_labels(self.labels, self.name)
         if self.sample_weights is not None:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
@@ -121,14 +117,9 @@ class Dataset:
             check_weights(self.sample_weights, self.name)
 
     @property
-    def _samples(self) -> int:
-        """Number of samples that there should be labels of."""
-        return int(self.features.shape[0])
-
-    @property
     def samples(self) -> int:
-        """Number of samples."""
-        return self._samples
+        """Number of samples, in all ranks."""
+        return int(self.features.shape[0])
 
     @property
     def feature_count(self) -> int:
@@ -221,59 +212,45 @@ class Dataset:
 
 
 class TrainingRows(Protocol):
-    """Training samples in the order of training, which can be read again and again in blocks; see `Dataset`."""
+    """Training samples in the order of training, which can be read again and again in blocks, as those of a `Dataset`.
+
+    `parts` are whole micro-batches, except the last, and are let go of before the next ones are read.
+    `local_features` and `gather` are for the first samples only.
+    """
 
     @property
-    def name(self) -> str:
-        """Source of the samples, for messages."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def samples(self) -> int:
-        """Number of samples."""
-        ...
+    def samples(self) -> int: ...
 
     @property
-    def feature_count(self) -> int:
-        """Number of features."""
-        ...
+    def feature_count(self) -> int: ...
 
     @property
-    def communicator(self) -> Communicator:
-        """The ranks, of which each has some of the samples."""
-        ...
+    def communicator(self) -> Communicator: ...
 
-    def parts(self) -> Iterable[Dataset]:
-        """The samples in blocks of whole micro-batches, except the last."""
-        ...
+    def parts(self) -> Iterable[Dataset]: ...
 
-    def feature_blocks(self) -> Iterable[Features]:
-        """The features of `parts`, which are let go of before the next ones are read."""
-        ...
+    def feature_blocks(self) -> Iterable[Features]: ...
 
-    def local_features(self, which: slice) -> Features:
-        """Features of the first samples, those of this rank."""
-        ...
+    def local_features(self, which: slice) -> Features: ...
 
-    def places(self, which: slice) -> npt.NDArray[np.intp]:
-        """See `Dataset.places`."""
-        ...
+    def places(self, which: slice) -> npt.NDArray[np.intp]: ...
 
-    def gather(self, values: FloatArray, which: slice) -> FloatArray:
-        """See `Dataset.gather`."""
-        ...
+    def gather(self, values: FloatArray, which: slice) -> FloatArray: ...
 
 
 Labelled: TypeAlias = Dataset | LabelledSamples
 """Labelled samples, with or without their features."""
 
 
-def check_labels(labels: FloatArray, name: str, first: int = 0) -> None:
-    """Refuse labels that are NaN or infinite, (samples,) or (samples, targets), after ``first`` other samples."""
+def check_labels(labels: FloatArray, name: str) -> None:
+    """Refuse labels that are NaN or infinite, (samples,) or (samples, targets)."""
     strange = np.argwhere(~np.isfinite(labels))
     if strange.size:
         place = tuple(strange[0])
-        raise UserError(f"{name}: the label of sample {first + place[0] + 1} is {labels[place]}: leave that sample out")
+        raise UserError(f"{name}: the label of sample {place[0] + 1} is {labels[place]}: leave that sample out")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -287,18 +264,13 @@ class DistributedDataset(Dataset):
     owners: npt.NDArray[np.uint8]
     ranks: Communicator
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self._own.size != self.features.shape[0]:
-            raise ValueError(f"{self._own.size} of {self.samples} samples are of this rank, not {self.features.shape}")
-
     @property
-    def _samples(self) -> int:
+    def samples(self) -> int:
+        """Number of samples, in all ranks."""
         return self.owners.size
 
     @property
     def communicator(self) -> Communicator:
-        """The ranks."""
         return self.ranks
 
     @cached_property
@@ -317,12 +289,10 @@ class DistributedDataset(Dataset):
         return self.take(rows)
 
     def local_features(self, which: slice) -> Features:
-        """See `Dataset.local_features`."""
         first, last = np.searchsorted(self._own, which.indices(self.samples)[:2])
         return self.features[first:last]
 
     def places(self, which: slice) -> npt.NDArray[np.intp]:
-        """See `Dataset.places`."""
         return np.flatnonzero(self.owners[which] == self.ranks.rank)
 
     def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:

@@ -24,11 +24,9 @@ from p4sgd.host.errors import listed, on_command_line
 FILLINGS = ("error", "mean", "indicator")
 """Ways to deal with missing values."""
 
-_DISTINCT = 0.5
-"""A column of more different texts than this part of the samples tells samples apart and does not describe them."""
-
-_FEW = 20
-"""Least different texts of such a column."""
+_DISTINCT, _FEW = 0.5, 20
+"""A column of more different texts than this part of the samples tells samples apart and does not describe them, if
+there are more than a few."""
 
 _UNIT = 1126
 """Every float64 is a multiple of 2^-1074, and with a mantissa of 53 bits an integer times 2^-1126 or more."""
@@ -56,23 +54,19 @@ class EncodingFit:
 
     def add(self, rows: Features) -> None:
         """Take some training rows into account: float64 (rows, columns), as `Table.rows` gives them."""
-        rows = _dense(rows)
         step = max(1, _BLOCK_VALUES // rows.shape[1])
         for first in range(0, rows.shape[0], step):
-            self._add(rows[first : first + step])
-
-    def _add(self, rows: npt.NDArray[np.float64]) -> None:
-        for place, column in enumerate(self._table.columns):
-            values, counts = rows[:, place], self._counts[place]
-            gaps = np.isnan(values)
-            known = values[~gaps]
-            counts[-1] += int(gaps.sum())
-            if column.values is not None:
-                counts[:-1] += np.bincount(known.astype(np.intp), minlength=counts.size - 1)
-            else:
-                counts[0] += known.size
-                if self._missing != "error":
-                    self._sums[place] += _exact_sum(known)
+            block = _dense(rows[first : first + step])
+            for place, column in enumerate(self._table.columns):
+                values, counts = block[:, place], self._counts[place]
+                known = values[~np.isnan(values)]
+                counts[-1] += values.size - known.size
+                if column.values is not None:
+                    counts[:-1] += np.bincount(known.astype(np.intp), minlength=counts.size - 1)
+                else:
+                    counts[0] += known.size
+                    if self._missing != "error":
+                        self._sums[place] += _exact_sum(known)
 
     def finish(self, ranks: Communicator = SINGLE_PROCESS) -> "TableEncoding":
         """The encoding, from the rows of all ranks."""
@@ -108,19 +102,12 @@ def _exact_sum(values: npt.NDArray[np.float64]) -> int:
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """The features that a model makes of a table, fitted to its training rows.
+    """The features that a model makes of the ``columns`` of a table, fitted to its training rows.
 
     A column of numbers is a feature, and with the filling ``indicator`` another one, 0 or 1, says where values were
     missing. A column of texts becomes a feature for each text of the training rows, 1 for the samples that have it; of
     two texts the second one has the only feature. Other texts are all zeros, and so are gaps with the filling ``mean``.
-    With ``indicator`` a gap is a text of its own.
-
-    Parameters
-    ----------
-    columns
-        The columns of the table that are features.
-    missing
-        One of `FILLINGS`.
+    With ``indicator`` a gap is a text of its own. ``missing`` is one of `FILLINGS`.
     """
 
     columns: tuple[Column, ...]
@@ -130,14 +117,12 @@ class TableEncoding:
         if self.missing not in FILLINGS:
             raise ValueError(f"there is no filling {self.missing!r}")
         for column in self.columns:
-            if column.values is not None and (
-                list(column.values) != sorted(set(column.values)) or column.mean is not None
-            ):
-                raise ValueError(f"the texts of {column.name} are out of order")
-            if column.values is None and (column.mean is None) != (self.missing == "error"):
-                raise ValueError(f"{column.name} has the mean {column.mean}")
-            if column.mean is not None and not math.isfinite(column.mean):
-                raise ValueError(f"{column.name} has the mean {column.mean}")
+            if column.values is not None:
+                fits = list(column.values) == sorted(set(column.values)) and column.mean is None
+            else:
+                fits = (column.mean is None) == (self.missing == "error") and math.isfinite(column.mean or 0.0)
+            if not fits:
+                raise ValueError(f"the texts of {column.name} are out of order, or its mean is {column.mean}")
 
     @classmethod
     def widest(cls, table: Table, missing: str) -> Self:
@@ -243,12 +228,16 @@ class TableEncoding:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data, which preserve floats exactly."""
-        return {"columns": self.table.to_json(), "missing": self.missing}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-        return cls(Table.from_json(data["columns"]).columns, str(data["missing"]))
+        columns = [
+            Column(**each | {"values": None if each["values"] is None else tuple(each["values"])})
+            for each in data["columns"]
+        ]
+        return cls(tuple(columns), data["missing"])
 
 
 def _dense(rows: Features) -> npt.NDArray[np.float64]:

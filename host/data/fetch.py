@@ -5,13 +5,12 @@ recorded in ``checksums.json`` beside it. Every later `fetch` of the file compar
 data does not. To verify the first download too, give the checksum.
 """
 
-import contextlib
 import hashlib
 import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -84,57 +83,61 @@ def fetch(
     if name not in originals:
         raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")
     original = originals[name]
-    path = directory / original.file_name
-    lock = _read_lock(directory / LOCK_FILE)
+    path, lock_file = directory / original.file_name, directory / LOCK_FILE
+    lock = _read_lock(lock_file)
     expected = (sha256 or lock.get(original.file_name) or "").lower()
     downloaded = not path.exists()
     if downloaded:
-        with _folder(directory), new_file(path) as file:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
+        with new_file(path) as file:
             found = _download(original.url, path, file, on_progress)
             if expected and found != expected:
-                lines = f"remove its line from {directory / LOCK_FILE}"
-                origin, remedy = ("as given", "give that checksum") if sha256 else ("as before", lines)
+                origin, remedy = "as before", f"remove its line from {lock_file}"
+                if sha256:
+                    origin, remedy = "as given", "give that checksum"
                 raise UserError(
                     f"{original.url}: the file has SHA-256 {found}, not {expected} {origin}: it was changed on the "
                     f"way or by its owner; if you trust it, {remedy}"
                 )
     else:
-        found = _checksum(path)
+        try:
+            with open(path, "rb") as existing:
+                found = hashlib.file_digest(existing, "sha256").hexdigest()
+        except OSError as error:
+            raise UserError(f"{path}: cannot read: {error.strerror}") from error
         if expected and found != expected:
             raise UserError(f"{path}: has SHA-256 {found}, not {expected}: delete it and fetch it again")
     pinned = lock.get(original.file_name) != found
     if pinned:
         lock[original.file_name] = found
-        with new_file(directory / LOCK_FILE) as file:
+        with new_file(lock_file) as file:
             file.write(json.dumps(lock, indent=2, sort_keys=True).encode() + b"\n")
     return Fetched(path, found, downloaded, pinned and sha256 is None)
 
 
-@contextlib.contextmanager
-def _folder(directory: Path) -> Iterator[None]:
-    """Make a folder for the ``with`` block; if the block fails, remove what was made."""
-    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
-    try:
-        yield
-    except BaseException:
-        for folder in made:
-            with contextlib.suppress(OSError):  # others have put something into it
-                folder.rmdir()
-        raise
-
-
 def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None] | None) -> str:
-    """Download a URL to a file; returns the SHA-256."""
-    digest = hashlib.sha256()
-    done = 0
-    with _open(url, path) as response:
+    """Download a URL to a file; returns the SHA-256. Errors of the disk are left to the caller."""
+    digest, done = hashlib.sha256(), 0
+    advice = f"check the network, or get the file elsewhere and put it at {path}"
+    try:
+        response = urllib.request.urlopen(url, timeout=_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{url}: the server says {error.code} {error.reason}: {advice}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(f"{url}: cannot be reached ({getattr(error, 'reason', error)}): {advice}") from error
+    with response:
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
-        while block := _read(response, url, path):
+        while True:
+            try:
+                block = response.read(_BLOCK)
+            except (OSError, http.client.HTTPException) as error:
+                raise UserError(f"{url}: broke off ({error}): {advice}") from error
+            if not block:
+                break
             digest.update(block)
             file.write(block)
             done += len(block)
@@ -145,37 +148,6 @@ def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, 
     return digest.hexdigest()
 
 
-def _open(url: str, path: Path) -> http.client.HTTPResponse:
-    """Request a file. Here and in `_read` network errors are kept apart from disk errors, which are `OSError` too."""
-    try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=_TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        raise UserError(f"{url}: the server says {error.code} {error.reason}: {_advice(path)}") from error
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise UserError(f"{url}: cannot be reached ({reason}): {_advice(path)}") from error
-    return response
-
-
-def _read(response: http.client.HTTPResponse, url: str, path: Path) -> bytes:
-    try:
-        return response.read(_BLOCK)
-    except (OSError, http.client.HTTPException) as error:
-        raise UserError(f"{url}: broke off ({error}): {_advice(path)}") from error
-
-
-def _advice(path: Path) -> str:
-    return f"check the network, or get the file elsewhere and put it at {path}"
-
-
-def _checksum(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
-
-
 def _read_lock(path: Path) -> dict[str, str]:
     try:
         content = json.loads(path.read_text())
@@ -183,8 +155,8 @@ def _read_lock(path: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise UserError(f"{path}: cannot read: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path}: is no JSON file: put it right or delete it") from error
+    except ValueError:
+        content = None
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise UserError(f"{path}: must hold names and checksums: put it right or delete it")
+        raise UserError(f"{path}: must hold names and checksums as JSON: put it right or delete it")
     return content

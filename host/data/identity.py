@@ -36,10 +36,9 @@ def identify(data: Dataset) -> DataIdentity:
 
     It does not depend on the division of the samples among ranks, as long as they are in the order of the ranks.
     """
-    digest = hashlib.sha256()
     about: list[Any] = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
     about += [data.target_names] if data.target_names else []
-    digest.update(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
+    digest = hashlib.sha256(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
     digest.update(np.ascontiguousarray(data.labels).data)
     if data.sample_weights is not None:
         digest.update(b"weights")
@@ -55,20 +54,18 @@ def _parts(data: Dataset) -> list[npt.NDArray[Any]]:
     features = data.features
     if isinstance(features, np.ndarray):
         return [features]
-    stored = data.communicator.all_gather(features.nnz)
-    before = sum(stored[: data.communicator.rank])
+    stored, rank = data.communicator.all_gather(features.nnz), data.communicator.rank
     kind = features.indptr.dtype if sum(stored) <= np.iinfo(np.int32).max else np.int64
-    ends = (features.indptr[min(1, data.communicator.rank) :].astype(np.int64) + before).astype(kind)
-    return [ends, features.indices, features.data]
+    ends = features.indptr[min(1, rank) :].astype(np.int64) + sum(stored[:rank])
+    return [ends.astype(kind), features.indices, features.data]
 
 
 def _in_turn(communicator: Communicator, part: npt.NDArray[Any]) -> Iterator[ByteArray]:
     """Bytes of an array that is distributed over the ranks, block by block, sent to rank 0; other ranks get nothing."""
     step = max(1, _BLOCK_VALUES // int(np.prod(part.shape[1:])))
-    blocks = -(-part.shape[0] // step)
     nothing = np.empty(0, np.uint8)
-    for source, count in enumerate(communicator.all_gather(blocks)):
-        for block in range(count):
-            own = part[block * step : (block + 1) * step] if source == communicator.rank else nothing
+    for source, count in enumerate(communicator.all_gather(-(-part.shape[0] // step))):
+        for first in range(0, count * step, step):
+            own = part[first : first + step] if source == communicator.rank else nothing
             sent = [np.ascontiguousarray(own).reshape(-1).view(np.uint8), *[nothing] * (communicator.size - 1)]
             yield communicator.all_to_all(sent)[source]

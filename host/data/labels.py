@@ -1,8 +1,9 @@
 """Labels of a model: conversion from those of a data set to the y of a loss and `LABEL` integers, and back."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -41,8 +42,6 @@ class LabelCoding:
 
     Parameters
     ----------
-    task
-        What the model predicts.
     classes
         The labels, two or more, ascending; empty for regression.
     positive
@@ -62,8 +61,11 @@ class LabelCoding:
     mean: float = 0.0
     scale: float = 1.0
 
+    row_kind: ClassVar[str] = "class"
+    """What a row of the model is for."""
+
     def __post_init__(self) -> None:
-        numbers = (*self.classes, self.mean, self.scale, 0.0 if self.positive is None else self.positive)
+        numbers = (*self.classes, self.mean, self.scale, self.positive or 0.0)
         if not all(map(math.isfinite, numbers)) or self.scale <= 0:
             raise ValueError("labels must be finite and their scale positive")
         fits = len(self.classes) >= 2 if self.task is Task.CLASSIFICATION else not self.classes
@@ -82,51 +84,54 @@ class LabelCoding:
         whole: "LabelCoding | None" = None,
         guess: bool = True,
     ) -> Self:
-        """The coding for a training set.
+        """The coding for a training set; `UserError` if its labels do not suit the task.
 
         Parameters
         ----------
-        task, data
-            What the model is to predict, and the training set.
         positive
             The label of class 1 in one-against-rest classification, as in the source: a number or a text.
         whole
             The coding before some samples were held out, whose classes must be left.
         guess
             Whether numbers that seem to be measurements are refused as classes.
-
-        Raises
-        ------
-        UserError
-            If the labels do not suit the task.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
+        weights = relative(data.sample_weights, data.name)
+        count = slice(None) if weights is None else weights > 0
         if task is Task.CLASSIFICATION:
+            if np.unique(data.labels).size > 1 and np.unique(data.labels[count]).size == 1:
+                raise UserError(f"{data.name}: all samples but those of one class have the weight 0")
             return cls._fit_classes(data, positive, whole, guess=guess)
         if positive is not None:
             raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
-        return cls._fit_numbers(task, data)
-
-    @classmethod
-    def _fit_numbers(cls, task: Task, data: Labelled) -> Self:
         if data.label_names:
             raise UserError(
                 f"{data.name}: the labels are texts ({listed(data.label_names, _SHOWN)}), regression needs numbers: "
                 f"choose {option('loss', 'logistic')} or {option('loss', 'hinge')}"
             )
         _check_range(task, data.name, data.labels)
-        labels, weights = _that_count(data.labels, relative(data.sample_weights, data.name))
-        if task is not Task.REGRESSION:
-            return cls(task, scale=_mean_scale(task, data.name, labels, weights))
-        if labels.min() == labels.max():  # their mean may be rounded, and differ from them
-            return cls(task, mean=float(labels[0]))
+        return cls._fit_numbers(task, data.name, data.labels[count], None if weights is None else weights[count])
+
+    @classmethod
+    def _fit_numbers(cls, task: Task, name: str, labels: FloatArray, weights: FloatArray | None) -> Self:
+        """The coding of labels that weigh more than 0."""
+        least, largest = float(labels.min()), float(labels.max())
+        if task is Task.REGRESSION and least == largest:  # their mean may be rounded, and differ from them
+            return cls(task, mean=least)
+        if largest == 0 and task is not Task.REGRESSION:
+            raise UserError(f"{name}: all labels are 0, which no e^z is: there is nothing to train")
         with np.errstate(over="ignore", invalid="ignore"):
             mean = average(labels, weights)
-            scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
-        if not np.isfinite(scale) or scale == 0:
-            largest = np.abs(labels).max()
-            raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
+            if task is Task.REGRESSION:
+                scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
+                fits = math.isfinite(scale) and scale > 0
+            else:
+                mean, scale = 0.0, max(mean, largest / _FARTHEST_TARGET) if task is Task.NON_NEGATIVE else mean
+                fits = scale * scale > 0 and math.isfinite(largest * largest)
+        if not fits:
+            largest = max(-least, largest)
+            raise UserError(f"{name}: labels reach {largest:.3g}, their squares no float64: change their unit")
         return cls(task, mean=mean, scale=scale)
 
     @classmethod
@@ -138,11 +143,6 @@ class LabelCoding:
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
             raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
-        weights = relative(data.sample_weights, data.name)
-        if np.unique(_that_count(labels, weights)[0]).size == 1:
-            raise UserError(
-                f"{data.name}: all samples but those of one class have the weight 0: a classifier needs two"
-            )
         if positive is not None:
             chosen = find_label(positive, names)
             if chosen is None or chosen not in found:
@@ -173,10 +173,7 @@ class LabelCoding:
         """The coding for each row of a model: itself, or of more than two classes each against the rest."""
         if not self._several:
             return (self,)
-        return tuple(replace(self, classes=(0.0, 1.0), positive=label) for label in self.classes)
-
-    row_kind: ClassVar[str] = "class"
-    """What a row is for."""
+        return tuple(dataclasses.replace(self, classes=(0.0, 1.0), positive=label) for label in self.classes)
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -206,7 +203,7 @@ class LabelCoding:
             raise UserError(
                 f"{data.name}: the labels are {theirs}, those of the model are {ours}: name its classes alike"
             )
-        if data.label_names and data.label_names != self.names:
+        if data.label_names != self.names:
             # Unknown names get a number that is not a class; it is refused below where that matters.
             strange = len(self.names)
             numbers = [self.names.index(name) if name in self.names else strange for name in data.label_names]
@@ -218,7 +215,7 @@ class LabelCoding:
             return np.where(labels == self.positive, 1.0, 0.0)
         unknown = np.flatnonzero(~np.isin(labels, self.classes))
         if unknown.size:
-            known = [str(name_of_label(label, self.names)) for label in self.classes]
+            known = self.meanings
             those = f"none of {listed(known, _SHOWN)}" if self._several else f"neither {known[0]} nor {known[1]}"
             label = name_of_label(data.labels[unknown[0]], data.label_names)
             raise UserError(f"{data.name}: the label {label} is {those}, the model's classes")
@@ -244,7 +241,7 @@ class LabelCoding:
         return name_of_label(label, self.names if self.positive is None else ())
 
     def named(self, predictions: FloatArray) -> list[str | int | float]:
-        """What `name` says of each prediction; of several targets a list for each sample."""
+        """`name` of each prediction; of several targets a list for each sample."""
         return list(map(self.name, predictions.tolist()))
 
     @property
@@ -271,26 +268,13 @@ class LabelCoding:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON data."""
-        return {
-            "task": self.task.value,
-            "classes": list(self.classes),
-            "positive": self.positive,
-            "names": list(self.names),
-            "mean": self.mean,
-            "scale": self.scale,
-        }
+        return vars(self) | {"task": self.task.value, "classes": list(self.classes), "names": list(self.names)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-        positive = data["positive"]
         return cls(
-            Task(data["task"]),
-            tuple(float(label) for label in data["classes"]),
-            None if positive is None else float(positive),
-            tuple(str(name) for name in data["names"]),
-            float(data["mean"]),
-            float(data["scale"]),
+            **data | {"task": Task(data["task"]), "classes": tuple(data["classes"]), "names": tuple(data["names"])}
         )
 
 
@@ -324,18 +308,6 @@ class TargetCoding:
         """The names of the targets."""
         return self.row_names
 
-    @classmethod
-    def fit(cls, task: Task, data: Labelled, positive: str | float | None = None) -> Self:
-        """The coding for a training set, as `LabelCoding.fit`; `UserError` if a target has more than two classes."""
-        rows = []
-        for place in range(len(data.target_names)):
-            column = LabelledSamples.column(data, place)
-            coding = LabelCoding.fit(task, column, positive)
-            if len(coding.rows) > 1:
-                raise UserError(f"{column.name}: has {len(coding.rows)} classes, one of several targets needs two")
-            rows.append(coding)
-        return cls(tuple(rows), data.target_names)
-
     def name_rows(self, names: Sequence[str]) -> str:
         """See `LabelCoding.name_rows`."""
         return f"target{'s' if len(names) > 1 else ''} {listed(names, _SHOWN)}"
@@ -345,11 +317,8 @@ class TargetCoding:
         return np.ascontiguousarray(labels[:, row])
 
     def labels_of(self, data: Labelled) -> FloatArray:
-        """Labels of a data set, float64 (samples, targets), in the order of the rows; raises as
-        `LabelCoding.labels_of`.
-        """
-        columns = [row.labels_of(column) for row, column in zip(self.rows, self.columns(data), strict=True)]
-        return np.column_stack(columns)
+        """Labels of a data set, float64 (samples, targets), in the order of the rows; see `LabelCoding.labels_of`."""
+        return np.column_stack([row.labels_of(each) for row, each in zip(self.rows, self.columns(data), strict=True)])
 
     def columns(self, data: Labelled) -> list[LabelledSamples]:
         """The samples with the labels of each row: by name if a data set has these names, else in order.
@@ -362,7 +331,7 @@ class TargetCoding:
                 f"{data.name}: has {given} label column{'s' * (given > 1)}, the model has the targets "
                 f"{listed(self.row_names, _SHOWN)}{on_command_line(': name each with --label-column')}"
             )
-        order = list(range(len(self.rows)))
+        order: Sequence[int] = range(given)
         if set(data.target_names) == set(self.row_names):
             order = [data.target_names.index(name) for name in self.row_names]
         return [LabelledSamples.column(data, place) for place in order]
@@ -388,18 +357,26 @@ def fit_coding(
     whole: LabelCoding | TargetCoding | None = None,
     guess: bool = True,
 ) -> LabelCoding | TargetCoding:
-    """The coding for a training set with one column of labels or several; see `LabelCoding.fit`."""
-    if data.labels.ndim == 2:
-        return TargetCoding.fit(task, data, positive)
-    assert not isinstance(whole, TargetCoding)
-    return LabelCoding.fit(task, data, positive, whole=whole, guess=guess)
+    """The coding for a training set with one column of labels or several; see `LabelCoding.fit`.
+
+    Raises `UserError` if one of several targets has more than two classes.
+    """
+    if data.labels.ndim == 1:
+        assert not isinstance(whole, TargetCoding)
+        return LabelCoding.fit(task, data, positive, whole=whole, guess=guess)
+    columns = [LabelledSamples.column(data, place) for place in range(len(data.target_names))]
+    rows = tuple(LabelCoding.fit(task, column, positive) for column in columns)
+    for column, coding in zip(columns, rows, strict=True):
+        if len(coding.rows) > 1:
+            raise UserError(f"{column.name}: has {len(coding.rows)} classes, one of several targets needs two")
+    return TargetCoding(rows, data.target_names)
 
 
 def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:
     """Undo `to_json` of either coding; `KeyError`, `TypeError` or `ValueError` for anything else."""
     if "targets" not in data:
         return LabelCoding.from_json(data)
-    return TargetCoding(tuple(map(LabelCoding.from_json, data["rows"])), tuple(map(str, data["targets"])))
+    return TargetCoding(tuple(map(LabelCoding.from_json, data["rows"])), tuple(data["targets"]))
 
 
 def _check_range(task: Task, name: str, labels: FloatArray) -> None:
@@ -412,25 +389,6 @@ def _check_range(task: Task, name: str, labels: FloatArray) -> None:
             f"{name}: there is a label {least:g}, this loss needs labels above 0"
             + (f": choose {option('loss', 'poisson')} for labels of at least 0" if least == 0 else "")
         )
-
-
-def _that_count(labels: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
-    """Labels of samples that do not weigh 0, and their weights."""
-    return (labels, None) if weights is None else (labels[weights > 0], weights[weights > 0])
-
-
-def _mean_scale(task: Task, name: str, labels: FloatArray, weights: FloatArray | None) -> float:
-    """The scale of labels that are predicted by e^z."""
-    largest = float(labels.max())
-    if largest == 0:
-        raise UserError(f"{name}: all labels are 0, which no e^z is: there is nothing to train")
-    with np.errstate(over="ignore"):
-        scale = average(labels, weights)
-    if task is Task.NON_NEGATIVE:
-        scale = max(scale, largest / _FARTHEST_TARGET)
-    if scale * scale == 0 or not math.isfinite(largest * largest):
-        raise UserError(f"{name}: labels reach {largest:.3g}, their squares no float64: change their unit")
-    return scale
 
 
 def find_label(label: str | float, names: tuple[str, ...]) -> float | None:

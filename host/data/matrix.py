@@ -28,18 +28,18 @@ def checked(features: Any, name: str) -> Features:
     if features.dtype.kind not in "buif":
         raise UserError(f"{name}: features must be numbers, not {features.dtype}")
     if not isinstance(features, np.ndarray) and scipy.sparse.issparse(features):
-        if hasattr(features, "check_format"):
-            try:
-                features.check_format(full_check=True)  # SciPy's products do not check indices
-            except ValueError as error:
-                raise UserError(f"{name}: the sparse matrix is damaged: {error}") from error
-        matrix: Any = features
-        made: Any = scipy.sparse.csr_array(matrix)
+        given: Any = features
+        try:
+            if hasattr(given, "check_format"):
+                given.check_format(full_check=True)  # SciPy's products do not check indices
+        except ValueError as error:
+            raise UserError(f"{name}: the sparse matrix is damaged: {error}") from error
+        made: Any = scipy.sparse.csr_array(given)
         if made.dtype not in (np.float32, np.float64):
             made = made.astype(np.float64)
         if not made.has_canonical_format:
-            if np.shares_memory(made.data, matrix.data):
-                made = made.copy()  # do not change the caller's made
+            if np.shares_memory(made.data, given.data):
+                made = made.copy()  # the caller's stays as it is
             made.sum_duplicates()
         return cast("csr_array", made)
     array = np.asarray(features)
@@ -61,8 +61,8 @@ def find_not_finite(features: Features) -> tuple[int, int] | None:
     for first in range(0, features.shape[0], step):
         finite = np.isfinite(features[first : first + step])
         if not finite.all():
-            rows, columns = np.nonzero(~finite)
-            return first + int(rows[0]), int(columns[0])
+            row, column = np.argwhere(~finite)[0]
+            return first + int(row), int(column)
     return None
 
 
@@ -80,10 +80,5 @@ def join_rows(parts: list[Features]) -> Features:
     """The rows of some matrices of one kind, one below the other."""
     if len(parts) == 1:
         return parts[0]
-    rows: Any = parts
-    joined: Features
-    if all(isinstance(part, np.ndarray) for part in parts):
-        joined = np.concatenate(rows)
-    else:
-        joined = scipy.sparse.vstack(rows, "csr")
-    return joined
+    joined: Any = np.concatenate if isinstance(parts[0], np.ndarray) else scipy.sparse.vstack
+    return cast("Features", joined(parts))

@@ -24,25 +24,12 @@ def shuffle(samples: int, seed: int) -> Order:
 def split(
     labels: npt.NDArray[np.float64], fraction: float, *, seed: int, stratified: bool, name: str
 ) -> tuple[Order, Order]:
-    """Shuffle samples and hold out a part of them; the same seed and data give the same split.
+    """Shuffle samples and hold out a part of them: indices of the others and of these, both in random order.
 
-    Parameters
-    ----------
-    labels
-        float64 (samples,), or (samples, targets) if not ``stratified``.
-    fraction
-        Fraction to hold out, above 0 and below 1; see `held_out`.
-    stratified
-        Hold out the same fraction of every class, to within one sample.
+    ``labels`` are (samples,), or (samples, targets) if not ``stratified``, which holds out the same fraction of every
+    class, to within one sample. ``fraction`` is above 0 and below 1. The same seed and data give the same split.
 
-    Returns
-    -------
-    Indices of the other samples and of the held-out samples, both in random order.
-
-    Raises
-    ------
-    UserError
-        If one of the two would be empty; ``name`` is the source of the samples.
+    Raises `UserError` if one part would be empty; ``name`` is the source of the samples.
     """
     order = shuffle(len(labels), seed)
     count = held_out(len(labels), fraction)
@@ -51,15 +38,10 @@ def split(
     if not stratified:
         return order[count:], order[:count]
     _, member, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
-    held = np.zeros(len(labels), dtype=bool)
-    for label, share in enumerate(_shares(sizes, count)):
-        held[np.flatnonzero(member == label)[:share]] = True
-    return order[~held], order[held]
-
-
-def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
-    """Divide ``count`` samples among classes in proportion to their sizes, by the largest remainder method."""
     wanted = sizes * (count / sizes.sum())
     shares = np.floor(wanted).astype(int)
-    shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1
-    return [int(share) for share in shares]
+    shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1  # those with the largest remainders
+    held = np.zeros(len(labels), dtype=bool)
+    for label, share in enumerate(shares):
+        held[np.flatnonzero(member == label)[:share]] = True
+    return order[~held], order[held]

@@ -32,22 +32,20 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArr
     """
     if a.strides == (0,):  # of millions of columns
         return np.broadcast_to(quantize(a[:1].copy(), stored, signed), a.shape)
-    low, high = levels(stored, signed)
     scaled = a * steps(stored, signed)
     scaled += 0.5
     np.floor(scaled, out=scaled)
-    np.clip(scaled, low, high, out=scaled)
+    np.clip(scaled, *levels(stored, signed), out=scaled)
     return scaled.astype(np.int32)  # which processors convert in vectors, unlike int64
 
 
 def feature_values(
     scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64], stored: int, signed: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Slope and constant of the values that the hardware reads, as functions of raw features, without rounding.
+    """Slope and constant of what the hardware reads of raw features x, but for rounding: slope · x + constant.
 
-    The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
-    constant = −offset · slope; ``scale`` and ``offset`` are those of `p4sgd.host.data.Scaling`. Both are float64, of
-    the shape of ``scale``.
+    It reads q / 2^S, or q / 2^(S−1) when signed: slope = scale · `full_value`, constant = −offset · slope, with
+    ``scale`` and ``offset`` of `p4sgd.host.data.Scaling`. Both are float64, of the shape of ``scale``.
     """
     one = full_value(stored, signed)
     # Of one number for all columns, the result is one number, too.

@@ -19,10 +19,11 @@ EXACT = 1 << 53
 """From here on float64 does not represent every integer."""
 
 
-def number(text: str) -> float | None:
-    """Parse a number; ``None`` if the text is none. Underscores, which Python accepts, are not allowed."""
+def number(text: str | bytes) -> float | None:
+    """The number that a text stands for, also NaN or infinite; ``None`` if it is none, such as ``1_0``."""
+    underscored = "_" in text if isinstance(text, str) else b"_" in text
     try:
-        return None if "_" in text else float(text)
+        return None if underscored else float(text)
     except ValueError:
         return None
 
@@ -71,12 +72,11 @@ class RawLabels:
             joined.append(np.array([places.setdefault(text, len(places)) for text in part.texts], np.intp)[part.values])
         return cls(np.concatenate(joined), list(places))
 
-    def encode(self, name: str, first: int = 0) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-        """Convert labels to numbers: float64 (samples,), and the names of the classes, empty if the labels are numbers.
+    def encode(self, name: str) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+        """Labels as float64 (samples,), and the names of the classes, empty if all labels are numbers.
 
-        If all texts are numbers, they are parsed. If none is, they are names of classes, and are numbered from 0 in
-        alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label is missing or is too large
-        an integer, or if some are numbers and others are not.
+        Names are numbered from 0 in alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label
+        is missing or is too large an integer, or if some are numbers and others are not.
         """
         if self.texts is None:
             if self.values.dtype.kind in "iu" and self.values.size:
@@ -86,8 +86,8 @@ class RawLabels:
         texts = [text.strip() for text in self.texts]
         missing = [place for place, text in enumerate(texts) if text in MISSING]
         if missing:
-            sample = int(np.flatnonzero(np.isin(self.values, missing))[0])
-            raise UserError(f"{name}: the label of sample {first + sample + 1} is missing: leave that sample out")
+            sample = int(np.isin(self.values, missing).argmax())
+            raise UserError(f"{name}: the label of sample {sample + 1} is missing: leave that sample out")
         numbers = [number(text) for text in texts]
         words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
         if not words:
@@ -98,6 +98,5 @@ class RawLabels:
             raise UserError(
                 f"{name}: the label {words[0]!r} is not a number, unlike others: correct it or leave it out"
             )
-        known = sorted(set(words))
-        places = {text: place for place, text in enumerate(known)}
-        return np.array([places[text] for text in texts], dtype=np.float64)[self.values], tuple(known)
+        known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
+        return np.array([known[text] for text in texts])[self.values], tuple(known)

@@ -26,12 +26,14 @@ FORMATS = {
 }
 """Module and class of the reader by name of the format. Reading a file imports only what its format needs."""
 
+_COLUMNS = ("label_column", "weight_column", "ignore_columns")
+
 FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based", "hash_bits"),
-    "csv": ("label_column", "weight_column", "ignore_columns", "header", "delimiter"),
+    "csv": (*_COLUMNS, "header", "delimiter"),
     "npz": (),
-    "npy": ("label_column", "weight_column", "ignore_columns"),
-    "parquet": ("label_column", "weight_column", "ignore_columns"),
+    "npy": _COLUMNS,
+    "parquet": _COLUMNS,
     "vw": ("hash_bits",),
 }
 """Fields of `ReadOptions` that each format uses; others are refused."""
@@ -39,18 +41,11 @@ FORMAT_ARGUMENTS = {
 _COMPRESSED = {"libsvm", "vw", "csv"}
 """Formats whose files may be compressed."""
 
-_EXTENSIONS = {
-    ".libsvm": "libsvm",
-    ".svm": "libsvm",
-    ".svmlight": "libsvm",
-    ".vw": "vw",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
+_EXTENSIONS = {f".{name}": name for name in FORMATS}
+_EXTENSIONS |= {".svm": "libsvm", ".svmlight": "libsvm", ".tsv": "csv", ".pq": "parquet"}
+
+_MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
+"""Formats by the first bytes of their files."""
 
 _DELIMITERS = "\t" + "".join(map(chr, range(0x20, 0x7F))).replace('"', "")
 
@@ -82,9 +77,7 @@ def read_dataset(
     source
         Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
         file). The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz .npy .parquet .pq, text formats
-        also with .gz .bz2 .xz after it); without a known extension the first bytes do.
-    file_format
-        One of `FORMATS`, to override that.
+        also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without either the first bytes do.
     communicator
         The ranks that read the source together, each its share of the samples.
     labels_needed, like, reading
@@ -144,12 +137,9 @@ def _guess_format(path: Path) -> str:
     """Guess the format from the first bytes; `UserError` if they belong to no known one."""
     with open_data(path) as file:
         start = file.read(1 << 16)
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if start.startswith(b"\x93NUMPY"):
-        return "npy"
-    if start.startswith(b"PK\x03\x04"):
-        return "npz"
+    for magic, name in _MAGIC.items():
+        if start.startswith(magic):
+            return name
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith(b"#")]
     if not lines:
         raise UserError(f"{path}: the file is empty")
@@ -186,11 +176,11 @@ def _open(
     **reading: Any,
 ) -> Source:
     """The source of a name; its contents are not read yet."""
-    first, further = label_column, list[str | int]()
-    if not isinstance(first, str | int | None):
-        first, *further = first
+    columns: Sequence[str | int | None]
+    columns = [label_column] if isinstance(label_column, str | int | None) else label_column
+    targets = tuple(column for column in columns[1:] if column is not None)
     options = ReadOptions(
-        label_column=first, target_columns=tuple(further), ignore_columns=tuple(ignore_columns), **reading
+        label_column=columns[0], target_columns=targets, ignore_columns=tuple(ignore_columns), **reading
     )
     delimiter, bits = options.delimiter, options.hash_bits
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):

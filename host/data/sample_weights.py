@@ -9,19 +9,18 @@ from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 FloatArray = npt.NDArray[np.float64]
 
 
-def check_weights(weights: FloatArray, name: str, first: int = 0) -> None:
+def check_weights(weights: FloatArray, name: str) -> None:
     """Refuse weights of samples, float64 (samples,), that are NaN, infinite or negative; ``name`` is their source."""
     strange = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if strange.size:
         place = strange[0]
         raise UserError(
-            f"{name}: the weight of sample {first + place + 1} is {weights[place]:g}: it must be finite and at least 0"
+            f"{name}: the weight of sample {place + 1} is {weights[place]:g}: it must be finite and at least 0"
         )
 
 
 def average(values: FloatArray | npt.NDArray[np.bool_], weights: FloatArray | None) -> float:
-    """The mean of values, (samples,), weighted if there are weights. A value of weight 0 does not count, even if it is
-    NaN or infinite."""
+    """The weighted mean of values, (samples,). One of weight 0 does not count, even if it is NaN or infinite."""
     if weights is None:
         return float(np.mean(values))
     counted = weights > 0

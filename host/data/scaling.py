@@ -58,26 +58,22 @@ REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 3.2, 4.0, 4.5, 5.0)
 """Deviations from the centre to the end of the range, by planes that are stored, for the kinds that centre.
 
 Up to 4 planes those with which a uniform quantiser has the least squared error for normally distributed values (J. Max,
-Quantizing for minimum distortion, 1960). With more planes levels are plenty, and what costs is to clamp. But where
-fewer planes are read than stored, their levels grow with the range, and the bias, which is at its end, limits the rate
-of smaller features more. By experiment with 8 planes: the training loss of digits ends 3.2 % above its optimum with
-Max's 3.9 deviations, 2.6 % with 5 and 1.6 % with 8, but with 8 diabetes takes 17 epochs to 1 % instead of 5, and
-the loss of breast_cancer doubles when only 2 of the planes are read. Ranges for 5 to 7 planes lie between.
+Quantizing for minimum distortion, 1960). With more planes levels are plenty, and what costs is to clamp; but where
+fewer planes are read than stored, their levels grow with the range, and the bias limits the rate of smaller features.
+With 8 planes the training loss of digits ends 3.2 % above its optimum with Max's 3.9 deviations, 2.6 % with 5 and 1.6 %
+with 8, but with 8 diabetes takes 17 epochs to 1 % instead of 5. 5 to 7 planes lie between.
 """
 
 _REACH_ALIKE = (0.0, 0.0, 0.0, 0.0, 8.0, 8.0, 8.0, 12.0, 12.0)
 """Up to how many deviations the range of a column with equal quartiles goes to reach its extremes, by stored planes.
 
-Such a column is mostly one value, and what tells samples apart are the others, which are far away. By experiment the
-training loss of digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %, with 4 planes 3.2 % instead of
-5.0 %; with 20 deviations it is no lower. Fewer planes have no levels to spare.
+Such a column is mostly one value, and what tells samples apart are the others, which are far away. The training loss of
+digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %. Fewer planes have no levels to spare.
 """
 
 _WILD = 2.0
-"""A column is wild if its deviation is more than this many times its width by quantiles.
-
-The ratio is at most 1.7 in eleven real data sets and 3.2 where values have Student's distribution with 2 degrees of
-freedom. Of 2,000 normally distributed samples a single one 100 deviations away makes it 2.5.
+"""A column is wild if its deviation is more than this many times its width by quantiles: at most 1.7 times in eleven
+real data sets, 2.5 times if one of 2,000 normally distributed samples is 100 deviations away.
 """
 
 _CROWDED = 1 / 64
@@ -101,14 +97,11 @@ class Scaling:
     ----------
     kind
         One of `KINDS` but ``auto``.
-    offset
-        float64 (features,), zeros for ``maxabs`` and ``none``.
-    scale
-        float64 (features,); 0 for columns that become 0. Where a scaling has one number for all columns, which may be
-        millions, this and the offset are views of that number (`numpy.broadcast_to`).
+    offset, scale
+        float64 (features,). The scale is 0 for columns that become 0. Where there is one number for all columns, which
+        may be millions, these are views of that number (`numpy.broadcast_to`).
     signed
-        Whether a is in [−1, 1]; if not, it is in [0, 1]. With ``standard`` and ``robust`` some values of the training
-        data are outside, and quantisation clamps them.
+        Whether a is in [−1, 1]; if not, it is in [0, 1]. Kinds that centre leave some values outside, to be clamped.
     reason
         Why ``auto`` chose this kind; empty if the user did.
     crowded
@@ -135,53 +128,10 @@ class Scaling:
         *,
         planes: int = 8,
     ) -> Self:
-        """Choose offset and scale for the columns of a training set, which may be distributed over ranks.
+        """Choose offset and scale for the columns of a training set, as README.md says.
 
-        - ``standard`` subtracts the mean and divides by the deviation (signed). The range ends some deviations from the
-          mean, more for more planes, and values beyond are clamped. With a single plane, which holds no sign, the
-          two levels are below and above the mean (unsigned).
-        - ``robust`` is the same with the median for the mean, and for the deviation the widest of the ranges from the
-          quantile 25 % to 75 %, 10 % to 90 %, 5 % to 95 % and 1 % to 99 %, each divided by that of a normal
-          distribution. So values do not matter, however large, that are less than 1 % of all. A column whose quantiles
-          coincide has mean and deviation.
-        - ``minmax`` maps the smallest value of a column to 0 and the largest to 1 (unsigned). Zeros that a sparse
-          matrix does not store count as values; they may become another constant, because the image holds all features
-          anyway and predictions fold the constant into the intercept. A column whose values agree in 40 bits is
-          constant: the rest may be rounding noise.
-        - ``maxabs`` divides a column by its largest magnitude, so that 0 stays 0 (signed, unless no value is negative).
-          A constant column becomes ±1, as with scikit-learn's ``MaxAbsScaler``, unless it is 0.
-        - ``none`` keeps raw values, but for one power of two for all columns: the hardware reads 2^-k · x, with the
-          smallest k for which the largest magnitude of all fits (signed, unless no value is negative).
-        - ``auto`` is ``standard``, or ``robust`` if the deviation of a column with more than two values is over twice
-          its width by quantiles. If less than 5 % of the values are not 0, in whatever format, it is ``none`` if
-          95 % of these are in columns that keep 8 levels, otherwise ``maxabs``.
-
-        Constant columns become 0, except with ``maxabs`` and ``none``. Both values of a column that has only two are
-        levels nearest to their places, at most the ends of the range, with all kinds that centre: neither is rounded or
-        clamped, so the model sees what training saw, however rare one of them is. A column with equal quartiles, mostly
-        zeros for example, has a wider range: with 4 planes or more it reaches the extremes, if they are at most 8
-        deviations away (12 with 7 or 8 planes), and with fewer planes the quantiles 1 % and 99 %; with a single plane
-        it is divided half way between these. Data in a sparse format that store less than 5 % of their values
-        cannot be centred.
-
-        All finite float64 values are allowed; nothing overflows. A column whose span (``minmax``), magnitude
-        (``maxabs``) or range (``standard``, ``robust``) is at most 2^-1012 becomes 0.
-
-        Parameters
-        ----------
-        features
-            The samples, in a distributed training set those of this rank.
-        kind
-            One of `KINDS`.
-        communicator
-            The ranks.
-        planes
-            Planes (S) that features will be stored with, 1 to 8.
-
-        Raises
-        ------
-        UserError
-            If a value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
+        ``features`` are the samples of this rank, and will be stored with 1 to 8 ``planes``. Raises `UserError` if a
+        value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
         """
         samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
         extremes = find_extremes((features,), features.shape[1], samples)
@@ -201,16 +151,9 @@ class Scaling:
     ) -> Self:
         """Same as `fit`, of samples in blocks.
 
-        Parameters
-        ----------
-        extremes
-            Ranges of this rank's samples.
-        blocks
-            Reads these samples, once for kinds that centre.
-        sample
-            Reads those that quantiles are taken from. Which they are must not depend on blocks or ranks.
-        whitened
-            Whether the features are whitened next. For that ``auto`` has to centre them, if they may be.
+        ``extremes`` are the ranges of this rank's samples, and ``blocks`` reads these, once for kinds that centre.
+        ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. If the features
+        are ``whitened`` next, ``auto`` has to centre them, if they may be.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
@@ -271,17 +214,11 @@ class Scaling:
         return tuple(remarks)
 
     def apply(self, rows: Features) -> FloatArray:
-        """Scale a block of samples, (rows, features), to a dense float64 array of the same shape.
-
-        Data other than the training set may exceed the range; quantisation clamps them.
-        """
+        """Scale a block of samples, (rows, features), to a dense float64 array of the same shape."""
         return scaled(to_dense(rows), self.offset, self.scale)
 
     def apply_stored(self, rows: Any) -> FloatArray:
-        """Scale only the stored values of a `csr_array`, in the order of its ``data``: float64 (stored values,).
-
-        All others are zeros and become `zero`.
-        """
+        """Scale the stored values of a `csr_array`, in the order of its ``data``; all others become `zero`."""
         return scaled(rows.data, self.offset[rows.indices], self.scale[rows.indices])
 
     @property

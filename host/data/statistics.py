@@ -41,7 +41,6 @@ _BLOCK_VALUES = 1 << 18
 """Number of values that are summed at once."""
 
 _BLOCK_COLUMNS = 1 << 16
-"""Columns of a block."""
 
 COMPILED_VALUES = 1 << 23
 """Number of dense values from which `p4sgd.host.data.kernels` is used. To load it takes 20 ms beside the
@@ -93,9 +92,8 @@ class Extremes:
         if isinstance(features, np.ndarray):
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)
-            step = max(1, _BLOCK_VALUES // features.shape[1])
-            for first in range(0, features.shape[0], step):
-                self.nonzero += np.count_nonzero(features[first : first + step], axis=0)
+            for rows in map(to_dense, _row_blocks(features)):
+                self.nonzero += np.count_nonzero(rows, axis=0)
             return
         from p4sgd.host.data.kernels import add_extremes
 
@@ -116,7 +114,7 @@ class Extremes:
         if ranks.size == 1:
             return self.nonzero
         counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
-        return counts if self.nonzero.dtype == np.int64 else counts.astype(np.int32)
+        return counts.astype(np.int32) if self.nonzero.dtype == np.int32 else counts
 
 
 def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Extremes:
@@ -125,8 +123,7 @@ def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Ex
     for block in blocks:
         before = extremes.samples
         extremes.add(block)
-        low, high = extremes.range()
-        if extremes.samples and not (np.isfinite(low).all() and np.isfinite(high).all()):
+        if extremes.samples and not all(np.isfinite(each).all() for each in extremes.range()):
             place = find_not_finite(block)
             assert place is not None
             row, column = place
@@ -147,8 +144,6 @@ class Statistics:
         float64 (features,): smallest and largest value, finite.
     nonzero
         int (features,): number of values that are not 0.
-    samples
-        Number of samples.
     centrable
         Whether the data may be centred; not in a sparse format that stores only a small part of their values.
     whitened
@@ -193,11 +188,10 @@ class Statistics:
         """Add some samples to the sums."""
         if self.sums is None:
             self.sums = np.zeros((3, self.low.size), np.int64)
-        step = max(1, _BLOCK_VALUES // features.shape[1])
         scale = reciprocal(self.half_span, self.constant)
         compiled = isinstance(features, np.ndarray) and features.size >= COMPILED_VALUES
-        for first in range(0, features.shape[0], step):
-            rows = to_dense(features[first : first + step])
+        for block in _row_blocks(features):
+            rows = to_dense(block)
             if compiled:
                 from p4sgd.host.data.kernels import add_sums
 
@@ -262,6 +256,12 @@ class Statistics:
         return width
 
 
+def _row_blocks(features: Features) -> Iterator[Features]:
+    step = max(1, _BLOCK_VALUES // features.shape[1])
+    for first in range(0, features.shape[0], step):
+        yield features[first : first + step]
+
+
 def column_blocks(size: int) -> Iterator[slice]:
     """Columns in blocks, where there may be millions: temporary arrays of all would take more memory than the data."""
     for first in range(0, size, _BLOCK_COLUMNS):
@@ -281,15 +281,13 @@ def quantile_rows(samples: int, features: int) -> int:
 def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCESS) -> FloatArray:
     """Order statistics of the columns of a sample, (samples, features), that may be distributed over ranks.
 
-    Returns
-    -------
-    float64 (2 + 2 · 4, features): the two values in the middle, and for each p of 25, 10, 5 and 1 % the value with the
-    rank ⌊p · (n − 1)⌋ from below and that from above. They are values of the data, not interpolated.
+    Returns float64 (2 + 2 · 4, features): the two values in the middle, and for each p of 25, 10, 5 and 1 % the value
+    with the rank ⌊p · (n − 1)⌋ from below and that from above. They are values of the data, not interpolated.
     """
     columns = np.array(to_dense(sample).T, np.float64, order="C")
     # Every rank gets all values of some columns.
     own = share_of(communicator, columns.shape[0])
-    edges = [begin for begin, _ in communicator.all_gather((own.start, own.stop))]
+    edges = communicator.all_gather(own.start)
     parts = [part.reshape(-1).view(np.uint8) for part in np.split(columns, edges[1:])]
     received = [part.view(np.float64).reshape(len(own), -1 if own else 0) for part in communicator.all_to_all(parts)]
     values = np.concatenate(received, axis=1)

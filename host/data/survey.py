@@ -29,8 +29,8 @@ class _Findings:
 
     ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
     they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
-    booleans; ``commas`` that all texts are numbers with a decimal comma. ``text``, ``gap`` and ``infinity`` are row and
-    text of the first of each.
+    booleans; ``commas`` that all texts are numbers with a decimal comma. ``first`` has row and text of the first text,
+    gap and infinity of this rank.
     """
 
     numbers: int = 0
@@ -39,9 +39,7 @@ class _Findings:
     typed: bool = False
     truths: bool = False
     commas: bool = True
-    text: tuple[int, str | None] | None = None
-    gap: tuple[int, str | None] | None = None
-    infinity: tuple[int, str | None] | None = None
+    first: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     @property
     def boolean(self) -> bool:
@@ -55,68 +53,67 @@ class _Findings:
         """Whether the column holds numbers: if not more cells are texts than are numbers, or all are true or false."""
         return self.texts <= self.numbers or self.boolean
 
-    def add_values(self, values: Iterable[str] | None) -> None:
-        """Add some texts to the different ones."""
-        if self.values is not None:
-            self.values = None if values is None else self.values.union(values)
-            if self.values is not None and len(self.values) > MOST_TEXTS:
-                self.values = None
-
     def add(self, other: "_Findings") -> None:
-        """Add the findings of another rank, but for the first cells of each kind."""
+        """Add other findings, but for the first cells of each kind."""
         self.numbers += other.numbers
         self.texts += other.texts
         self.typed |= other.typed
         self.truths |= other.truths
         self.commas &= other.commas
-        self.add_values(other.values)
+        values = None if self.values is None or other.values is None else self.values | other.values
+        self.values = None if values is None or len(values) > MOST_TEXTS else values
+
+    def wrong(self, total: "_Findings", *, gaps: bool) -> Iterable[tuple[int, str | None, bool]]:
+        """Row and text of the first cells that do not go with the findings of all ranks, and whether they are gaps."""
+        kinds = [] if gaps else ["gap"]
+        if total.numeric:
+            kinds += ["infinity"] if total.boolean else ["infinity", "text"]
+        elif total.commas:
+            kinds.append("text")
+        return [(*self.first[kind], kind == "gap") for kind in kinds if kind in self.first]
+
+    def column(self, name: str, *, gaps: bool) -> Column:
+        """The column."""
+        if not (self.numbers or self.texts or self.typed):  # other rows may have either
+            return Column(name, (), gaps=gaps)
+        if self.numeric:
+            return Column(name, truth=self.boolean, gaps=gaps)
+        return Column(name, tuple(sorted(self.values or ())), gaps=gaps)
 
 
 class Survey:
-    """Finds out from all rows of a table what its columns hold.
+    """Finds out from all rows of a table what its ``count`` columns hold.
 
-    Parameters
-    ----------
-    names
-        Headers of the columns; empty if there are none.
-    count
-        Number of columns.
-    gap_texts
-        Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`.
+    ``names`` are their headers, empty if there are none, and ``gap_texts`` texts that mean a missing value, see
+    `p4sgd.host.data.cells.Cells`.
     """
 
     def __init__(self, names: Sequence[str], count: int, gap_texts: Set[str] = frozenset()) -> None:
         self._gap_texts = gap_texts
         self._names = tuple(names) or ("",) * count
         self._found = [_Findings() for _ in range(count)]
-        self._rows = 0
 
-    def add(self, arrays: Sequence[Any], first: int | None = None) -> None:
-        """Look at some rows, a pyarrow array for each column; the ``first`` follows those before by default."""
-        first = self._rows if first is None else first
-        self._rows = first + len(arrays[0])
+    def add(self, arrays: Sequence[Any], first: int) -> None:
+        """Look at some rows from the ``first`` on, a pyarrow array for each column."""
         for found, array in zip(self._found, arrays, strict=True):
             self._add(found, Cells(array, self._gap_texts), first)
 
     def _add(self, found: _Findings, cells: Cells, first: int) -> None:
         numbers, gaps = cells.numbers, cells.gaps
-        texts = np.zeros_like(gaps)
-        if not cells.are_numbers:
-            known, which = cells.encoded if found.values is not None or np.isnan(numbers[~gaps]).any() else ([], None)
-            if which is not None:
-                strange = [text not in cells.gap_texts and _no_number(text) for text in known]
-                texts = np.array([*strange, False])[which]
-                found.commas &= all(map(has_decimal_comma, itertools.compress(known, strange)))
-                found.add_values(text for text in known if text not in cells.gap_texts)
-        found.typed |= cells.are_numbers
-        found.truths |= cells.are_truths
-        found.texts += int(texts.sum())
-        found.numbers += int((~texts & ~gaps).sum())
+        texts, commas, values = np.zeros_like(gaps), True, set[str]()
+        if not cells.are_numbers and (found.values is not None or np.isnan(numbers[~gaps]).any()):
+            known, which = cells.encoded
+            strange = [text not in cells.gap_texts and _no_number(text) for text in known]
+            texts = np.array([*strange, False])[which]
+            commas = all(map(has_decimal_comma, itertools.compress(known, strange)))
+            values = set(known) - cells.gap_texts
+        counts = int((~texts & ~gaps).sum()), int(texts.sum())
+        found.add(_Findings(*counts, values, cells.are_numbers, cells.are_truths, commas))
         infinite = ~np.isfinite(numbers) & ~gaps & ~texts
-        for name, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
-            if getattr(found, name) is None and where.any():
+        for kind, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
+            if where.any() and kind not in found.first:
                 row = int(where.argmax())
-                setattr(found, name, (first + row, cells.text(row)))
+                found.first[kind] = first + row, cells.text(row)
 
     def finish(
         self, source: str, *, gaps: bool, tell: Callable[[CellError], UserError], ranks: Communicator = SINGLE_PROCESS
@@ -128,30 +125,15 @@ class Survey:
         ``tell`` makes the error of a cell of this rank.
         """
         everywhere = ranks.all_gather(self._found)
-        columns, wrong, many = [], [], []
+        columns, wrong, many = [], [], list[int]()
         for place, name in enumerate(self._names):
-            total = _Findings()
-            parts = [found[place] for found in everywhere]
+            total, parts = _Findings(), [found[place] for found in everywhere]
             for part in parts:
                 total.add(part)
-            missing = any(part.gap is not None for part in parts)
             for rank, part in enumerate(parts):
-                if part.gap is not None and not gaps:
-                    wrong.append((rank, part.gap[0], place, part.gap[1], True))
-                strange = []
-                if total.numeric:
-                    strange = [part.infinity, None if total.boolean else part.text]
-                elif total.commas:
-                    strange = [part.text]
-                wrong += [(rank, each[0], place, each[1], False) for each in strange if each is not None]
-            if not (total.numbers or total.texts or total.typed):  # other rows may have either
-                columns.append(Column(name, (), gaps=missing))
-            elif total.numeric:
-                columns.append(Column(name, truth=total.boolean, gaps=missing))
-            elif total.values is not None:
-                columns.append(Column(name, tuple(sorted(total.values)), gaps=missing))
-            else:
-                columns.append(Column(name, ()))
+                wrong += [(rank, row, place, text, gap) for row, text, gap in part.wrong(total, gaps=gaps)]
+            columns.append(total.column(name, gaps=any("gap" in part.first for part in parts)))
+            if total.values is None and not total.numeric:
                 many.append(place)
         if wrong:
             rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
@@ -199,14 +181,11 @@ class RowNumbers:
 
     def remarks(self, gather: Callable[[Any], list[Any]]) -> tuple[str, ...]:
         """Remarks for the user, from the rows of all shares."""
-        parts = gather((self.rows, self._begins))
         before, fits = 0, [{0.0, 1.0} for _ in self._columns]
-        for rows, begins in parts:
+        for rows, begins in gather((self.rows, self._begins)):
             if rows:
-                fits = [
-                    fit & {begin - before} if begin is not None else set()
-                    for fit, begin in zip(fits, begins, strict=True)
-                ]
+                for fit, begin in zip(fits, begins, strict=True):
+                    fit &= set() if begin is None else {begin - before}
             before += rows
         return tuple(
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "

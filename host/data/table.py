@@ -6,11 +6,10 @@ shared among ranks and sorted into buckets like any others. The training rows de
 (`encoding.py`).
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,9 @@ GAP = "missing"
 
 _UNKNOWN = -1
 """The place of a text that is not among those of a column."""
+
+UnknownTexts: TypeAlias = dict[str, tuple[int, str]]
+"""Texts that a model does not know, counted while a table is read: by column, how many, and one of them."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +69,6 @@ class Column:
         return {text: place for place, text in enumerate(self.values or ())}
 
 
-class UnknownTexts:
-    """Texts that a model does not know, counted while a table is read: by column, how many, and one of them."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, tuple[int, str]] = {}
-
-    def add(self, column: str, count: int, example: str) -> None:
-        """Count some more."""
-        before, first = self.found.get(column, (0, example))
-        self.found[column] = (before + count, first)
-
-    def remarks(self, gather: Callable[[Any], list[Any]] = lambda value: [value]) -> tuple[str, ...]:
-        """Remarks for the user, on the texts of all shares of the table."""
-        joined = UnknownTexts()
-        for part in gather(self.found):
-            for column, (count, example) in part.items():
-                joined.add(column, count, example)
-        return tuple(
-            f"{column}: {count:,} value{'s' * (count > 1)} that the model does not know, such as {shortened(example)}: "
-            f"taken for none of those that it knows"
-            for column, (count, example) in joined.found.items()
-        )
-
-
 @dataclass(frozen=True)
 class Table:
     """Contents of the columns of a table that are features."""
@@ -117,28 +95,8 @@ class Table:
         """What a column is called."""
         return self.columns[place].name or f"feature {place + 1}"
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As JSON data, which preserve floats exactly."""
-        return [dataclasses.asdict(column) for column in self.columns]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Self:
-        """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-        columns = []
-        for each in data:
-            texts, mean = each["values"], each["mean"]
-            values = None if texts is None else tuple(map(str, texts))
-            mean = None if mean is None else float(mean)
-            columns.append(Column(str(each["name"]), values, bool(each["truth"]), mean, bool(each["gaps"])))
-        return cls(tuple(columns))
-
     def rows(
-        self,
-        arrays: Sequence[Any],
-        *,
-        gaps: bool,
-        gap_texts: Set[str] = frozenset(),
-        unknown: UnknownTexts | None = None,
+        self, arrays: Sequence[Any], unknown: UnknownTexts, *, gaps: bool, gap_texts: Set[str] = frozenset()
     ) -> npt.NDArray[np.float64]:
         """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for
         gaps.
@@ -147,12 +105,12 @@ class Table:
         ----------
         arrays
             pyarrow arrays of these columns.
+        unknown
+            Counts texts that a column does not have, which become −1.
         gaps
             Whether values may be missing.
         gap_texts
             Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`, unless the column has such a text.
-        unknown
-            Takes note of texts that a column does not have, which become −1.
 
         Raises
         ------
@@ -176,22 +134,35 @@ class Table:
             if gaps:
                 strange &= ~cells.gaps
             if strange.any():
-                row = int(strange.argmax())
-                wrong.append(CellError(row, place, cells.text(row), gap=bool(cells.gaps[row])))
+                wrong.append(cells.error(strange, place))
         if wrong:
             raise min(wrong, key=lambda each: (each.row, each.column))
         return made
 
-    def _codes(self, place: int, cells: "Cells", unknown: UnknownTexts | None) -> npt.NDArray[np.float64]:
+    def _codes(self, place: int, cells: Cells, unknown: UnknownTexts) -> npt.NDArray[np.float64]:
         texts, which = cells.encoded
         known = self.columns[place].places
         codes = np.array([known.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
-        if unknown is not None and (codes == _UNKNOWN).any():
-            counts = np.bincount(which, minlength=codes.size)
-            found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
-            strange = [row for row in found if texts[row] not in cells.gap_texts]
-            if strange:
-                unknown.add(self.label(place), int(counts[strange].sum()), texts[strange[0]])
+        counts = np.bincount(which, minlength=codes.size)
+        found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
+        strange = [row for row in found if texts[row] not in cells.gap_texts]
+        if strange:
+            before, example = unknown.get(self.label(place), (0, texts[strange[0]]))
+            unknown[self.label(place)] = before + int(counts[strange].sum()), example
         result = codes[which]
         result[cells.gaps] = np.nan
         return result
+
+
+def unknown_remarks(parts: Iterable[UnknownTexts]) -> tuple[str, ...]:
+    """Remarks for the user on texts that a model does not know, from all parts of a table."""
+    joined: UnknownTexts = {}
+    for part in parts:
+        for column, (count, example) in part.items():
+            before, first = joined.get(column, (0, example))
+            joined[column] = before + count, first
+    return tuple(
+        f"{column}: {count:,} value{'s' * (count > 1)} that the model does not know, such as {shortened(example)}: "
+        f"taken for none of those that it knows"
+        for column, (count, example) in joined.items()
+    )

@@ -1,6 +1,7 @@
 """DataFrames as tables, whose texts, booleans and gaps become features."""
 
 import dataclasses
+import itertools
 import warnings
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import CellError, is_text, plain_type, suits
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey
-from p4sgd.host.data.table import Table, UnknownTexts
+from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
 from p4sgd.host.errors import UserError
 from p4sgd.host.estimators.parameters import value_errors
 
@@ -87,19 +88,20 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
     def told(cell: CellError) -> UserError:
         return cell.described(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
 
-    unknown, parts, first = UnknownTexts(), [], 0
+    edges = [0, *itertools.accumulate(len(arrays[0]) for arrays in batches)]
+    parts, unknown = [], UnknownTexts()
     with value_errors():
         if table is None:
             survey = Survey(names, len(names))
-            for arrays in batches:
-                survey.add(arrays)
+            for first, arrays in zip(edges, batches, strict=False):
+                survey.add(arrays, first)
             table = survey.finish(NAME, gaps=gaps, tell=told)
-        for arrays in batches:
+        for first, arrays in zip(edges, batches, strict=False):
             try:
-                parts.append(table.rows(arrays, gaps=gaps, unknown=unknown))
+                parts.append(table.rows(arrays, unknown, gaps=gaps))
             except CellError as error:
-                raise told(error.after(first)) from None
-            first += len(arrays[0])
-    for remark in unknown.remarks():
+                error.row += first
+                raise told(error) from None
+    for remark in unknown_remarks([unknown]):
         warnings.warn(remark, stacklevel=5)
     return Rows(np.concatenate(parts) if parts else np.empty((0, len(names))), table)

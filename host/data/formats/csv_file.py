@@ -11,15 +11,14 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data.cells import has_decimal_comma, has_gaps
-from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
+from p4sgd.host.data.cells import Cells, has_decimal_comma
+from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
@@ -41,8 +40,7 @@ _COUNTED = 3
 """A first line with so many fields 0, 1, 2 … beside texts may be pandas' header; fewer are soon those of a sample."""
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(NamedTuple):
     """Structure of a file: the character between fields, its columns, and the lines before the first sample."""
 
     delimiter: str
@@ -62,7 +60,6 @@ class CsvSource(TableSource):
 
     @property
     def columns(self) -> Columns:
-        """See `TableSource.columns`."""
         return self._form.columns
 
     def _numbers(self) -> Iterator[Rows]:
@@ -94,12 +91,12 @@ class CsvSource(TableSource):
         import pyarrow.csv as pa_csv
 
         columns = self.columns
-        names = [str(place) for place in range(columns.count)]
-        types: dict[str, Any] = {names[place]: kind for place in columns.features}
+        types: dict[str, Any] = {str(place): kind for place in columns.features}
         if columns.label is not None:
-            types[names[columns.label]] = pa.string()
+            types[str(columns.label)] = pa.string()
         if columns.weight is not None:
-            types[names[columns.weight]] = kind
+            types[str(columns.weight)] = kind
+        names = list(map(str, range(columns.count)))
         parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=gaps, strings_can_be_null=bool(gaps)
@@ -107,13 +104,11 @@ class CsvSource(TableSource):
         # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a thread
         # that waits for the interpreter lock while the program ends after an error aborts the process.
         for text in self._text():
-            if not text.strip(b"\r\n"):
-                continue  # pyarrow rejects blocks without lines
-            reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
-            yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
+            if text.strip(b"\r\n"):  # pyarrow rejects blocks without lines
+                reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
+                yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
 
     def survey(self, ranks: Communicator) -> Table:
-        """See `TableSource.survey`."""
         table = super().survey(ranks)
         if self.guessed is not None and not table.plain:  # any text with commas in it would do
             raise UserError(f"{self.name}: has texts: --format {self.guessed} takes them for those of a table")
@@ -124,39 +119,30 @@ class CsvSource(TableSource):
         import pyarrow as pa
 
         columns, done = self.columns, 0
-        others = (columns.label, columns.weight)
         with contextlib.suppress(pa.ArrowInvalid):
             for batch in self._parsed(pa.string(), []):
-                arrays = [batch.column(str(place)) for place in columns.features]
-                yield Arrays(done, arrays, *(None if place is None else batch.column(str(place)) for place in others))
+                names = map(int, batch.schema.names)
+                yield Arrays.of(done, columns, dict(zip(names, batch.columns, strict=True)))
                 done += batch.num_rows
             return
-
-        def part(rows: list[list[str]]) -> Arrays:
-            def column(place: int) -> Any:
-                return pa.array([fields[place] for fields in rows], pa.string())
-
-            apart = (None if place is None else column(place) for place in others)
-            return Arrays(done, list(map(column, columns.features)), *apart)
-
-        rows: list[list[str]] = []
-        for line, fields in itertools.islice(self._records(), done, None):
-            if len(fields) != columns.count:
-                first = self._form.skipped or 1
-                raise UserError(f"{self.path}, line {line}: has {len(fields)} fields, line {first} has {columns.count}")
-            rows.append(fields)
-            if len(rows) * columns.count >= BLOCK_VALUES:
-                yield part(rows)
-                done, rows = done + len(rows), []
-        if rows:
-            yield part(rows)
+        records = itertools.islice(self._records(), done, None)
+        while rows := list(itertools.islice(records, -(-BLOCK_VALUES // columns.count))):
+            for line, fields in rows:
+                if len(fields) != columns.count:
+                    first = self._form.skipped or 1
+                    raise UserError(
+                        f"{self.path}, line {line}: has {len(fields)} fields, line {first} has {columns.count}"
+                    )
+            texts = zip(*(fields for _, fields in rows), strict=True)
+            yield Arrays.of(done, columns, [pa.array(column, pa.string()) for column in texts])
+            done += len(rows)
 
     def _locate(self, row: int, column: int) -> str:
         line, _ = next(itertools.islice(self._records(), row, None))
         return f"{self.path}, line {line}, {self.columns[column]}"
 
     def _labels(self, arrays: Arrays) -> RawLabels:
-        if has_gaps(arrays.label):
+        if Cells(arrays.label, MISSING).gaps.any():
             self.check_labels()
         return RawLabels.from_column(arrays.label)
 
@@ -200,8 +186,7 @@ class CsvSource(TableSource):
         """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
         line = lines_before(self.path, self.share, self._form.skipped) + 1
         with self._open() as file:
-            while left:
-                text = file.read(min(left, _BLOCK_BYTES))
+            while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
                 left -= len(text)
         if self.share.rank + 1 < self.share.size:
@@ -215,7 +200,7 @@ class CsvSource(TableSource):
         return open_share(self.path, self.share, self._form.skipped, self._watch)
 
     def check_labels(self) -> None:
-        """See `Source.check_labels`: a label that is invalid, or not a number or text like the labels before."""
+        """Refuse a label that is invalid, or not a number or text like the labels before, with its line."""
         label = self.columns.label
         if label is None:
             return
@@ -262,24 +247,21 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     Raises `UserError` if there is none, if it is no text, or if it may be a header or a sample.
     """
     with open_data(path) as file:
-        skipped, raw = 0, b""
-        for raw in file:
-            if raw.strip(b" \t\r\n"):
-                break
-            skipped += 1
-        else:
-            raise UserError(f"{path}: the file is empty")
-        following = next((line for line in file if line.strip(b" \t\r\n")), b"")
+        lines = enumerate(file)
+        skipped, raw = next(filter(_not_blank, lines), (0, b""))
+        _, following = next(filter(_not_blank, lines), (0, b""))
+    if not raw:
+        raise UserError(f"{path}: the file is empty")
+    place = f"{path}, line {skipped + 1}"
     if b"\0" in raw:
-        raise UserError(f"{path}, line {skipped + 1}: holds a zero byte: this is no CSV file in UTF-8")
+        raise UserError(f"{place}: holds a zero byte: this is no CSV file in UTF-8")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{path}, line {skipped + 1}: is not UTF-8 text: is this a CSV file?") from None
-    place = f"{path}, line {skipped + 1}"
-    csv.field_size_limit(_MAX_FIELD)
+        raise UserError(f"{place}: is not UTF-8 text: is this a CSV file?") from None
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
+    csv.field_size_limit(_MAX_FIELD)
     delimiter = options.delimiter or _delimiter(text)
     reader = csv.reader([text, ""], delimiter=delimiter)
     try:
@@ -296,11 +278,14 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
         header = _has_names(fields, below, options)
     if header is None:
         raise UserError(f"{place}: may hold names or a sample: say --header or --no-header")
-    names = fields if header else None
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
-    columns = choose_columns(len(fields), names, options, str(path))
+    columns = choose_columns(len(fields), fields if header else None, options, str(path))
     return _Form(delimiter, columns, skipped + int(header))
+
+
+def _not_blank(line: tuple[int, bytes]) -> bool:
+    return bool(line[1].strip(b" \t\r\n"))
 
 
 def _delimiter(line: str) -> str:
@@ -317,16 +302,12 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     known = () if options.like is None else options.like.column_names
     if known and set(known) <= set(fields):
         return True
-    others = set()  # columns that were chosen by number and hold no features
     weight = () if options.weight_column is None else (options.weight_column,)
-    for choice in (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns):
-        try:
-            number_of_column = int(choice)
-        except ValueError:
-            if choice in fields:
-                return True
-        else:
-            others.add(number_of_column + (len(fields) if number_of_column < 0 else -1))
+    choices = (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns)
+    if any(not is_number(choice) and choice in fields for choice in choices):
+        return True
+    numbers_of_others = [int(choice) for choice in choices if is_number(choice)]  # which hold no features
+    others = {place + (len(fields) if place < 0 else -1) for place in numbers_of_others}
     features = [field for place, field in enumerate(fields) if place not in others] or fields
     numbers = [field for field in features if number(field) is not None]
     words = [field for field in features if number(field) is None and field not in MISSING]

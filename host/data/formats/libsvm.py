@@ -4,17 +4,9 @@ Comments after ``#`` and ``qid:`` are ignored. With ``hash_bits`` N the column o
 that of a numeric name in Vowpal Wabbit.
 """
 
-from p4sgd.host.data.formats.sparse_text import (
-    MAX_INDEX,
-    ParsedLine,
-    SparseTextSource,
-    finite,
-    label_of,
-    parse_number,
-    shown,
-)
+from p4sgd.host.data.formats.sparse_text import MAX_INDEX, ParsedLine, SparseTextSource, finite, label_of, shown
 from p4sgd.host.data.raw_labels import number
-from p4sgd.host.errors import UserError, shortened
+from p4sgd.host.errors import UserError
 
 _MAX_HASHED = (1 << 64) - 1
 """Largest index of a feature that is hashed."""
@@ -34,11 +26,12 @@ class LibsvmSource(SparseTextSource):
         return (0, _MAX_HASHED) if self._hash_bits else (int(self._zero_based is False), MAX_INDEX)
 
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
+        line = raw.partition(b"#")[0]
         try:
-            return self._parse_words(raw.partition(b"#")[0].split())
+            return self._parse_words(line.split())
         except UserError:
             try:
-                raw.partition(b"#")[0].decode()
+                line.decode()
             except UnicodeDecodeError:
                 raise UserError("is not UTF-8 text: this is no LIBSVM file") from None
             raise
@@ -48,8 +41,8 @@ class LibsvmSource(SparseTextSource):
             return None
         (least, largest), mask, labels_needed = self._limits, self._mask, self.options.labels_needed
         items = words if b":" in words[0] and not labels_needed else words[1:]
-        if (labels_needed or not items) and parse_number(words[0]) is None:
-            raise UserError(_label_mistake(words[0].decode(errors="replace")))
+        if (labels_needed or not items) and number(words[0]) is None:
+            raise UserError(_label_mistake(words[0]))
         sample = ParsedLine(label_of(words[0]) if labels_needed else 0.0, [], [])
         if items and items[0].startswith(b"qid") and b":" in items[0]:
             del items[0]
@@ -70,14 +63,14 @@ class LibsvmSource(SparseTextSource):
         return sample
 
 
-def _label_mistake(label: str) -> str:
+def _label_mistake(label: bytes) -> str:
     """Why a label is no number."""
-    if ":" in label:
-        return f"begins with {shortened(label)}: the label is missing"
-    several = "," in label and all(number(part) is not None for part in label.split(","))
-    targets = "several labels, one is needed: several targets are columns of a table, a --label-column each"
-    hint = targets if several else "not a number (is this a LIBSVM file?)"
-    return f"the label is {shortened(label)}: {hint}"
+    if b":" in label:
+        return f"begins with {shown(label)}: the label is missing"
+    if b"," in label and all(number(part) is not None for part in label.split(b",")):
+        targets = "several labels, one is needed: several targets are columns of a table, a --label-column each"
+        return f"the label is {shown(label)}: {targets}"
+    return f"the label is {shown(label)}: not a number (is this a LIBSVM file?)"
 
 
 def _index_mistake(index: int, before: int, least: int, largest: int) -> str:

@@ -2,10 +2,9 @@
 
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,7 @@ class NpySource(Source):
     from the file instead, because the pages of a map would count as memory of the process.
     """
 
-    @cached_property
-    def _matrix(self) -> "_Matrix":
+    def _map(self) -> Any:
         mapped = load_numpy(self.path, mmap=True)
         if not isinstance(mapped, np.memmap):
             raise UserError(f"{self.path}: is an .npz file by its contents: name it so")
@@ -34,21 +32,20 @@ class NpySource(Source):
             shape = mapped.shape
             raise UserError(f"{self.path}: must hold a matrix of samples and columns, not an array of shape {shape}")
         check_numbers(mapped.dtype, self.name)
-        rows, columns = mapped.shape
-        return _Matrix(self.path, mapped.dtype, rows, columns, mapped.offset, mapped.flags.c_contiguous)
+        return mapped
 
     @cached_property
     def _columns(self) -> Columns:
-        return choose_columns(self._matrix.columns, None, self.options, self.name)
+        return choose_columns(self._map().shape[1], None, self.options, self.name)
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """See `Source.blocks`."""
-        matrix, columns = self._matrix, self._columns
-        share = self.share.of(matrix.rows)
-        step = max(1, len(share) if whole else BLOCK_VALUES // matrix.columns)
+        mapped, columns = self._map(), self._columns
+        self._samples = len(mapped)
+        share = self.share.of(self._samples)
+        step = max(1, len(share) if whole else BLOCK_VALUES // columns.count)
         for first in range(share.start, share.stop, step) or (share.start,):
             count = min(step, share.stop - first)
-            part = load_numpy(self.path, mmap=True)[first : first + count] if whole else matrix.read(first, count)
+            part = mapped[first : first + count] if whole else self._read(mapped, first, count)
             weights = None if columns.weight is None else part[:, columns.weight].astype(np.float64)
             labels = None if columns.label is None else RawLabels(part[:, columns.label])
             begin, end = columns.features[0], columns.features[-1] + 1
@@ -56,48 +53,30 @@ class NpySource(Source):
             features = checked(part[:, begin:end] if side_by_side else part[:, columns.features], self.name)
             check_finite(features[:, : features.shape[1] - columns.targets], self.name, first)
             yield Rows(features, labels, weights)
-            self._done = (first + count) / max(1, matrix.rows)
+            self._done = (first + count) / max(1, self._samples)
+
+    def _read(self, mapped: Any, first: int, count: int) -> npt.NDArray[Any]:
+        """Some rows from the file."""
+        size, (rows, columns) = mapped.dtype.itemsize, mapped.shape
+        by_rows = mapped.flags.c_contiguous
+        places = [first * columns] if by_rows else [place * rows + first for place in range(columns)]
+        parts = []
+        with open(self.path, "rb") as file:
+            for place in places:
+                file.seek(mapped.offset + place * size)
+                parts.append(np.fromfile(file, mapped.dtype, count * columns if by_rows else count))
+        if sum(part.size for part in parts) < count * columns:
+            raise UserError(f"{self.path}: has changed while it was read")
+        return parts[0].reshape(count, columns) if by_rows else np.stack(parts, axis=1)
 
     def settle(self, gather: Gather) -> FeatureSpace:
-        """See `Source.settle`."""
-        if self._matrix.rows == 0:
+        if self._samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         return with_label_number(FeatureSpace(len(self._columns.features) - self._columns.targets), self.options)
 
-    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
-        """See `Source.finish`: further labels apart."""
+    def finish(self, features: Features, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
         targets = self._columns.targets
-        if not targets:
-            return features, {}
-        return features[:, :-targets], {"targets": np.asarray(features[:, -targets:], np.float64)}
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """Location of a matrix in its file."""
-
-    path: Path
-    dtype: np.dtype[Any]
-    rows: int
-    columns: int
-    offset: int
-    by_rows: bool
-
-    def read(self, first: int, count: int) -> npt.NDArray[Any]:
-        """Some rows, of shape (count, columns)."""
-        with open(self.path, "rb") as file:
-            if self.by_rows:
-                values = self._read(file, first * self.columns, count * self.columns)
-                return values.reshape(count, self.columns)
-            columns = [self._read(file, place * self.rows + first, count) for place in range(self.columns)]
-            return np.stack(columns, axis=1)
-
-    def _read(self, file: BinaryIO, first: int, count: int) -> npt.NDArray[Any]:
-        file.seek(self.offset + first * self.dtype.itemsize)
-        values = np.fromfile(file, self.dtype, count)
-        if values.size < count:
-            raise UserError(f"{self.path}: has changed while it was read")
-        return values
+        return (features[:, :-targets], np.asarray(features[:, -targets:], np.float64)) if targets else (features, None)
 
 
 def load_numpy(path: Path, *, mmap: bool) -> Any:

@@ -8,10 +8,10 @@ Dense matrices in C order and sparse ones in CSR form are stored by rows, and ca
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import scipy  # which imports scipy.sparse at its first use
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, label_number
-from p4sgd.host.data.matrix import Features, checked
+from p4sgd.host.data.matrix import checked
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
@@ -45,13 +45,12 @@ class NpzSource(Source):
     """
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """See `Source.blocks`."""
-        alone, needed = whole and self.share.size == 1, self.options.labels_needed
-        with _open_archive(self.path) as archive, _open_rows(self.path, archive, whole=alone) as stored:
+        needed = self.options.labels_needed
+        with _Archive.open(self.path) as archive, archive.features(whole=whole and self.share.size == 1) as stored:
             self._shape = samples, _ = stored.shape
             share = self.share.of(samples)
-            labels = _labels(self.path, archive, samples, several=whole) if needed else None
-            weights = _weights(self.path, archive, samples) if needed else None
+            labels = archive.labels(samples, several=whole) if needed else None
+            weights = archive.weights(samples) if needed else None
             first = share.start
             while True:
                 end = share.stop if whole else stored.end(first)
@@ -67,89 +66,12 @@ class NpzSource(Source):
                     return
 
     def settle(self, gather: Gather) -> FeatureSpace:
-        """See `Source.settle`."""
         (samples, count), like = self._shape, self.options.like
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         if like is not None and count != like.count:
             raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
         return FeatureSpace(count, label_column=label_number(self.options))
-
-
-@contextmanager
-def _open_archive(path: Path) -> Iterator[Any]:
-    """Open an archive of arrays; `UserError` if it cannot be read or, also within the ``with`` block, is damaged."""
-    archive = load_numpy(path, mmap=False)
-    if isinstance(archive, np.ndarray):
-        raise UserError(f"{path}: is an .npy file by its contents: name it so")
-    try:
-        with archive:
-            yield archive
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
-
-
-# -- labels ------------------------------------------------------------------------------------------------------------
-
-
-def _array(path: Path, archive: Mapping[str, Any], key: str) -> npt.NDArray[Any]:
-    found = archive[key]
-    if not isinstance(found, np.ndarray):
-        raise _no_array(path, key)
-    return found
-
-
-def _labels(path: Path, archive: Mapping[str, Any], samples: int, *, several: bool) -> RawLabels:
-    """The labels of all samples; (samples, targets) only if there may be ``several`` targets."""
-    key = _find(archive, LABEL_KEYS)
-    if key is None:
-        raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
-    labels = _array(path, archive, key)
-    if labels.ndim == 2 and 1 in labels.shape:
-        labels = labels.reshape(-1)
-    shape: tuple[int, ...] = labels.shape
-    targets = len(shape) == 2 and shape[0] == samples
-    if targets and not several:
-        raise UserError(f"{path}: has {shape[1]} targets, here one is needed: train from the file as a whole")
-    if labels.shape != (samples,) and not targets:
-        raise UserError(f"{path}: there are {samples} samples, but labels of shape {labels.shape}")
-    if labels.dtype.kind not in "US":
-        check_numbers(labels.dtype, f"{path}, labels")
-        return RawLabels(labels)
-    if targets:
-        raise UserError(f"{path}: the labels of several targets must be numbers, not {labels.dtype}")
-    distinct, which = np.unique(labels, return_inverse=True)
-    try:
-        return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])
-    except UnicodeDecodeError:
-        raise UserError(f"{path}, labels: hold bytes that are not UTF-8 text") from None
-
-
-def _weights(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -> npt.NDArray[np.float64] | None:
-    """The weights of all samples, if there are any."""
-    key = _find(archive, WEIGHT_KEYS)
-    if key is None:
-        return None
-    weights = _array(path, archive, key)
-    check_numbers(weights.dtype, f"{path}, {key}")
-    if weights.size != samples or weights.ndim > 2:
-        raise UserError(f"{path}: there are {samples} samples, but {key} of shape {weights.shape}")
-    return weights.reshape(-1).astype(np.float64)
-
-
-def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:
-    return next((key for key in keys if key in archive), None)
-
-
-def _named(keys: tuple[str, ...]) -> str:
-    return " or ".join(repr(key) for key in keys[:2])
-
-
-def _no_array(path: Path, key: str) -> UserError:
-    return UserError(f"{path}: holds {key}, but not as a NumPy array")
-
-
-# -- features ----------------------------------------------------------------------------------------------------------
 
 
 class _StoredRows(NamedTuple):
@@ -160,80 +82,175 @@ class _StoredRows(NamedTuple):
     """
 
     shape: tuple[int, int]
-    rows: Callable[[range], Features]
+    rows: Callable[[range], Any]
     end: Callable[[int], int]
 
 
-def _member(path: Path, archive: Any, name: str, kinds: str) -> npt.NDArray[Any]:
-    """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
-    found = archive[name]
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
-        raise UserError(f"{path}: the sparse matrix is damaged: {name} is not what SciPy saves")
-    return found
+class _Archive:
+    """An open archive of arrays."""
 
+    def __init__(self, path: Path, file: Any) -> None:
+        self._path = path
+        self._file = file
 
-def _sparse_form(path: Path, archive: Any) -> tuple[str | bytes, tuple[int, int]]:
-    """Format and shape of a sparse matrix."""
-    kind, shape = _member(path, archive, "format", "SU"), _member(path, archive, "shape", "iu")
-    if kind.shape != ():
-        raise UserError(f"{path}: the sparse matrix is damaged: format is not what SciPy saves")
-    if shape.shape != (2,):
-        raise _no_matrix(path, tuple(np.atleast_1d(shape).tolist()))
-    return kind.item(), (int(shape[0]), int(shape[1]))
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator["_Archive"]:
+        """Open an archive; `UserError` if it cannot be read or, also within the ``with`` block, is damaged."""
+        file = load_numpy(path, mmap=False)
+        if isinstance(file, np.ndarray):
+            raise UserError(f"{path}: is an .npy file by its contents: name it so")
+        try:
+            with file:
+                yield cls(path, file)
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
 
+    def _refusal(self, problem: str) -> UserError:
+        return UserError(f"{self._path}: {problem}")
 
-@contextmanager
-def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows]:
-    """Open the features of an archive, without reading them if they are stored by rows.
+    def _find(self, keys: tuple[str, ...]) -> str | None:
+        return next((key for key in keys if key in self._file), None)
 
-    ``whole`` says that all rows will be read at once, which is possible for any matrix.
-    """
-    with ExitStack() as files:
-        if not ("format" in archive and "shape" in archive):
-            key = _find(archive, FEATURE_KEYS)
+    def _array(self, key: str) -> npt.NDArray[Any]:
+        found = self._file[key]
+        if not isinstance(found, np.ndarray):
+            raise self._refusal(f"holds {key}, but not as a NumPy array")
+        return found
+
+    def labels(self, samples: int, *, several: bool) -> RawLabels:
+        """The labels of all samples; (samples, targets) only if there may be ``several`` targets."""
+        key = self._find(LABEL_KEYS)
+        if key is None:
+            raise self._refusal("has no labels: an array 'labels' or 'y' is needed")
+        labels = self._array(key)
+        if labels.ndim == 2 and 1 in labels.shape:
+            labels = labels.reshape(-1)
+        targets = labels.ndim == 2 and labels.shape[0] == samples
+        if targets and not several:
+            raise self._refusal(f"has {labels.shape[1]} targets, here one is needed: train from the file as a whole")
+        if labels.shape != (samples,) and not targets:
+            raise self._refusal(f"there are {samples} samples, but labels of shape {labels.shape}")
+        if labels.dtype.kind not in "US":
+            check_numbers(labels.dtype, f"{self._path}, labels")
+            return RawLabels(labels)
+        if targets:
+            raise self._refusal(f"the labels of several targets must be numbers, not {labels.dtype}")
+        distinct, which = np.unique(labels, return_inverse=True)
+        try:
+            return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])
+        except UnicodeDecodeError:
+            raise UserError(f"{self._path}, labels: hold bytes that are not UTF-8 text") from None
+
+    def weights(self, samples: int) -> npt.NDArray[np.float64] | None:
+        """The weights of all samples, if there are any."""
+        key = self._find(WEIGHT_KEYS)
+        if key is None:
+            return None
+        weights = self._array(key)
+        check_numbers(weights.dtype, f"{self._path}, {key}")
+        if weights.size != samples or weights.ndim > 2:
+            raise self._refusal(f"there are {samples} samples, but {key} of shape {weights.shape}")
+        return weights.reshape(-1).astype(np.float64)
+
+    @contextmanager
+    def features(self, *, whole: bool) -> Iterator[_StoredRows]:
+        """Open the features, without reading them if they are stored by rows.
+
+        ``whole`` says that all rows will be read at once, which is possible for any matrix.
+        """
+        if not ("format" in self._file and "shape" in self._file):
+            key = self._find(FEATURE_KEYS)
             if key is None:
-                there = ", ".join(archive) or "none"
-                raise UserError(
-                    f"{path}: has no features: an array {_named(FEATURE_KEYS)} is needed; there are {there}"
-                )
-            yield _dense_rows(path, files.enter_context(_StoredArray(path, archive, key)), key, whole=whole)
+                there = ", ".join(self._file) or "none"
+                raise self._refusal(f"has no features: an array 'features' or 'X' is needed; there are {there}")
+            with closing(self._stored(key)) as array:
+                yield self._dense_rows(array, key, whole=whole)
             return
-        kind, shape = _sparse_form(path, archive)
-        if kind in (b"csr", "csr"):
-            arrays = [files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices")]
-            yield _sparse_rows(path, archive, arrays, shape)
+        kind, shape = self._member("format", "SU"), self._member("shape", "iu")
+        if kind.shape != ():
+            raise self._refusal("the sparse matrix is damaged: format is not what SciPy saves")
+        if shape.shape != (2,):
+            raise self._no_matrix(tuple(np.atleast_1d(shape).tolist()))
+        name = kind.item() if kind.dtype.kind == "U" else kind.item().decode()
+        if name == "csr":
+            with closing(self._stored("data")) as data, closing(self._stored("indices")) as indices:
+                yield self._sparse_rows(data, indices, (int(shape[0]), int(shape[1])))
         elif whole:
-            yield _loaded_rows(path)
+            yield self._loaded_rows()
         else:
-            shown = kind.decode() if isinstance(kind, bytes) else kind
-            raise UserError(
-                f"{path}: the sparse matrix is {shown}, which cannot be read by rows: save it anew in the format csr"
+            raise self._refusal(
+                f"the sparse matrix is {name}, which cannot be read by rows: save it anew in the format csr"
             )
 
+    def _member(self, name: str, kinds: str) -> npt.NDArray[Any]:
+        """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
+        found = self._file[name]
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
+            raise self._refusal(f"the sparse matrix is damaged: {name} is not what SciPy saves")
+        return found
 
-def _no_matrix(path: Path, shape: tuple[int, ...]) -> UserError:
-    return UserError(f"{path}: features must be a matrix of samples and features, not of shape {shape}")
+    def _no_matrix(self, shape: tuple[int, ...]) -> UserError:
+        return self._refusal(f"features must be a matrix of samples and features, not of shape {shape}")
+
+    def _stored(self, key: str) -> "_StoredArray":
+        if f"{key}.npy" not in self._file.zip.namelist():
+            self._array(key)  # which refuses it
+        return _StoredArray(self._file.zip.open(f"{key}.npy"))
+
+    def _dense_rows(self, array: "_StoredArray", key: str, *, whole: bool) -> _StoredRows:
+        if len(array.shape) != 2:
+            raise self._no_matrix(array.shape)
+        check_numbers(array.dtype, f"{self._path}, array {key}")
+        samples, columns = array.shape
+        if array.columns_first and columns > 1 and not whole:
+            raise self._refusal(
+                f"array {key} is stored column by column, which cannot be read by rows: save it anew from "
+                f"numpy.ascontiguousarray({key}), or as an .npy file"
+            )
+        step = max(1, BLOCK_VALUES // max(1, columns))
+        return _StoredRows(array.shape, array.part, lambda first: min(first + step, samples))
+
+    def _sparse_rows(self, data: "_StoredArray", indices: "_StoredArray", shape: tuple[int, int]) -> _StoredRows:
+        pointers = self._member("indptr", "iu")
+        if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
+            raise self._refusal("the sparse matrix is damaged: its row pointers are invalid")
+        if len(data.shape) != 1 or data.shape != indices.shape:
+            raise self._refusal("the sparse matrix is damaged: it does not have one index per value")
+        # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
+        form: Any = scipy.sparse.csr_array if "_is_array" in self._file else scipy.sparse.csr_matrix
+
+        def rows(which: range) -> Any:
+            own = pointers[which.start : which.stop + 1]
+            stored = range(int(own[0]), int(own[-1]))
+            return form((data.part(stored), indices.part(stored), own - own[0]), shape=(len(which), shape[1]))
+
+        def end(first: int) -> int:
+            last = int(np.searchsorted(pointers, int(pointers[first]) + BLOCK_VALUES, side="right")) - 1
+            return min(max(last, first + 1), shape[0], first + BLOCK_VALUES)
+
+        return _StoredRows(shape, rows, end)
+
+    def _loaded_rows(self) -> _StoredRows:
+        """A sparse matrix of another format than CSR, whose rows are all read at once."""
+        try:
+            matrix: Any = scipy.sparse.load_npz(self._path)
+        except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
+            raise self._refusal(f"holds no sparse matrix that SciPy could read: {error}") from error
+        return _StoredRows(matrix.shape, lambda which: matrix, lambda first: matrix.shape[0])
 
 
 class _StoredArray:
-    """An array in an archive, which is decompressed from front to back."""
+    """An array in an archive, which is decompressed from front to back; ``file`` is open at its beginning."""
 
-    def __init__(self, path: Path, archive: Any, key: str) -> None:
-        if f"{key}.npy" not in archive.zip.namelist():
-            raise _no_array(path, key) if key in archive else KeyError(f"{key} is not a file in the archive")
-        self._file = archive.zip.open(f"{key}.npy")
-        version = np.lib.format.read_magic(self._file)
+    def __init__(self, file: Any) -> None:
+        self._file, self.close = file, file.close
+        version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, self.columns_first, self.dtype = read(self._file)
+        self.shape, self.columns_first, self.dtype = read(file)
         if self.dtype.hasobject:
             raise ValueError("Object arrays cannot be loaded")
-        self._start = self._file.tell()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
+        self._start = file.tell()
 
     def part(self, which: range) -> npt.NDArray[Any]:
         """Consecutive items along the first axis, which are contiguous in C order."""
@@ -249,48 +266,3 @@ class _StoredArray:
                 raise EOFError("an array is cut off")
             left = left[count:]
         return values.reshape(len(which), *self.shape[1:], order="F" if self.columns_first else "C")
-
-
-def _dense_rows(path: Path, array: _StoredArray, key: str, *, whole: bool) -> _StoredRows:
-    if len(array.shape) != 2:
-        raise _no_matrix(path, array.shape)
-    check_numbers(array.dtype, f"{path}, array {key}")
-    samples, columns = array.shape
-    if array.columns_first and columns > 1 and not whole:
-        raise UserError(
-            f"{path}: array {key} is stored column by column, which cannot be read by rows: save it anew from "
-            f"numpy.ascontiguousarray({key}), or as an .npy file"
-        )
-    step = max(1, BLOCK_VALUES // max(1, columns))
-    return _StoredRows(array.shape, array.part, lambda first: min(first + step, samples))
-
-
-def _sparse_rows(path: Path, archive: Any, arrays: list[_StoredArray], shape: tuple[int, int]) -> _StoredRows:
-    pointers, (data, indices) = _member(path, archive, "indptr", "iu"), arrays
-    if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
-        raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are invalid")
-    if len(data.shape) != 1 or data.shape != indices.shape:
-        raise UserError(f"{path}: the sparse matrix is damaged: it does not have one index per value")
-    # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
-    form: Any = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
-
-    def rows(which: range) -> Features:
-        own = pointers[which.start : which.stop + 1]
-        stored = range(int(own[0]), int(own[-1]))
-        parts = (data.part(stored), indices.part(stored), own - own[0])
-        return cast("Features", form(parts, shape=(len(which), shape[1])))
-
-    def end(first: int) -> int:
-        last = int(np.searchsorted(pointers, int(pointers[first]) + BLOCK_VALUES, side="right")) - 1
-        return min(max(last, first + 1), shape[0], first + BLOCK_VALUES)
-
-    return _StoredRows(shape, rows, end)
-
-
-def _loaded_rows(path: Path) -> _StoredRows:
-    """A sparse matrix of another format than CSR, whose rows are all read at once."""
-    try:
-        matrix = cast("Features", scipy.sparse.load_npz(path))
-    except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(f"{path}: holds no sparse matrix that SciPy could read: {error}") from error
-    return _StoredRows(matrix.shape, lambda which: matrix, lambda first: matrix.shape[0])

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from p4sgd.host.data.cells import is_text, plain_type, suits
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
@@ -25,40 +23,30 @@ class ParquetSource(TableSource):
     """A Parquet file as dense samples. Reading takes memory for decoded columns of a row group, besides the samples."""
 
     @cached_property
-    def _schema(self) -> Any:
+    def _kinds(self) -> list[tuple[int, str, Any]]:
+        """Index, name, and type without dictionary encoding, of the columns but for those of an index of pandas."""
         with self._open() as file:
-            return file.schema_arrow
-
-    @cached_property
-    def _kept(self) -> list[int]:
-        """Indices of the columns that are data; pandas stores the index of a table as columns too."""
+            schema = file.schema_arrow
         try:
-            described = self._schema.pandas_metadata or {}
+            described = schema.pandas_metadata or {}
         except ValueError:  # metadata that pandas did not write
             described = {}
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
         return [
-            place
-            for place, name in enumerate(self._schema.names)
-            if name not in index and not re.fullmatch(r"__index_level_\d+__", name)
+            (place, field.name, plain_type(field.type))
+            for place, field in enumerate(schema)
+            if field.name not in index and not re.fullmatch(r"__index_level_\d+__", field.name)
         ]
 
     @cached_property
     def columns(self) -> Columns:
-        """See `TableSource.columns`."""
-        names = [self._schema.field(place).name for place in self._kept]
-        columns = choose_columns(len(names), names, self.options, self.name)
+        columns = choose_columns(len(self._kinds), [name for _, name, _ in self._kinds], self.options, self.name)
         for place in (*columns.features, columns.label, columns.weight):
-            if place is not None and not suits(kind := self._kind(place)):
-                raise UserError(
-                    f"{self.path}, {columns[place]}: holds {kind}, neither numbers nor texts: leave it out with "
-                    f"--ignore-column"
+            if place is not None and not suits(kind := self._kinds[place][2]):
+                raise columns.refusal(
+                    place, f"holds {kind}, neither numbers nor texts: leave it out with --ignore-column"
                 )
         return columns
-
-    def _kind(self, place: int) -> Any:
-        """The type of a column, without dictionary encoding."""
-        return plain_type(self._schema.field(self._kept[place]).type)
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -69,27 +57,25 @@ class ParquetSource(TableSource):
         try:
             with pq.ParquetFile(self.path) as file:
                 yield file
-        except pa.ArrowException as error:
-            raise UserError(f"{self.path}: cannot be read as Parquet: {error}") from error
-        except OSError as error:  # pyarrow raises it for damaged files too
-            raise UserError(f"{self.path}: cannot be read as Parquet: {error.strerror or error}") from error
+        except (pa.ArrowException, OSError) as error:  # pyarrow raises both for damaged files
+            raise UserError(
+                f"{self.path}: cannot be read as Parquet: {getattr(error, 'strerror', None) or error}"
+            ) from error
 
     def _numbers(self) -> Iterator[Rows]:
         """The rows, if the types of the columns say that these hold numbers and nothing is missing."""
         from pyarrow import types
 
-        kinds = [self._kind(place) for place in self.columns.features]
-        if self.options.takes_gaps or any(map(is_text, kinds)):
+        chosen = [self._kinds[place] for place in self.columns.features]
+        if self.options.takes_gaps or any(is_text(kind) for *_, kind in chosen):
             raise NotNumbersError
-        names = [name for _, name in self.columns.numbered]
-        made = (Column(name, truth=types.is_boolean(kind)) for name, kind in zip(names, kinds, strict=True))
-        self.table = Table(tuple(made))
+        self.table = Table(tuple(Column(name, truth=types.is_boolean(kind)) for _, name, kind in chosen))
         yield from self._known_rows()
 
     def _arrays(self) -> Iterator[Arrays]:
         """The rows in batches. Row groups without any rows of the share are not read."""
-        columns, kept = self.columns, self._kept
-        step, first = max(1, BLOCK_VALUES // columns.count), 0
+        columns, first = self.columns, 0
+        step = max(1, BLOCK_VALUES // columns.count)
         with self._open() as file:
             rows = self.share.of(file.metadata.num_rows)
             for group in range(file.num_row_groups):
@@ -99,12 +85,7 @@ class ParquetSource(TableSource):
                         own = range(max(first, rows.start), min(first + batch.num_rows, rows.stop))
                         if own:
                             part = batch.slice(own.start - first, len(own))
-                            yield Arrays(
-                                own.start,
-                                [part.column(kept[place]) for place in columns.features],
-                                None if columns.label is None else part.column(kept[columns.label]),
-                                None if columns.weight is None else part.column(kept[columns.weight]),
-                            )
+                            yield Arrays.of(own.start, columns, [part.column(place) for place, *_ in self._kinds])
                         first += batch.num_rows
                         self._done = first / file.metadata.num_rows
                 first = end
@@ -117,7 +98,7 @@ class ParquetSource(TableSource):
 
         label = arrays.label
         if label.null_count:
-            row = arrays.first + int(np.flatnonzero(label.is_null().to_numpy(zero_copy_only=False))[0])
+            row = arrays.first + int(label.is_null().to_numpy(zero_copy_only=False).argmax())
             assert self.columns.label is not None
             raise UserError(
                 f"{self._locate(row, self.columns.label)}: the value is missing: fill it in or leave the row out"

@@ -66,25 +66,16 @@ class NotNumbersError(Exception):
 class Source(ABC):
     """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
-    Parameters
-    ----------
-    path
-        The file.
-    options
-        Options for reading it.
-    guessed
-        Name of the format, if it was only guessed.
+    ``guessed`` is the name of the format, if it was only guessed.
 
     Attributes
     ----------
     share
         The share of the rows that is read.
-    space
-        The features; known once all blocks have been read.
+    space, remarks
+        The features, and remarks on the data for the user; known once all blocks have been read.
     table
         Contents of the columns of a table; ``None`` until they are known, and for other files.
-    remarks
-        Remarks on the data for the user; known once all blocks have been read.
     """
 
     fills_gaps = False
@@ -126,12 +117,8 @@ class Source(ABC):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         """The samples of the share in order, in bounded memory unless the file is read as a ``whole``.
 
-        Raises
-        ------
-        UserError
-            When the reader meets an error; the message names file and line, or row and column.
-        NotNumbersError
-            If the columns of a table are not known yet, and may not hold numbers alone.
+        Raises `UserError`, which names file and line, or row and column, or `NotNumbersError` if the columns of a table
+        are not known yet, and may not hold numbers alone.
         """
 
     def survey(self, ranks: Communicator) -> Table:
@@ -142,9 +129,9 @@ class Source(ABC):
     def settle(self, gather: Gather) -> FeatureSpace:
         """The features of the samples, from all blocks of all shares; may add remarks."""
 
-    def finish(self, features: Any, gather: Gather) -> tuple[Features, dict[str, Any]]:
-        """The features of all blocks as those of `settle`, and further arguments of `Dataset`; may add remarks."""
-        return features, {}
+    def finish(self, features: Any, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+        """The features of all blocks as those of `settle`, and further labels, if any; may add remarks."""
+        return features, None
 
     def check_labels(self) -> None:  # noqa: B027
         """Raise a `UserError` that names the line of the first label that is wrong, if the format has lines."""
@@ -182,8 +169,6 @@ class Scan:
         Number of stored values, whether samples are sparse, and the type of the values, float64 or float32.
     table
         Contents of the columns if features have to be made of these, as with texts and gaps.
-    remarks
-        Remarks on the file for the user.
     """
 
     samples: LabelledSamples
@@ -206,28 +191,25 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
     with source.explained():
         joined = _Joined(source, ranks, keep=True)
         space = source.settle(ranks.all_gather)
-        features, about = source.finish(joined.features(), ranks.all_gather)
-        targets = about.pop("targets", None)
+        features, targets = source.finish(joined.features(), ranks.all_gather)
         samples = joined.labelled(ranks, features.shape[0])
-        values, names = samples.labels, samples.label_names
-        if values.ndim == 2:
-            about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
+        if samples.labels.ndim == 2:
+            names = tuple(f"target {place + 1}" for place in range(samples.labels.shape[1]))
+            samples = replace(samples, target_names=names)
         elif targets is not None:
-            values, about["target_names"] = _with_targets(source, samples, np.concatenate(ranks.all_gather(targets)))
-            names = ()
-        known: dict[str, Any] = {
-            "feature_names": space.names,
-            "zero_based": space.zero_based,
-            "hash_bits": space.hash_bits,
-            "encoding": space.encoding,
-            "label_column": space.label_column,
-            "label_names": names,
-            "labelled": samples.labelled,
-            "sample_weights": samples.sample_weights,
-            "remarks": source.remarks,
-            "table": source.table if space.encoding is None and source.options.like is None else None,
-        }
-        return join_shares(features, values, source.name, ranks, **known | about)
+            samples = _with_targets(source, samples, np.concatenate(ranks.all_gather(targets)))
+        return join_shares(
+            features,
+            ranks=ranks,
+            **vars(samples),
+            feature_names=space.names,
+            zero_based=space.zero_based,
+            hash_bits=space.hash_bits,
+            encoding=space.encoding,
+            label_column=space.label_column,
+            remarks=source.remarks,
+            table=source.table if source.options.like is None else None,
+        )
 
 
 def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
@@ -244,7 +226,7 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
 
 
 class _Joined:
-    """The blocks of a source, one after another."""
+    """The blocks of a source, one after another; their features only if they are to be kept."""
 
     def __init__(
         self, source: Source, ranks: Communicator, *, keep: bool, on_block: Callable[[], None] = lambda: None
@@ -267,7 +249,7 @@ class _Joined:
     def _begin(self) -> None:
         self.samples = self.stored = 0
         self.sparse, self.dtype = False, np.dtype(np.float64)
-        self._first: Any = None
+        self._only: Any = None
         self._arrays: list[GrowingArray] = []
         self._labels: list[RawLabels] = []
         self._weights: list[tuple[int, npt.NDArray[np.float64] | None]] = []
@@ -277,12 +259,12 @@ class _Joined:
         self.sparse = not isinstance(features, np.ndarray)
         values = features.data if self.sparse else features
         samples = features.indptr.size - 1 if self.sparse else features.shape[0]
-        if keep and self._first is None and not self._arrays:
-            self._first = features  # which is all, if the file is read as one block
+        if keep and self._only is None and not self._arrays:
+            self._only = features  # which is all, if the file is read as one block
         elif keep:
-            if self._first is not None:
-                self._append(self._first)
-                self._first = None
+            if self._only is not None:
+                self._append(self._only)
+                self._only = None
             self._append(features)
         self.dtype = values.dtype
         self.samples += samples
@@ -306,7 +288,7 @@ class _Joined:
     def features(self) -> Any:
         """The features of all blocks; to be called once."""
         if not self._arrays:
-            return self._first
+            return self._only
         parts = [array.finish() for array in self._arrays]
         return SparseRows(*parts) if self.sparse else parts[0].reshape(self.samples, -1)
 
@@ -330,10 +312,8 @@ class _Joined:
         return LabelledSamples(source.name, values, names, sample_weights=own)
 
 
-def _with_targets(
-    source: Source, samples: LabelledSamples, targets: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-    """Labels with those of further columns, and the names of all these."""
+def _with_targets(source: Source, samples: LabelledSamples, targets: npt.NDArray[np.float64]) -> LabelledSamples:
+    """Samples with the labels of further columns beside theirs."""
     columns, values = [source.options.label_column, *source.options.target_columns], samples.labels
     if samples.label_names:
         names = [name.lower() for name in samples.label_names]
@@ -341,7 +321,7 @@ def _with_targets(
             raise no_numbers(source.name, columns[0])
         values = np.array([name == "true" for name in names], np.float64)[values.astype(int)]
     titles = tuple(f"column {each}" if is_number(each) else str(each) for each in columns)
-    return np.column_stack([values, targets]), titles
+    return replace(samples, labels=np.column_stack([values, targets]), label_names=(), target_names=titles)
 
 
 def no_numbers(name: str, column: str | int | None) -> UserError:

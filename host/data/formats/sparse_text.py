@@ -11,16 +11,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Gather, Rows, Source, SparseRows, csr, label_number
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.raw_labels import RawLabels, check_exact
+from p4sgd.host.data.raw_labels import RawLabels, check_exact, number
 from p4sgd.host.errors import UserError, shortened
 
 _BLOCK_BYTES = 1 << 21
@@ -40,6 +41,16 @@ class ParsedLine(NamedTuple):
     indices: list[int]
     values: list[float]
     weight: float = 1.0
+
+
+class Parsed(NamedTuple):
+    """Arrays for samples of several lines: of their values, and for each sample the end of its values and the rest."""
+
+    values: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
 
 
 class SparseTextSource(Source):
@@ -67,10 +78,8 @@ class SparseTextSource(Source):
             )
         if self._hash_bits and options.zero_based is not None:
             raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
-        self._zero_based = options.zero_based
-        if self._hash_bits:
-            self._zero_based = True
-        elif self._zero_based is None and like is not None:
+        self._zero_based = True if self._hash_bits else options.zero_based
+        if self._zero_based is None and like is not None:
             self._zero_based = like.zero_based
 
     @property
@@ -91,25 +100,23 @@ class SparseTextSource(Source):
         """
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """See `Source.blocks`."""
         known, lines, compiled = self.space, 0, False
         self._samples, self._least, self._most = 0, MAX_INDEX, -1
         with open_share(self.path, self.share, on_open=self._watch) as file:
             for text in line_blocks(file, _BLOCK_BYTES):
                 compiled |= len(text) >= _COMPILED_BYTES
-                rows, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
-                lines += count
+                rows = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
+                lines += text.count(b"\n")
                 data, columns, pointers = rows.features
                 samples = pointers.size - 1
                 if not samples:
                     continue
                 self._samples += samples
-                if columns.size:
-                    least, most = int(columns.min()), int(columns.max())
-                    self._least, self._most = min(self._least, least), max(self._most, most)
+                least, most = int(columns.min(initial=MAX_INDEX)), int(columns.max(initial=-1))
+                self._least, self._most = min(self._least, least), max(self._most, most)
                 if known is not None:
                     from_one = not known.zero_based
-                    if columns.size and (least < from_one or most - from_one >= known.count):
+                    if least < from_one or most - from_one >= known.count:
                         raise UserError(f"{self.name}: has changed while it was read")
                     columns -= int(from_one)
                     rows = rows._replace(features=csr(data, columns, pointers, known.count))
@@ -118,7 +125,6 @@ class SparseTextSource(Source):
             yield Rows(SparseRows(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)))
 
     def settle(self, gather: Gather) -> FeatureSpace:
-        """See `Source.settle`."""
         like = self.options.like
         if not any(gather(self._samples)):
             raise UserError(f"{self.name}: there are no samples")
@@ -127,47 +133,42 @@ class SparseTextSource(Source):
             raise UserError(f"{self.name}: no sample has a feature")
         if self._zero_based is None and most >= least:
             self._zero_based = least == 0
-        width = 1 << self._hash_bits if self._hash_bits else most + bool(self._zero_based)
-        if like is not None:
-            width = like.count
+        self._width = 1 << self._hash_bits if self._hash_bits else most + bool(self._zero_based)
+        count = self._width if like is None else like.count
         return FeatureSpace(
-            width, zero_based=self._zero_based, hash_bits=self._hash_bits, label_column=label_number(self.options)
+            count, zero_based=self._zero_based, hash_bits=self._hash_bits, label_column=label_number(self.options)
         )
 
-    def finish(self, features: SparseRows, gather: Gather) -> tuple[Features, dict[str, Any]]:
+    def finish(self, features: SparseRows, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """See `Source.finish`: columns from 0, without those that known features lack."""
         columns, like = features.indices, self.options.like
-        from_one = not self._zero_based
-        if from_one:
+        if not self._zero_based:
             columns -= 1
-        width = 1 << self._hash_bits if self._hash_bits else max(gather(self._most)) + 1 - from_one
-        if like is not None and width > like.count:  # hashed features are all there
+        if like is not None and self._width > like.count:  # hashed features are all there
             beyond = columns[columns >= like.count]
             values, different = sum(gather(beyond.size)), np.unique(np.concatenate(gather(np.unique(beyond)))).size
             self.remarks = (
                 f"{values:,} value{'s' * (values > 1)} of {different:,} feature{'s' * (different > 1)} beyond the "
                 f"{like.count:,} that the model knows: left out",
             )
-        matrix = csr(features.data, columns, features.indptr, max(0, width))
+        matrix = csr(features.data, columns, features.indptr, max(0, self._width))
         if like is not None:
             matrix.resize((matrix.shape[0], like.count))
-        return matrix, {}
+        return matrix, None
 
-    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[Rows, int]:
-        """The samples of some lines, and how many lines they are. ``lines`` lines of the share come before them."""
+    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> Rows:
+        """The samples of some lines, which come after so many lines of the share."""
         most, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
-        values, indices, ends = np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64)
-        labels, weights = np.ones((2, count))
+        out = Parsed(np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64), *np.ones((2, count)))
         at, row, stored = 0, 0, 0
         if compiled:
             from p4sgd.host.data.formats.sparse_kernel import parse_plain
-
-            array = np.frombuffer(text, np.uint8)
-            form = (None, True) if self._limits is None else (tuple(map(np.uint64, self._limits)), None)
-            how = *form, np.uint64(self._mask), self.options.labels_needed
+        array = np.frombuffer(text, np.uint8)
+        limits = None if self._limits is None else tuple(map(np.uint64, self._limits))
+        how = limits, np.uint64(self._mask), self.options.labels_needed
         while at < len(text):
             if compiled:
-                at, row, stored = parse_plain(array, at, row, stored, *how, values, indices, ends, labels, weights)
+                at, row, stored = parse_plain(array, at, row, stored, *how, out)
                 if at == len(text):
                     break
             end = text.index(b"\n", at) + 1
@@ -179,16 +180,16 @@ class SparseTextSource(Source):
                 raise UserError(f"{self.path}, line {line}: {reason}") from None
             if parsed is not None:
                 own = slice(stored, stored + len(parsed.values))
-                values[own], indices[own] = parsed.values, parsed.indices
+                out.values[own], out.indices[own] = parsed.values, parsed.indices
                 stored = own.stop
-                ends[row], labels[row], weights[row] = stored, parsed.label, parsed.weight
+                out.ends[row], out.labels[row], out.weights[row] = stored, parsed.label, parsed.weight
                 row += 1
             at = end
-        sparse = SparseRows(values[:stored], indices[:stored], np.append(0, ends[:row]))
+        sparse = SparseRows(out.values[:stored], out.indices[:stored], np.append(0, out.ends[:row]))
         if self._hash_bits:
             sparse = _add_collisions(sparse, 1 << self._hash_bits)
-        own_weights = None if (weights[:row] == 1).all() else weights[:row]
-        return Rows(sparse, RawLabels(labels[:row]) if self.options.labels_needed else None, own_weights), count
+        weights = None if (out.weights[:row] == 1).all() else out.weights[:row]
+        return Rows(sparse, RawLabels(out.labels[:row]) if self.options.labels_needed else None, weights)
 
 
 def _add_collisions(rows: SparseRows, width: int) -> SparseRows:
@@ -200,17 +201,9 @@ def _add_collisions(rows: SparseRows, width: int) -> SparseRows:
     return SparseRows(matrix.data, matrix.indices, matrix.indptr)
 
 
-def parse_number(word: bytes) -> float | None:
-    """The number that a word stands for, also NaN or infinite; ``None`` if it is none, such as ``1_0``."""
-    try:
-        return None if b"_" in word else float(word)
-    except ValueError:
-        return None
-
-
 def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
     """The finite number that a word stands for; else a `UserError` that says what it is, of which feature."""
-    value = parse_number(word)
+    value = number(word)
     if value is not None and math.isfinite(value):
         return value
     if name is not None:

@@ -1,7 +1,7 @@
 """Base class of the readers of tables: files whose columns hold numbers, booleans or texts, and a label."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,18 +16,27 @@ from p4sgd.host.data.formats.source import Gather, Rows, Source, no_numbers, wit
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.survey import RowNumbers, Survey
-from p4sgd.host.data.table import Table, UnknownTexts
+from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 
 class Arrays(NamedTuple):
-    """Some rows as pyarrow arrays: of each feature, and of labels and weights, if these are needed."""
+    """Some rows as pyarrow arrays: of each feature, and of labels and weights, if these are needed.
+
+    ``first`` is the number of rows before these.
+    """
 
     first: int
     features: list[Any]
     label: Any
     weight: Any
+
+    @classmethod
+    def of(cls, first: int, columns: Columns, arrays: Mapping[int, Any] | Sequence[Any]) -> "Arrays":
+        """The rows of a table, of whose columns there are arrays by index, at least of those that are needed."""
+        apart = (None if place is None else arrays[place] for place in (columns.label, columns.weight))
+        return cls(first, [arrays[place] for place in columns.features], *apart)
 
 
 class TableSource(Source):
@@ -40,6 +49,9 @@ class TableSource(Source):
     _gap_texts: Set[str] = frozenset()
     """Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`."""
 
+    _unit = "row"
+    """What holds a sample."""
+
     @cached_property
     @abstractmethod
     def columns(self) -> Columns:
@@ -47,11 +59,11 @@ class TableSource(Source):
 
     @abstractmethod
     def _arrays(self) -> Iterator[Arrays]:
-        """The rows of the share; ``first`` counts those before, as `_locate` does."""
+        """The rows of the share."""
 
     @abstractmethod
     def _locate(self, row: int, column: int) -> str:
-        """A cell in a message, by its row, as `_arrays` counts it, and its column."""
+        """A cell in a message, by its row, as `Arrays` counts it, and its column."""
 
     @abstractmethod
     def _labels(self, arrays: Arrays) -> RawLabels:
@@ -62,44 +74,41 @@ class TableSource(Source):
         """The rows, if they are all numbers; else `NotNumbersError`."""
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """See `Source.blocks`."""
-        like, self._unknown = self.options.like, UnknownTexts()
-        self._found = RowNumbers(self.columns.numbered)
+        columns, like = self.columns, self.options.like
+        self._unknown: UnknownTexts = {}
+        self._found = RowNumbers(columns.numbered)
         if self.table is None and like is not None and like.encoding is not None:
-            targets = self._plain_table().columns[len(self.columns.features) - self.columns.targets :]
+            targets = self._plain_table().columns[len(columns.features) - columns.targets :]
             self.table, self._surveyed = Table((*like.encoding.columns, *targets)), True
         for rows in self._known_rows() if self._surveyed else self._numbers():
             self._found.add(rows.features)
             yield rows
         if not self._found.rows:
-            yield Rows(np.empty((0, len(self.columns.features))))
+            yield Rows(np.empty((0, len(columns.features))))
 
     def _known_rows(self) -> Iterator[Rows]:
         """The rows of a table that may hold texts or gaps."""
         assert self.table is not None
-        gaps, unit = self.options.takes_gaps, self._unit
+        gaps, weight = self.options.takes_gaps, self.columns.weight
         for arrays in self._arrays():
             try:
-                rows = self.table.rows(arrays.features, gaps=gaps, gap_texts=self._gap_texts, unknown=self._unknown)
+                rows = self.table.rows(arrays.features, self._unknown, gaps=gaps, gap_texts=self._gap_texts)
             except CellError as error:
-                raise self._tell(error.after(arrays.first)) from None
+                error.row += arrays.first
+                raise self._tell(error) from None
             labels = None if arrays.label is None else self._labels(arrays)
             try:
                 weights = None if arrays.weight is None else weights_of(arrays.weight)
             except CellError as error:
-                assert self.columns.weight is not None
-                place = self._locate(arrays.first + error.row, self.columns.weight)
-                raise error.described(place, unit, weight=True) from None
+                assert weight is not None
+                place = self._locate(arrays.first + error.row, weight)
+                raise error.described(place, self._unit, weight=True) from None
             yield Rows(rows, labels, weights)
-
-    _unit = "row"
-    """What holds a sample."""
 
     def _tell(self, cell: CellError) -> UserError:
         return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)
 
     def survey(self, ranks: Communicator) -> Table:
-        """See `Source.survey`; `UserError` as `p4sgd.host.data.survey.Survey.finish`."""
         self._surveyed = True
         if self.options.like is not None and self.options.like.encoding is None:
             return self._plain_table()
@@ -112,7 +121,6 @@ class TableSource(Source):
         return Table.of_numbers(self.columns.feature_names, len(self.columns.features))
 
     def settle(self, gather: Gather) -> FeatureSpace:
-        """See `Source.settle`."""
         columns, like = self.columns, self.options.like
         if not any(gather(self._found.rows)):
             raise UserError(f"{self.name}: there are no samples")
@@ -122,29 +130,24 @@ class TableSource(Source):
         if like is None:
             self.remarks = (*columns.remarks, *self._found.remarks(gather))
         elif like.encoding is not None:
-            self.remarks = self._unknown.remarks(gather)
+            self.remarks = unknown_remarks(gather(self._unknown))
             return replace(like, label_column=None)
         return with_label_number(FeatureSpace(count, columns.feature_names[:count]), self.options)
 
-    def finish(self, features: Features, gather: Gather) -> tuple[Features, dict[str, Any]]:
-        """See `Source.finish`: features of a known encoding, and further labels apart."""
-        like, columns, about = self.options.like, self.columns, dict[str, Any]()
-        assert isinstance(features, np.ndarray)
+    def finish(self, features: Any, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+        """Features of a known encoding, and further labels apart; `UserError` if these are texts or missing."""
+        like, count, targets = self.options.like, self.columns.targets, None
         assert self.table is not None
-        if columns.targets:
-            features, targets = features[:, : -columns.targets], features[:, -columns.targets :]
-            self._check_targets(targets, sum(gather(features.shape[0])[: self.share.rank]))
-            about["targets"] = targets
-            about["table"] = Table(self.table.columns[: -columns.targets]) if like is None else None
-        return features if like is None or like.encoding is None else like.encoding.apply(features), about
-
-    def _check_targets(self, targets: npt.NDArray[np.floating[Any]], first: int) -> None:
-        """Refuse further labels that are texts, or missing; ``first`` is the number of samples before these."""
-        assert self.table is not None
-        columns = self.table.columns[-self.columns.targets :]
-        for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
-            if column.values:
-                raise no_numbers(self.name, name)
-            if not np.isfinite(values).all():
-                sample = first + int(np.isnan(values).argmax()) + 1
-                raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out")
+        if count:
+            features, targets = features[:, :-count], features[:, -count:]
+            first = sum(gather(features.shape[0])[: self.share.rank])
+            columns, self.table = self.table.columns[-count:], Table(self.table.columns[:-count])
+            for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
+                if column.values:
+                    raise no_numbers(self.name, name)
+                if not np.isfinite(values).all():
+                    sample = first + int(np.isnan(values).argmax()) + 1
+                    raise UserError(
+                        f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out"
+                    )
+        return features if like is None or like.encoding is None else like.encoding.apply(features), targets

@@ -26,9 +26,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def check_compression(path: Path) -> None:
     """Read a compressed file to its end, where checksums are; `UserError` if it is damaged. Others are not read."""
     with open_data(path) as file:
-        if not isinstance(file, io.BufferedReader):
-            while file.read(_BLOCK):
-                pass
+        while not isinstance(file, io.BufferedReader) and file.read(_BLOCK):
+            pass
 
 
 def plain_name(path: Path) -> str:
@@ -44,7 +43,6 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] = lambda raw: None
     ``on_open`` is called with the file on the disk, whose position shows the progress. Raises `UserError` if the file
     cannot be read, or if its compressed data are damaged; also from within the ``with`` block.
     """
-    damaged = f"{path}: the compressed data are damaged or cut off: get the file again"
     try:
         with open(path, "rb") as raw:
             start = raw.read(6)
@@ -55,12 +53,10 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] = lambda raw: None
                 if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
                     file.seek(0)
                 yield file
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UserError(damaged) from error
-    except OSError as error:
-        if error.errno is None:  # from bz2: damaged data
-            raise UserError(damaged) from error
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not from gzip or bz2
+            raise UserError(f"{path}: cannot read: {error.strerror}") from error
+        raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
 
 
 @contextmanager

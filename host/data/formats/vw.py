@@ -17,7 +17,8 @@ that are neither a number nor a text, such as ``2x``.
 
 import math
 
-from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, parse_number, shown
+from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
+from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError
 
 _WORD = (1 << 32) - 1
@@ -95,7 +96,7 @@ def _parse_label(head: bytes) -> tuple[float, float]:
     if words and (words[-1].startswith(b"'") or not head[-1:].isspace()):
         touching = words.pop()
     if not words:
-        hint = f": {shown(touching)} touches the | and is a tag" if parse_number(touching) is not None else ""
+        hint = f": {shown(touching)} touches the | and is a tag" if number(touching) is not None else ""
         raise UserError(f"the label is missing{hint}")
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
@@ -110,4 +111,4 @@ def _parse_label(head: bytes) -> tuple[float, float]:
 
 def _is_text(word: bytes) -> bool:
     """Whether the value of a feature is a text: no number, and it does not begin like one."""
-    return word != b"" and word[:1] not in b"+-.0123456789" and parse_number(word) is None
+    return word != b"" and word[:1] not in b"+-.0123456789" and number(word) is None

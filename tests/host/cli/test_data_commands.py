@@ -53,4 +53,4 @@ def test_fetch_refuses_another_checksum(tmp_path, page):
     done = run("fetch", "toy", "--out", out, "--sha256", "0" * 64, status=2)
     assert len(done.stderr.splitlines()) == 1
     assert "SHA-256" in done.stderr
-    assert not out.exists()
+    assert not list(out.iterdir())

@@ -443,7 +443,7 @@ def test_too_many_texts(tmp_path, monkeypatch):
 def test_texts_without_end_take_no_memory():
     survey = Survey(("name",), 1)
     for first in range(0, 50_000, 5_000):
-        survey.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])])
+        survey.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
     assert survey._found[0].values is None
     assert survey._found[0].texts == 50_000
 
@@ -529,7 +529,7 @@ def test_what_is_kept_comes_back(tmp_path):
     ],
 )
 def test_damage_is_seen(change):
-    good = {"columns": Table((Column("a", None, False, 1.0),)).to_json(), "missing": "mean"}
+    good = TableEncoding((Column("a", None, False, 1.0),), "mean").to_json()
     assert TableEncoding.from_json(good).count == 1
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableEncoding.from_json(good | change)

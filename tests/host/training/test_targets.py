@@ -13,7 +13,7 @@ from support.results import assert_same
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import Dataset, read_dataset
-from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
+from p4sgd.host.data.labels import LabelCoding, coding_from_json, fit_coding
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
@@ -225,7 +225,7 @@ def test_what_takes_one_target_says_so(table):
 
 
 def test_codings_are_plain_data_and_back():
-    coding = TargetCoding.fit(Task.REGRESSION, targets())
+    coding = fit_coding(Task.REGRESSION, targets())
     assert coding_from_json(json.loads(json.dumps(coding.to_json()))) == coding
     single = LabelCoding(Task.REGRESSION, mean=2.0)
     assert coding_from_json(single.to_json()) == single
