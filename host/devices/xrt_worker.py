@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices.identification import read_configuration
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress, read_sensors
-from p4sgd.host.xrt.kernel import PAGE, BankMemory, BoardKernel
-from p4sgd.host.xrt.library import XrtError
+from p4sgd.host.xrt.kernel import PAGE, BoardKernel
 from p4sgd.host.xrt.mac import open_mac
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
@@ -69,10 +68,7 @@ class BoardWorker:
             if self.mac is not None:
                 opened.callback(self.mac.close)
                 self.mac.set_rs_fec(rs_fec)
-            self._memories: list[BankMemory] = []
-            for number in range(self.config.memories):
-                memory = self._kernel.memory(number)
-                self._memories.append(opened.enter_context(contextlib.closing(memory)))
+            self._memories = [self._kernel.memory(number) for number in range(self.config.memories)]
             self._addresses = AddressRegisters(
                 self.config, lambda bank: self._memories[bank].address, self._kernel.write_register
             )
@@ -123,17 +119,11 @@ class BoardWorker:
         end = address + content.size
         if end > self._memories[bank].size:  # with room for weights, which usually follow: so the bank moves only once
             self._reserve(bank, -(-end // PAGE) * PAGE + self._room(bank))
-        try:
-            self._memories[bank].write(address, content)
-        except XrtError as error:
-            raise self._kernel.failure(f"cannot write bank {bank}", error) from error
+        self._memories[bank].write(address, content)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         self._reserve(bank, address + size)
-        try:
-            return self._memories[bank].read(address, size)
-        except XrtError as error:
-            raise self._kernel.failure(f"cannot read bank {bank}", error) from error
+        return self._memories[bank].read(address, size)
 
     def await_end(self, within_s: float) -> bool:
         """Wait up to ``within_s`` seconds for the end of the run; returns whether no run is under way."""
@@ -147,10 +137,7 @@ class BoardWorker:
 
     def close(self) -> None:
         """End a run that is under way, and release memory and board."""
-        try:
-            self._opened.close()
-        except XrtError as error:
-            raise self._kernel.failure("cannot release its memory", error) from error
+        self._opened.close()
         atexit.unregister(self.close)
 
     # -- details -------------------------------------------------------------------------------------------------
@@ -190,13 +177,7 @@ class BoardWorker:
         # The labels may be at the end of the last bank's memory (`p4sgd.build.generate.boards.map_memories`).
         labels = self.config.labels_memory
         is_last = bank == labels - 1
-        try:
-            memory.reserve(size, beside=self._memories[labels] if is_last else None)
-        except XrtError as error:
-            raise UserError(
-                f"{self._name} has no room for {size:,} bytes in bank {bank}: {error}; take fewer samples or more "
-                "workers"
-            ) from None
+        memory.reserve(size, beside=self._memories[labels] if is_last else None)
         self._addresses.move(bank)
         if is_last:
             self._addresses.move(labels)

@@ -26,9 +26,8 @@ _BLOCK_BYTES = 1 << 24
 class DirectoryPacker:
     """Packs a worker's entries of some micro-batches into lines with directories.
 
-    Iterating gives the lines, some micro-batches at a time: for each memory port of each engine uint8
-    (lines, 8/ports, lanes/8). ``starts``, int64 (engines, micro-batches + 1), are the lines of each engine before each
-    micro-batch of the block.
+    Iterating gives the lines, some micro-batches at a time: for each memory port of each engine uint8 (lines, 8/ports,
+    lanes/8). ``starts``, int64 (engines, micro-batches + 1), are the lines of each engine before each micro-batch.
     """
 
     def __init__(self, block: EntryBlock, layout: ImageLayout) -> None:

@@ -11,7 +11,7 @@ from p4sgd.host.image.file import memories
 from p4sgd.host.image.image import EntryBlock, Image
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
+from p4sgd.hw.spec.image import BANK_BITS, entry_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import Directories, sort_words
@@ -19,12 +19,11 @@ from p4sgd.sim.sparse.entries import Directories, sort_words
 
 @dataclass(frozen=True)
 class Values:
-    """Values of some samples of a job, in any order: sample of each, from 0, int64; feature in the job, int; integer,
-    8-bit two's complement if signed."""
+    """Values of some samples of a job, in any order."""
 
-    rows: IntArray
-    columns: IntArray
-    values: npt.NDArray[np.uint8]
+    rows: IntArray  # sample of each, from 0
+    columns: IntArray  # feature in the job
+    values: npt.NDArray[np.uint8]  # 8-bit two's complement if signed
 
     def of(self, which: npt.NDArray[np.bool_]) -> "Values":
         """Some of the values."""
@@ -59,21 +58,21 @@ def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt
     return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
 
 
-def entry_block(words: npt.NDArray[np.uint64], micro_batches: int) -> EntryBlock:
-    """The entries of so many micro-batches, from their `entry_words`, sorted."""
-    return EntryBlock(*split_words(words, micro_batches))
-
-
 def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
     """Micro-batch (from 0), key and value of each entry of some micro-batches, of an image that is made of entries."""
     if image.shard.directory:
         entries = directories_of(image, which).entries()
         counts = np.diff(entries.starts)
         return np.repeat(np.arange(counts.size), counts), entries.keys, entries.values
-    starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    starts, keys, values = _lists(image)
     edges = starts[which.start : which.stop + 1]
     own = slice(int(edges[0]), int(edges[-1]))
     return np.repeat(np.arange(edges.size - 1), np.diff(edges)), keys[own], values[own]
+
+
+def _lists(image: Image) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Starts, keys and values of a sparse image."""
+    return image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
 
 
 def directories_of(image: Image, which: slice | None = None) -> Directories:
@@ -89,7 +88,7 @@ def directories_of(image: Image, which: slice | None = None) -> Directories:
 
 def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:
     """A sparse image with the entries of a rank's samples only; mini-batches have so many micro-batches."""
-    starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    starts, keys, values = _lists(image)
     own = ranks.holders(np.arange(starts.size - 1), micro_batches) == ranks.rank
     edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).reshape(-1, 2)
     slices = [slice(first, stop) for first, stop in starts[edges].tolist()] or [slice(0)]

@@ -22,34 +22,17 @@ _Value = TypeVar("_Value", bound=np.generic)
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The units of a worker. Unit i has the job's features i·unit up to (i + 1)·unit; the last may have fewer.
+    """The units of a worker. Unit i has the job's features i·unit up to (i + 1)·unit; the last may have fewer."""
 
-    Parameters
-    ----------
-    worker
-        Index of the worker.
-    config
-        Its configuration.
-    units
-        int64 (n,): numbers of its units, ascending.
-    unit
-        Features of a unit.
-    total
-        Features of the job, the bias counting as the last one.
-    placed
-        int32 (features,): which features of the data are its own, if those of the job are in another order than those
-        of the data; else ``None``. The bias comes last.
-    directory
-        Whether its image leaves out lines of zeros, of which directories tell.
-    """
-
-    worker: int
+    worker: int  # index of the worker
     config: WorkerConfig
-    units: IntArray
-    unit: int
-    total: int
+    units: IntArray  # int64 (n,): numbers of its units, ascending
+    unit: int  # features of a unit
+    total: int  # features of the job, the bias counting as the last one
+    # int32 (features,): which features of the data are its own, the bias as the last one, if those of the job are in
+    # another order than those of the data.
     placed: ColumnArray | None = None
-    directory: bool = False
+    directory: bool = False  # its image leaves out lines of zeros, of which directories tell
 
     @property
     def lists_values(self) -> bool:
@@ -108,56 +91,26 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """Contents of a worker's memory: its shard of a data set, packed.
+    """Contents of a worker's memory: its shard of a data set, packed."""
 
-    Parameters
-    ----------
-    layout
-        Its shape. ``layout.features`` includes the bias, ``layout.samples`` the zero samples that fill the last
-        mini-batch.
-    signed
-        Whether features are two's complement.
-    shard
-        The worker and its features.
-    workers
-        How many workers there are.
-    samples
-        Samples without padding.
-    bias
-        Whether the job's last feature is the bias.
-    labels
-        int32 (8·T,): `LABEL` integers, 0 for padding.
-    importances
-        int32 (8·T,): `IMPORTANCE` integers, 0 for padding; ``None`` if all samples weigh the same.
-    offset, scale
-        float64 (features,), without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if
-        any. Either may be a view of one number, see `p4sgd.host.data.Scaling`.
-    port_lines
-        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8), or with directories
-        (lines, 8/ports, lanes/8); of a sparse worker, what is in each memory: uint8 (bytes,). If there is a file, they
-        are read-only maps of it.
-    path
-        The file, if there is one.
-    room
-        Most entries that the image is made of, if it is made of entries and as long as these are not there.
-    starts
-        Lines of each engine before each micro-batch, those of directories included, if there are any: int64
-        (engines, T + 1).
-    """
-
-    layout: ImageLayout
-    signed: bool
+    layout: ImageLayout  # its features include the bias, its samples the zero samples that fill the last mini-batch
+    signed: bool  # features are two's complement
     shard: Shard
-    workers: int
-    samples: int
-    bias: bool
-    labels: npt.NDArray[np.int32]
+    workers: int  # of the job
+    samples: int  # without padding
+    bias: bool  # the job's last feature is the bias
+    labels: npt.NDArray[np.int32]  # (8·T,): `LABEL` integers, 0 for padding
+    # (features,) without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if any. Either
+    # may be a view of one number, see `p4sgd.host.data.Scaling`.
     offset: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
+    # Lines of each memory port of each engine: (T, C, S, 8/ports, lanes/8), or with directories (lines, 8/ports,
+    # lanes/8); of a sparse worker, what is in each memory: (bytes,). If there is a file, read-only maps of it.
     port_lines: tuple[npt.NDArray[np.uint8], ...]
-    path: Path | None = None
-    room: int = 0
-    importances: npt.NDArray[np.int32] | None = None
+    path: Path | None = None  # the file, if there is one
+    room: int = 0  # Most entries that it is made of, if it is made of entries and these are not there yet.
+    importances: npt.NDArray[np.int32] | None = None  # `IMPORTANCE` integers, as labels; None if all weigh the same
+    # Lines of each engine before each micro-batch, those of directories included, if there are any: (engines, T + 1).
     starts: IntArray | None = None
 
     @property
@@ -189,16 +142,15 @@ class Image:
         return [(lines, *shape[-2:]) for lines in np.repeat(self.starts[:, -1], config.ports).tolist()]
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """What is in memory ``number`` = engine · ports + port: see ``port_lines``."""
+        """What is in memory ``number`` = engine · ports + port."""
         return self.port_lines[number]
 
 
 @dataclass(frozen=True, eq=False)
 class EntryBlock:
-    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`): how many each has, their keys,
-    their values."""
+    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`)."""
 
-    counts: IntArray
+    counts: IntArray  # how many each micro-batch has
     keys: npt.NDArray[np.uint32]
     values: npt.NDArray[np.uint8]
 

@@ -17,14 +17,14 @@ from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, on_command_line, option
-from p4sgd.host.image.entries import Values, entry_block, entry_places, own_words
+from p4sgd.host.image.entries import Values, entry_places, own_words
 from p4sgd.host.image.image import EntryBlock, Image, Shard
 from p4sgd.host.image.lines import pack_lines
 from p4sgd.host.image.store import store_images
 from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.image import ImageLayout, split_words
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import sort_words
 
@@ -75,11 +75,9 @@ def prepare_images(
     Raises
     ------
     UserError
-        If the batch is no multiple of 8, if the features do not suit the workers, if the images do not fit into memory,
-        or if a file cannot be written. No incomplete file is left behind.
+        As `plan_images`, or if the images do not fit into memory, or a file cannot be written. No incomplete file is
+        left behind.
     """
-    if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
-        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.name}")
     counts = None
     if any(shard.lists_values for shard in shards):
         counts = scaling.heat if isinstance(scaling, Scaling) else None
@@ -90,10 +88,9 @@ def prepare_images(
         assert isinstance(data, Dataset)
         own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
     blocks = PackedBlocks(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
-    names = f"{option('precision')} or {option('planes')}"
-    fewer = "" if stored == 1 else f", or store fewer than {stored} planes with {names}"
     remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
-    remedy += fewer
+    if stored > 1:
+        remedy += f", or store fewer than {stored} planes with {option('precision')} or {option('planes')}"
     return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
 
 
@@ -117,13 +114,17 @@ def plan_images(
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
     if not 1 <= stored <= 8:
         raise UserError(f"stored planes must be 1 to 8, not {stored}")
+    if any(shard.lists_values for shard in shards):
+        whitens = isinstance(scaling, Whitening)
+        if whitens or quantize(scaling.zero, stored, scaling.signed).any():
+            sparse = any(shard.config.sparse for shard in shards)
+            raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind, sparse=sparse)
     padded_samples = -(-labels.size // batch) * batch
     padded_labels = pad_samples(labels, padded_samples)
     padded_importances = None if importances is None else pad_samples(importances, padded_samples)
-    if any(shard.lists_values for shard in shards):
-        _check_zeros(scaling, stored, sparse=any(shard.config.sparse for shard in shards))
-    planned = [
-        Image(
+    planned = []
+    for shard in shards:
+        image = Image(
             layout=shard.layout(padded_samples, stored),
             signed=scaling.signed,
             shard=shard,
@@ -136,18 +137,12 @@ def plan_images(
             scale=shard.take(scaling.scale),
             port_lines=(),
         )
-        for shard in shards
-    ]
-    return [
-        dataclasses.replace(image, room=_room(image, counts)) if image.shard.lists_values else image
-        for image in planned
-    ]
-
-
-def _room(image: Image, counts: HeatArray | None) -> int:
-    """Most entries of a worker: every sample may have the bias."""
-    assert counts is not None
-    return int(image.shard.take(counts).sum()) + image.samples * image.has_bias
+        if shard.lists_values:
+            assert counts is not None
+            room = int(shard.take(counts).sum()) + image.samples * image.has_bias  # every sample may have the bias
+            image = dataclasses.replace(image, room=room)
+        planned.append(image)
+    return planned
 
 
 def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
@@ -180,11 +175,6 @@ def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRank
     return int(data.communicator.all_sum(totals)[ranks.rank])
 
 
-def _check_zeros(scaling: Scaling | Whitening, stored: int, *, sparse: bool) -> None:
-    if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
-        raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind, sparse=sparse)
-
-
 def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
     """The error of a scaling, or of whitening (``None``), that sparse workers, or dense ones that skip zeros, cannot
     do."""
@@ -207,30 +197,14 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
 @dataclass(frozen=True, eq=False)
 class PackedBlocks:
     """Scaled, quantised and packed samples, block by block: `p4sgd.host.image.store.LineBlocks` for the workers of this
-    process.
+    process."""
 
-    Parameters
-    ----------
-    parts
-        Reads the samples; parts have whole micro-batches, one after another.
-    samples
-        Number of samples.
-    images
-        Images of all workers, from `plan_images`.
-    scaling
-        Scaling of the features.
-    micro_batches
-        Micro-batches of a mini-batch.
-    sample_ranks
-        See `prepare_images`.
-    """
-
-    parts: Callable[[], Iterable[Dataset]]
+    parts: Callable[[], Iterable[Dataset]]  # reads the samples; parts have whole micro-batches, one after another
     samples: int
-    images: Sequence[Image]
+    images: Sequence[Image]  # of all workers, from `plan_images`
     scaling: Scaling | Whitening
-    micro_batches: int = 1
-    sample_ranks: SampleRanks | None = None
+    micro_batches: int = 1  # of a mini-batch
+    sample_ranks: SampleRanks | None = None  # see `prepare_images`
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         first = 0
@@ -252,9 +226,9 @@ class PackedBlocks:
             which, samples = slice(first, first + step), min(step, padded - first)
             held = data.local_features(which)
             lines = iter(() if all(listed) else self._dense(data, held, which))
-            entries = iter(self._listed(data, held, which, places) if any(listed) else ())
+            words = iter(self._listed(data, held, which, places) if any(listed) else ())
             yield [
-                entry_block(next(entries), samples // BANKS)
+                EntryBlock(*split_words(next(words), samples // BANKS))
                 if image.shard.lists_values
                 else _pack(next(lines), samples, image.layout)
                 for image in self._own(ranks)
@@ -262,8 +236,18 @@ class PackedBlocks:
 
     def _dense(self, data: Dataset, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
-        block = np.tile(self._blank, (features.shape[0], 1))
-        self._fill(block, data, features)
+        scaling, stored = self.scaling, self.images[0].layout.stored
+        block, count = np.tile(self._blank, (features.shape[0], 1)), features.shape[1]
+        large = data.samples * count >= COMPILED_VALUES
+        if isinstance(features, np.ndarray) and isinstance(scaling, Scaling) and large:
+            from p4sgd.host.data.kernels import quantize_scaled
+
+            quantize_scaled(features, scaling.offset, scaling.scale, stored, scaling.signed, block)
+        elif isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+            block[:, :count] = _quantize(scaling.apply(features), stored, scaling)
+        elif block.size:
+            samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
+            block[samples, features.indices] = _quantize_stored(features, scaling, stored)
         parts = [block[:, slice(0) if image.shard.lists_values else image.shard.columns] for image in self.images]
         return [part for part in data.redistribute(parts, which) if part.shape[1]]
 
@@ -271,18 +255,18 @@ class PackedBlocks:
         self, data: Dataset, features: Features, which: slice, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
         """Entries of a block for the other workers of this process: `own_words` of each."""
-        ranks, places_of_samples = data.communicator, data.places(which)
-        assert isinstance(self.scaling, Scaling)  # see `_check_zeros`
-        values = quantized_values(features, self.scaling, self._stored, bias=self.images[0].bias)
-        values = dataclasses.replace(values, rows=places_of_samples[values.rows])
+        ranks, stored = data.communicator, self.images[0].layout.stored
+        assert isinstance(self.scaling, Scaling)  # see `plan_images`
+        values = quantized_values(features, self.scaling, stored, bias=self.images[0].bias)
+        values = dataclasses.replace(values, rows=data.places(which)[values.rows])
         if self.sample_ranks is None:
             words = [
-                own_words(values, place, self._stored) if image.shard.lists_values else np.empty(0, np.uint64)
+                own_words(values, place, stored) if image.shard.lists_values else np.empty(0, np.uint64)
                 for image, place in zip(self.images, places, strict=True)
             ]
         else:
             holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
-            words = [own_words(values.of(holders == rank), places[0], self._stored) for rank in range(ranks.size)]
+            words = [own_words(values.of(holders == rank), places[0], stored) for rank in range(ranks.size)]
         if ranks.size > 1:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
@@ -291,37 +275,18 @@ class PackedBlocks:
     @functools.cached_property
     def _blank(self) -> npt.NDArray[np.uint8]:
         """A quantised sample without stored features: uint8 (features,)."""
-        bias = [bias_integer(self._stored, self.scaling.signed) & 0xFF] * self.images[0].bias
-        return np.append(self._quantize(self.scaling.zero), np.array(bias, np.uint8))
+        stored, scaling = self.images[0].layout.stored, self.scaling
+        bias = [bias_integer(stored, scaling.signed) & 0xFF] * self.images[0].bias
+        return np.append(_quantize(scaling.zero, stored, scaling), np.array(bias, np.uint8))
 
     def _own(self, ranks: Communicator) -> Sequence[Image]:
         """Images of this process."""
         return self.images if self.sample_ranks is not None else self.images[ranks.rank :: ranks.size]
 
-    @property
-    def _stored(self) -> int:
-        return self.images[0].layout.stored
 
-    def _fill(self, block: npt.NDArray[np.uint8], data: Dataset, features: Features) -> None:
-        """Quantise the features of some samples in the first columns of a block, which has zeros' integers."""
-        scaling, count = self.scaling, features.shape[1]
-        if (
-            isinstance(features, np.ndarray)
-            and isinstance(scaling, Scaling)
-            and data.samples * count >= COMPILED_VALUES
-        ):
-            from p4sgd.host.data.kernels import quantize_scaled
-
-            quantize_scaled(features, scaling.offset, scaling.scale, self._stored, scaling.signed, block)
-        elif isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-            block[:, :count] = self._quantize(scaling.apply(features))
-        elif block.size:
-            samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
-            block[samples, features.indices] = _quantize_stored(features, scaling, self._stored)
-
-    def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-        """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
-        return quantize(a, self._stored, self.scaling.signed).astype(np.uint8)
+def _quantize(a: npt.NDArray[np.float64], stored: int, scaling: Scaling | Whitening) -> npt.NDArray[np.uint8]:
+    """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
+    return quantize(a, stored, scaling.signed).astype(np.uint8)
 
 
 def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias: bool) -> Values:
@@ -329,7 +294,7 @@ def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias:
     from 0. With ``bias`` each has one, as the last feature of the job."""
     count, width = features.shape
     if isinstance(features, np.ndarray):
-        dense = quantize(scaling.apply(features), stored, scaling.signed).astype(np.uint8)
+        dense = _quantize(scaling.apply(features), stored, scaling)
         rows, columns = np.nonzero(dense)
         values = dense[rows, columns]
     else:

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.image.entries import Values, entries_of, entry_block, entry_places, own_words, places_of
+from p4sgd.host.image.entries import Values, entries_of, entry_places, own_words, places_of
 from p4sgd.host.image.image import EntryBlock, Image, Shard, join_scaling
 from p4sgd.host.image.lines import pack_lines, unpack_lines
 from p4sgd.host.image.store import store_images
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import split_words
 from p4sgd.sim.sparse.entries import blocks_of
 
 _BLOCK_VALUES = 1 << 20
@@ -173,7 +174,7 @@ def _pack(
 ) -> npt.NDArray[np.uint8] | EntryBlock:
     """A new image's lines or entries, from all values of some micro-batches; ``places`` from `entry_places`."""
     micro_batches = which.stop - which.start
-    block = entry_block(own_words(values, places, image.layout.stored), micro_batches)
+    block = EntryBlock(*split_words(own_words(values, places, image.layout.stored), micro_batches))
     if image.shard.lists_values:
         return block
     q = np.zeros((BANKS * micro_batches, image.shard.features), np.uint8)

@@ -32,11 +32,10 @@ def store_images(
     remedy: str,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> list[Image]:
-    """Give images their lines or entries.
+    """Give images of the workers of this process their lines or entries.
 
-    ``images`` are of the workers of this process; ``directory`` and raised exceptions are those of
-    `p4sgd.host.image.packing.prepare_images`; ``name`` is of the data, and ``remedy`` what helps if images do not fit
-    into memory, for messages.
+    ``directory`` and raised exceptions are those of `p4sgd.host.image.packing.prepare_images`; ``name`` is of the data,
+    and ``remedy`` what helps if images do not fit into memory, for messages.
     """
     if directory is not None:
         try:
@@ -45,14 +44,14 @@ def store_images(
             raise write_error(directory, error) from error
     # All processes go through the blocks together, also those whose own workers have no directories.
     if any(communicator.all_gather(any(image.shard.directory for image in images))):
-        images = count_lines(images, blocks)
+        images = _count_lines(images, blocks)
     if directory is not None:
         return _in_files(images, blocks, directory)
     raise_on_all(communicator, partial(_check_room, images, name, remedy))
     return _in_memory(images, blocks)
 
 
-def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+def _count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     """Count the lines of images with directories, so that there is room for just these: entries need not be kept."""
     counts = [[np.zeros((image.layout.config.engines, 1), np.int64)] for image in own]
     for block in blocks:
@@ -69,11 +68,8 @@ def count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
 
 
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
-    """Raise a `UserError` if images do not fit into memory.
-
-    Those of dense workers store all features of all samples, including zeros, so that a small sparse file may have
-    large ones.
-    """
+    """Refuse images that do not fit into memory. Those of dense workers store all features of all samples, so that a
+    small sparse file may have large ones."""
     needed = sum(image.lines_bytes for image in own)
     available = available_memory()
     if available is not None and needed > available:
@@ -81,8 +77,7 @@ def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
         zeros = "" if all(image.shard.lists_values for image in own) else ", zeros included,"
         raise UserError(
             f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
-            f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: "
-            f"{remedy}"
+            f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: {remedy}"
         )
 
 
@@ -100,15 +95,6 @@ def available_memory() -> int | None:
         return min(free, limit - int(used["anon"]))  # file caches can be evicted
     except (OSError, KeyError, ValueError):  # no limit, or no control groups
         return free
-
-
-def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    writers = list(map(_MemoryWriter, own))
-    append_blocks(writers, own, blocks)
-    return [
-        dataclasses.replace(image, port_lines=memories(writer.arrays, image.layout.config))
-        for image, writer in zip(own, writers, strict=True)
-    ]
 
 
 class _MemoryWriter(LineWriter):
@@ -130,18 +116,27 @@ class _MemoryWriter(LineWriter):
         return {name: room[: self._done[name]] for name, room in self._room.items()}
 
 
+def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
+    writers = list(map(_MemoryWriter, own))
+    _append_blocks(writers, own, blocks)
+    return [
+        dataclasses.replace(image, port_lines=memories(writer.arrays, image.layout.config))
+        for image, writer in zip(own, writers, strict=True)
+    ]
+
+
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
     paths, writers = [image_file(directory, image.shard.worker) for image in own], list(map(ImageWriter, own))
     with contextlib.ExitStack() as files:
         for path, writer in zip(paths, writers, strict=True):
             writer.begin(files.enter_context(new_file(path, writer.size)))
-        append_blocks(writers, own, blocks)
+        _append_blocks(writers, own, blocks)
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
 
-def append_blocks(writers: Sequence[LineWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
+def _append_blocks(writers: Sequence[LineWriter], own: Sequence[Image], blocks: LineBlocks) -> None:
     """Append all lines or entries to the writer of each image."""
     for block in blocks:
         for part, image, writer in zip(block, own, writers, strict=True):

@@ -35,7 +35,6 @@ ROOM = -(-(MOST_BYTES + 1) // 64) * 64
 _NAME_BYTES, _NAME_PORT, _NAME_HOST = 16, 2, 4
 """Bytes of struct sockaddr_in of ip(7), and where its port and address begin, which are as they are on the wire."""
 
-
 _VECTOR = np.dtype([("base", np.uintp), ("size", np.uintp)])
 """struct iovec of readv(2); pointers are numbers here."""
 
@@ -84,7 +83,6 @@ class FrameBatch:
         )
 
     def frame(self, row: int) -> bytes:
-        """A frame's bytes."""
         return self.frames[row, : self.sizes[row]].tobytes()
 
     def put(self, row: int, frame: bytes) -> None:
@@ -94,33 +92,25 @@ class FrameBatch:
         self.sizes[row] = size
 
     def receive(self, descriptor: int) -> int:
-        """Receive the frames that wait at a socket, as many as there are rows; returns how many came.
-
-        Raises OSError as recvmmsg(2), but not if no frame waits.
-        """
+        """Receive the frames that wait at a socket, as many as there are rows; returns how many came. Raises OSError as
+        recvmmsg(2), but not if no frame waits."""
         return self._frames_in.receive(descriptor, self.sizes)
 
     def receive_datagrams(self, descriptor: int) -> int:
-        """Receive datagrams as `receive` does, each as what follows a frame's EtherType.
-
-        What comes before it is left as it was, but counts in `sizes`. Where they are from is in `names`.
-        """
+        """Receive datagrams as `receive` does, each as what follows a frame's EtherType. What comes before it is left
+        as it was, but counts in `sizes`. Where they are from is in `names`."""
         count = self._datagrams_in.receive(descriptor, self.sizes)
         self.sizes[:count] += ETHERNET_BYTES
         return count
 
     def put_heads(self, count: int, destination: int) -> None:
-        """Complete the first rows, datagrams from `names`, to frames to a 48-bit address.
-
-        One that is no packet, or not from a single host, becomes a frame of zeros, whose EtherType is nobody's.
-        """
+        """Complete the first rows, datagrams from `names`, to frames to a 48-bit address. One that is no packet, or not
+        from a single host, becomes a frame of zeros, whose EtherType is nobody's."""
         _put_heads(self.frames, self.sizes, self.names, count, destination)
 
     def send(self, descriptor: int, rows: Numbers) -> int:
-        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent.
-
-        Raises OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full.
-        """
+        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent. Raises
+        OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full."""
         return self._frames_out.send(descriptor, rows, self.sizes, 0)
 
     def put_names(self, rows: Numbers) -> Numbers:
@@ -204,7 +194,6 @@ def _choose(
     sizes: Numbers,
     head: int,
 ) -> None:
-    """What `_Messages.choose` says."""
     for message in range(rows.size):
         row = rows[message]
         bases[message], addresses[message] = places[row], names[row]
@@ -213,7 +202,6 @@ def _choose(
 
 @compiled(PURPOSE)
 def _put_heads(frames: Bytes, sizes: Numbers, names: Bytes, count: int, destination: int) -> None:
-    """What `FrameBatch.put_heads` says."""
     for row in range(count):
         frame, name = frames[row], names[row]
         if name[_NAME_HOST] >= _FIRST_GROUP_BYTE or not _IS_PACKET[sizes[row]]:
@@ -233,7 +221,6 @@ def _put_heads(frames: Bytes, sizes: Numbers, names: Bytes, count: int, destinat
 
 @compiled(PURPOSE)
 def _put_names(frames: Bytes, rows: Numbers, names: Bytes) -> Numbers:
-    """What `FrameBatch.put_names` says."""
     found = np.empty_like(rows)
     count = 0
     for row in rows:

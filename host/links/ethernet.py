@@ -1,8 +1,8 @@
 """Links over Ethernet, by packet sockets."""
 
+import contextlib
 import ctypes
 import errno
-import fcntl
 import socket
 import struct
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
+from p4sgd.host.links.link import SIOCGIFINDEX, SIOCGIFMTU, ask_interface, enlarge_receive_buffer
 from p4sgd.hw.spec.packet import ETHERTYPE, MOST_BYTES
 from p4sgd.hw.spec.udp import ETHERNET_BYTES
 
@@ -53,9 +53,8 @@ def attach_untagged_filter(receiver: socket.socket, ethertype: int) -> None:
 _SOL_PACKET = 263
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_MR_PROMISC = 1
-_SIOCGIFINDEX = 0x8933
 _ETH_P_ALL = 3
-"""From linux/sockios.h, linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
+"""From linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
 
 _ROOM = 2048
 """Size of the buffer for a frame. A longer frame is truncated, but still too long to be a packet."""
@@ -91,19 +90,23 @@ class EthernetLink:
     def _bind(self) -> None:
         # Not just the EtherType: sockets for one protocol get frames after the information on VLAN tags is dropped.
         self._socket.bind((self._interface, _ETH_P_ALL))
-        request = struct.pack("16si", self._interface.encode(), 0)
-        _, index = struct.unpack("16si", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request))
+        index = ask_interface(self._socket, self._interface, SIOCGIFINDEX)
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        self.most_bytes = min(MOST_BYTES, ETHERNET_BYTES + ask_interface(self._socket, self._interface, SIOCGIFMTU))
         self._is_bound = True
-        self.most_bytes = min(MOST_BYTES, ETHERNET_BYTES + mtu_of(self._socket, self._interface))
 
     def _revive(self) -> None:
         """Bind again after an error: another interface may have taken the name."""
-        try:
-            self._bind()
-        except OSError:
-            self._is_bound = False
+        if not self._is_bound:
+            with contextlib.suppress(OSError):
+                self._bind()
+
+    def _note(self, error: OSError) -> None:
+        """Note that a frame could not be sent, and whether its interface may be gone."""
+        self.lost += 1
+        if not isinstance(error, BlockingIOError):
+            self._is_bound = error.errno in _OF_ONE_FRAME
 
     @property
     def address(self) -> None:
@@ -116,19 +119,14 @@ class EthernetLink:
         return True
 
     def send(self, frame: bytes) -> None:
-        if not self._is_bound:
-            self._revive()
+        self._revive()
         try:
             self._socket.send(frame)
-        except BlockingIOError:
-            self.lost += 1
         except OSError as error:
-            self.lost += 1
-            self._is_bound = error.errno in _OF_ONE_FRAME
+            self._note(error)
 
     def receive(self) -> bytes | None:
-        if not self._is_bound:
-            self._revive()
+        self._revive()
         try:
             return self._socket.recv(_ROOM)
         except BlockingIOError:
@@ -139,21 +137,18 @@ class EthernetLink:
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
         while rows.size:
-            if not self._is_bound:
-                self._revive()
+            self._revive()
             try:
                 rows = rows[batch.send(self._socket.fileno(), rows) :]
             except BlockingIOError:
                 self.lost += rows.size
                 return
             except OSError as error:  # of the first row; the next ones may be sent
-                self.lost += 1
-                self._is_bound = error.errno in _OF_ONE_FRAME
+                self._note(error)
                 rows = rows[1:]
 
     def receive_batch(self, batch: "FrameBatch") -> int:
-        if not self._is_bound:
-            self._revive()
+        self._revive()
         try:
             return batch.receive(self._socket.fileno())
         except OSError:

@@ -23,6 +23,8 @@ class _Direction:
     def __init__(self, chances: Mapping[str, float], rng: random.Random) -> None:
         bursts = None
         if chances["burst_begin"]:
+            if not chances["burst_end"]:
+                raise UserError("--fault burst_begin without burst_end: bursts would never end")
             bursts = Bursts(chances["burst_begin"], chances["burst_end"], chances["burst_loss"])
         self._line = Line(Faults(chances["loss"], bursts, duplication=chances["duplication"]), rng, Counter())
         self._reordering = chances["reordering"]
@@ -50,12 +52,10 @@ class FaultyLink:
     def __init__(self, link: Link, chances: Mapping[str, float], seed: int) -> None:
         self._link = link
         rng = random.Random(seed)
-        found = [
-            {kind: chances.get(f"{way}_{kind}", chances.get(f"link_{kind}", 0.0)) for kind in _KINDS} for way in _WAYS
-        ]
-        if any(each["burst_begin"] and not each["burst_end"] for each in found):
-            raise UserError("--fault burst_begin without burst_end: bursts would never end")
-        self._up, self._down = (_Direction(each, rng) for each in found)
+        self._up, self._down = (
+            _Direction({kind: chances.get(f"{way}_{kind}", chances.get(f"link_{kind}", 0.0)) for kind in _KINDS}, rng)
+            for way in _WAYS
+        )
         self._arrived: deque[bytes] = deque()
 
     @property
@@ -77,7 +77,7 @@ class FaultyLink:
 
     @property
     def lost(self) -> int:
-        """Frames that the link could not send; those lost on purpose do not count."""
+        """See `Link`; frames lost on purpose do not count."""
         return self._link.lost
 
     def send(self, frame: bytes) -> None:

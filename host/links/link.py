@@ -1,4 +1,4 @@
-"""Interface of network links."""
+"""Interface of network links, and what they ask of Linux."""
 
 import contextlib
 import fcntl
@@ -22,37 +22,29 @@ class Link(Protocol):
     @property
     def lost(self) -> int:
         """Frames that `send` could not send."""
-        ...
 
     @property
     def address(self) -> int | None:
         """The 48-bit address that frames are sent from, whatever their source, and received at; None if it is any."""
-        ...
 
     @property
     def most_bytes(self) -> int:
         """Bytes of the longest frame that the network carries."""
-        ...
 
     def fileno(self) -> int:
         """File descriptor for :mod:`selectors`, readable when a frame is waiting."""
-        ...
 
     def reaches(self, address: int) -> bool:
         """Whether the link can send frames to a 48-bit address; frames to other addresses are lost."""
-        ...
 
     def send(self, frame: bytes) -> None:
         """Send a frame. It is lost if the transmit queue is full or the link is down."""
-        ...
 
     def receive(self) -> bytes | None:
         """The next frame, of any length; None if none is waiting."""
-        ...
 
     def close(self) -> None:
         """Close the link."""
-        ...
 
 
 class BatchLink(Link, Protocol):
@@ -64,15 +56,14 @@ class BatchLink(Link, Protocol):
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
         """Send rows of a batch, as `send` does."""
-        ...
 
     def receive_batch(self, batch: "FrameBatch") -> int:
         """Receive the next frames, as many as there are rows; returns how many were waiting."""
-        ...
 
 
 _SO_RCVBUFFORCE = 33
-_SIOCGIFMTU = 0x8921
+SIOCGIFMTU = 0x8921
+SIOCGIFINDEX = 0x8933
 """From asm-generic/socket.h and linux/sockios.h; :mod:`socket` does not have them."""
 
 _BYTES = 4 << 20
@@ -86,7 +77,8 @@ def enlarge_receive_buffer(receiver: socket.socket) -> None:
         receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BYTES)
 
 
-def mtu_of(opened: socket.socket, interface: str) -> int:
-    """Bytes of the longest payload of a frame on a network interface; raises OSError if there is none."""
-    request = struct.pack("16si", interface.encode(), 0)
-    return int(struct.unpack_from("16si", fcntl.ioctl(opened, _SIOCGIFMTU, request))[1])
+def ask_interface(opened: socket.socket, interface: str, request: int) -> int:
+    """A number of a network interface in the namespace of a socket, `SIOCGIFMTU` or `SIOCGIFINDEX`; raises OSError if
+    there is no such interface."""
+    answer = fcntl.ioctl(opened, request, struct.pack("16si", interface.encode(), 0))
+    return int(struct.unpack_from("16si", answer)[1])

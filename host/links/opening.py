@@ -17,69 +17,64 @@ _MOST_NAME_BYTES = 15
 
 
 def open_link(text: str) -> BatchLink:
-    """Open a link.
+    """Open a link; a `UserError` if the text does not name one, or it cannot be opened, which says what to do.
 
-    Parameters
-    ----------
-    text
-        ``eth0`` or ``ethernet:eth0`` for an Ethernet interface; ``udp:10.0.0.1``, ``udp:10.0.0.1:51201`` or
-        ``udp:10.0.0.1,group=239.1.2.3`` for UDP, with a local address, perhaps a port, and perhaps a multicast address
-        to receive as well.
-
-    Raises
-    ------
-    UserError
-        If the text does not name a link, or the link cannot be opened; the message says what to do.
+    The text is ``eth0`` or ``ethernet:eth0`` for an Ethernet interface; ``udp:10.0.0.1``, ``udp:10.0.0.1:51201`` or
+    ``udp:10.0.0.1,group=239.1.2.3`` for UDP, with a local address, perhaps a port, and perhaps a multicast address to
+    receive as well.
     """
-    if text.startswith(UDP):
-        return _open_udp(text, text.removeprefix(UDP))
-    kind, _, rest = text.partition(":")
-    name = rest if kind == "ethernet" else text
-    if not name or ":" in name or not name.isprintable():
+    name = text.removeprefix("ethernet:")
+    is_udp = text.startswith(UDP)
+    if not is_udp and (not name or ":" in name or not name.isprintable()):
         raise UserError(f"{text!r} is not a link: give one such as eth0, ethernet:eth0 or udp:10.0.0.1")
+    try:
+        return _open_udp(text.removeprefix(UDP)) if is_udp else _open_ethernet(name)
+    except UserError as error:
+        raise UserError(f"{text}: {error}") from None
+    except OSError as error:
+        raise UserError(f"{text}: cannot open it: {error.strerror or error}") from None
+
+
+def _open_ethernet(name: str) -> EthernetLink:
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise UserError(
-            f"{text}: a network interface's name has at most {_MOST_NAME_BYTES} bytes: ip link shows those there are"
+            f"a network interface's name has at most {_MOST_NAME_BYTES} bytes: ip link shows those there are"
         )
     try:
         return EthernetLink(name)
     except PermissionError:
         raise UserError(
-            f"{text}: raw sockets need the capability CAP_NET_RAW: run as root, or in a user namespace of your own, or "
-            "take udp:ADDRESS, which needs none"
+            "raw sockets need the capability CAP_NET_RAW: run as root, or in a user namespace of your own, or take "
+            "udp:ADDRESS, which needs none"
         ) from None
     except OSError as error:
         if error.errno == errno.ENODEV:
-            raise UserError(f"{text}: there is no such network interface: ip link shows those there are") from None
-        raise UserError(f"{text}: cannot open it: {error.strerror or error}") from None
+            raise UserError("there is no such network interface: ip link shows those there are") from None
+        raise
 
 
-def _open_udp(text: str, rest: str) -> UdpLink:
-    local, *options = rest.split(",")
-    group = None
-    try:
-        address = parse_udp_address(local)
-    except UserError as error:
-        raise UserError(f"{text}: {error}") from None
+def _open_udp(text: str) -> UdpLink:
+    local, *options = text.split(",")
+    address, group = parse_udp_address(local), None
     for option in options:
         key, equals, value = option.partition("=")
         if key != "group" or not equals or group is not None:
-            raise UserError(f"{text}: {option!r} is not an option of a UDP link: give group=239.1.2.3, once")
+            raise UserError(f"{option!r} is not an option of a UDP link: give group=239.1.2.3, once")
         try:
             group = IPv4Address(value)
         except AddressValueError:
-            raise UserError(f"{text}: {value!r} is not an IPv4 address such as 239.1.2.3") from None
+            raise UserError(f"{value!r} is not an IPv4 address such as 239.1.2.3") from None
         if not group.is_multicast:
-            raise UserError(f"{text}: {value} is not a multicast address: those are 224.0.0.0 to 239.255.255.255")
+            raise UserError(f"{value} is not a multicast address: those are 224.0.0.0 to 239.255.255.255")
     try:
         return UdpLink(address, group)
     except OSError as error:
+        ipv4, port = socket_address_of(address)
         if error.errno == errno.EADDRNOTAVAIL:
-            raise UserError(f"{text}: {local} is not an address of this machine: ip address shows those") from None
+            raise UserError(f"{ipv4} is not an address of this machine: ip address shows those") from None
         if error.errno == errno.EADDRINUSE:
-            ipv4, port = socket_address_of(address)
             raise UserError(
-                f"{text}: another program uses port {port} of {ipv4}: end it, or choose a port from {PROGRAM_PORTS[0]} "
-                f"to {PROGRAM_PORTS[-1]}, as in udp:{ipv4}:{PROGRAM_PORTS[1]}"
+                f"another program uses port {port} of {ipv4}: end it, or choose a port from {PROGRAM_PORTS[0]} to "
+                f"{PROGRAM_PORTS[-1]}, as in udp:{ipv4}:{PROGRAM_PORTS[1]}"
             ) from None
-        raise UserError(f"{text}: cannot open it: {error.strerror or error}") from None
+        raise

@@ -1,9 +1,9 @@
 """Links over UDP, for routed networks and for programs without permission for raw sockets."""
 
 import contextlib
-import errno
+import ctypes
+import fcntl
 import functools
-import os
 import select
 import socket
 import struct
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.link import enlarge_receive_buffer, mtu_of
+from p4sgd.host.links.link import SIOCGIFINDEX, SIOCGIFMTU, ask_interface, enlarge_receive_buffer
 from p4sgd.hw.spec import packet
 from p4sgd.hw.spec.packet import BROADCAST, mac_text
 from p4sgd.hw.spec.udp import (
@@ -66,52 +66,6 @@ def address_text(address: int, *, udp: bool) -> str:
     return udp_address_text(address) if udp else mac_text(address)
 
 
-_RTM_GETROUTE = 26
-_NLM_F_REQUEST = 1
-_NLMSG_ERROR = 2
-_RTM_F_FIB_MATCH = 0x2000
-_RTN_LOCAL = 2
-_RTA_DST, _RTA_OIF = 1, 4
-"""From linux/netlink.h and linux/rtnetlink.h."""
-
-_HEADER = struct.Struct("=IHHII")
-_ROUTE = struct.Struct("=8BI")
-_ATTRIBUTE = struct.Struct("=HH")
-_ROOM = 8192
-
-
-class LocalAddresses:
-    """Linux's table of local addresses, in the network namespace where the object is created."""
-
-    def __init__(self) -> None:
-        self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-
-    def interface_of(self, address: IPv4Address) -> int:
-        """Index of the interface that has an address; raises OSError if none has it."""
-        wanted = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST) + address.packed
-        # Ask for the matching entry of the table: the route itself always leads to the loopback interface.
-        question = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH) + wanted
-        self._kernel.send(_HEADER.pack(_HEADER.size + len(question), _RTM_GETROUTE, _NLM_F_REQUEST, 0, 0) + question)
-        answer = self._kernel.recv(_ROOM)
-        _, kind, *_ = _HEADER.unpack_from(answer)
-        if kind == _NLMSG_ERROR:
-            (number,) = struct.unpack_from("=i", answer, _HEADER.size)
-            raise OSError(-number, os.strerror(-number))
-        *_, route_type, _ = _ROUTE.unpack_from(answer, _HEADER.size)
-        at = _HEADER.size + _ROUTE.size
-        while route_type == _RTN_LOCAL and at < len(answer):
-            size, name = _ATTRIBUTE.unpack_from(answer, at)
-            if name == _RTA_OIF:
-                (index,) = struct.unpack_from("=I", answer, at + _ATTRIBUTE.size)
-                return int(index)
-            at += (size + 3) // 4 * 4
-        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-
-    def close(self) -> None:
-        """Close the socket to the kernel."""
-        self._kernel.close()
-
-
 _IP_PKTINFO = 8
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
@@ -123,6 +77,11 @@ _FOREIGN = bytes(packet.FRAME_BYTES)
 
 _PACKET_INFO = struct.Struct("=I4s4s")
 """struct in_pktinfo of ip(7): index of the interface through which a datagram arrived, and addresses."""
+
+_SIOCGIFCONF = 0x8912
+_CONFIGURED = struct.Struct("16s4x4s16x")
+_MOST_CONFIGURED = 1024
+"""From linux/sockios.h; an address in the answer of netdevice(7): label of its interface, and address."""
 
 _TTL = 64
 
@@ -149,9 +108,19 @@ def _source_bytes(host: str, port: int) -> bytes | None:
     return address_of(ipv4, port if port in PROGRAM_PORTS else PORT).to_bytes(6, "big")
 
 
+def interface_of(opened: socket.socket, address: IPv4Address) -> str:
+    """Interface that has an address, in the network namespace of a socket. All others that are local, such as
+    127.0.0.2, are those of lo."""
+    room = ctypes.create_string_buffer(_MOST_CONFIGURED * _CONFIGURED.size)
+    answer = fcntl.ioctl(opened, _SIOCGIFCONF, struct.pack("iP", len(room), ctypes.addressof(room)))
+    size, _ = struct.unpack("iP", answer)
+    labels = {configured: label for label, configured in _CONFIGURED.iter_unpack(room.raw[:size])}
+    label: bytes = labels.get(address.packed, b"lo")
+    return label.rstrip(b"\0").decode().partition(":")[0]
+
+
 class UdpLink:
-    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core: 64 bytes, or in version 2
-    of the packet as many more as its values take.
+    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as frames of the core.
 
     MAC addresses in a frame stand for IPv4 addresses and ports. A frame is lost if its destination stands for none. The
     link receives datagrams to ``address``, the number of an address of this machine and a port, and at `PORT`
@@ -165,7 +134,6 @@ class UdpLink:
         local, port = socket_address_of(address)
         self._ipv4 = local
         self._interface = 0
-        self._addresses = LocalAddresses()
         self._epoll = select.epoll()
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
@@ -175,8 +143,8 @@ class UdpLink:
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, local.packed)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _TTL)
-            interface = socket.if_indextoname(self._addresses.interface_of(local))
-            longest = mtu_of(self._local, interface) - (HEADER_BYTES - ETHERNET_BYTES)
+            interface = interface_of(self._local, local)
+            longest = ask_interface(self._local, interface, SIOCGIFMTU) - (HEADER_BYTES - ETHERNET_BYTES)
             self.most_bytes = ETHERNET_BYTES + min(LONGEST_PAYLOAD, longest)
             if port == PORT:
                 self._open(socket_address_of(BROADCAST)[0], PORT, BROADCAST, shared=True)
@@ -221,7 +189,6 @@ class UdpLink:
         return self._receive(self._receivers)
 
     def _receive(self, receivers: Iterable[tuple[socket.socket, bytes]]) -> bytes | None:
-        """The next frame of some of the sockets."""
         for receiver, destination in receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (host, port) = receiver.recvmsg(
@@ -236,9 +203,9 @@ class UdpLink:
         return None
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
-        named = batch.put_names(rows)
-        self.lost += rows.size - named.size
-        rows = named
+        self.lost += rows.size
+        rows = batch.put_names(rows)
+        self.lost -= rows.size
         while rows.size:
             try:
                 rows = rows[batch.send_datagrams(self._local.fileno(), rows) :]
@@ -261,11 +228,11 @@ class UdpLink:
         """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""
         index, *_ = _PACKET_INFO.unpack(told)
         if index != self._interface:  # or another interface has the address now
-            self._interface = self._addresses.interface_of(self._ipv4)
+            name = interface_of(self._local, self._ipv4)
+            self._interface = ask_interface(self._local, name, SIOCGIFINDEX)
         return bool(index == self._interface)
 
     def close(self) -> None:
         self._epoll.close()
-        self._addresses.close()
         for receiver, _ in self._receivers:
             receiver.close()

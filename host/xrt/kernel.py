@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.board import BoardAddress, open_board
-from p4sgd.host.xrt.library import FROM_DEVICE, TO_DEVICE, XrtError, XrtLibrary, open_library
+from p4sgd.host.xrt.library import FROM_DEVICE, TO_DEVICE, XrtError, XrtLibrary, explaining, open_library
 from p4sgd.hw.spec.registers import MAGIC_WORD
 
 PAGE = 4096
@@ -24,14 +23,16 @@ CHUNK_BYTES = 4 << 20
 class BankMemory:
     """A bank: a buffer in the memory that one port of a kernel is connected to. It grows by moving to a larger buffer.
 
-    ``group`` is XRT's number of the memory (of the kernel's argument). ``size`` and ``address`` on the board are 0
-    before there is a buffer.
+    ``size`` and ``address`` on the board are 0 before there is a buffer. Messages name the kernel's user, ``who``, and
+    the number of the bank, that of the kernel's argument. ``group`` is XRT's number of the memory.
     """
 
-    def __init__(self, library: XrtLibrary, device: int, group: int) -> None:
+    def __init__(self, library: XrtLibrary, device: int, group: int, who: str, number: int) -> None:
         self._library = library
         self._device = device
         self._group = group
+        self._who = who
+        self._number = number
         self._buffer: int | None = None
         self._copy = np.empty(0, np.uint8)
         self.size = self.address = 0
@@ -39,8 +40,8 @@ class BankMemory:
     def reserve(self, size: int, *, beside: "BankMemory | None" = None) -> None:
         """Make room for so many bytes. The content is kept, but the address may change.
 
-        A bank ``beside`` shares memory with this one and may be in the way: it moves, too, with its content. XrtError
-        if the board's memory is too small; the content is lost then.
+        A bank ``beside`` shares memory with this one and may be in the way: it moves, too, with its content. A
+        `UserError` if the board's memory is too small; the content is lost then.
         """
         if size <= self.size:
             return
@@ -49,7 +50,13 @@ class BankMemory:
         for bank, _ in growing:
             bank.close()  # before allocating, as there may be no room for both
         for (bank, needed), content in zip(growing, kept, strict=True):
-            bank._allocate(-(-needed // PAGE) * PAGE)
+            try:
+                bank._allocate(-(-needed // PAGE) * PAGE)
+            except XrtError as error:
+                raise UserError(
+                    f"{self._who} has no room for {size:,} bytes in bank {self._number}: {error}; take fewer samples, "
+                    "more workers or, in a self-test, less --memory"
+                ) from None
             bank.write(0, content)
 
     def _allocate(self, size: int) -> None:
@@ -62,7 +69,10 @@ class BankMemory:
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes, which must fit. While the board fetches one chunk, the next is copied."""
-        with ThreadPoolExecutor(1) as fetching:  # starts no thread before the first submit, so not for a single chunk
+        with (
+            explaining(f"{self._who} cannot write bank {self._number}"),
+            ThreadPoolExecutor(1) as fetching,  # starts no thread before the first submit, so not for a single chunk
+        ):
             under_way: Future[None] | None = None
             for start in range(0, data.size, CHUNK_BYTES):
                 end = min(start + CHUNK_BYTES, data.size)
@@ -78,7 +88,8 @@ class BankMemory:
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of the buffer from the board."""
         if size:
-            self._sync(FROM_DEVICE, address, size)
+            with explaining(f"{self._who} cannot read bank {self._number}"):
+                self._sync(FROM_DEVICE, address, size)
         return self._copy[address : address + size].copy()
 
     def close(self) -> None:
@@ -87,7 +98,8 @@ class BankMemory:
             buffer, self._buffer = self._buffer, None
             self._copy = np.empty(0, np.uint8)
             self.size = self.address = 0
-            self._library.call("xrtBOFree", buffer)
+            with explaining(f"{self._who} cannot release bank {self._number}"):
+                self._library.call("xrtBOFree", buffer)
 
     def _sync(self, direction: int, address: int, size: int) -> None:
         assert self._buffer is not None
@@ -139,36 +151,27 @@ class BoardKernel:
 
     def _read(self, offset: int) -> int:
         word = ctypes.c_uint32()
-        with self._explaining("cannot read a register"):
+        with explaining(f"{self._name} cannot read a register"):
             self._library.call("xrtKernelReadRegister", self._kernel, offset, ctypes.byref(word))
         return word.value
 
     def write_register(self, offset: int, word: int) -> None:
         """Write the word at a byte offset."""
-        with self._explaining("cannot write a register"):
+        with explaining(f"{self._name} cannot write a register"):
             self._library.call("xrtKernelWriteRegister", self._kernel, offset, word)
 
     def memory(self, argument: int) -> BankMemory:
-        """A bank, still empty, in the memory that an argument of the kernel is connected to."""
-        with self._explaining(f"has no memory for argument {argument} of its kernel"):
+        """A bank, still empty, in the memory that an argument of the kernel is connected to. It is closed with the
+        kernel."""
+        with explaining(f"{self._name} has no memory for argument {argument} of its kernel"):
             group = self._library.call("xrtKernelArgGroupId", self._kernel, argument)
-        return BankMemory(self._library, self._board.handle, group)
+        memory = BankMemory(self._library, self._board.handle, group, self._name, argument)
+        return self._opened.enter_context(contextlib.closing(memory))
 
     def close(self) -> None:
-        """Close kernel and board. All banks must be closed before."""
-        with self._explaining("cannot be closed"):
+        """Close banks, kernel and board."""
+        with explaining(f"{self._name} cannot be closed"):
             self._opened.close()
-
-    def failure(self, what: str, error: XrtError) -> P4sgdError:
-        """An error with the name of the kernel's user, for one of XRT."""
-        return P4sgdError(f"{self._name} {what}: {error}")
-
-    @contextlib.contextmanager
-    def _explaining(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except XrtError as error:
-            raise self.failure(what, error) from error
 
     def _open_kernel(self, kernel: str) -> int:
         unit, path = f"{kernel}_{self._address.unit}", self._address.xclbin
@@ -187,4 +190,4 @@ class BoardKernel:
                 raise MissingKernelError(
                     f"{path}: has no kernel {kernel} with a compute unit {unit}: {error}"
                 ) from None
-            raise self.failure(f"cannot open its kernel {kernel}", error) from error
+            raise P4sgdError(f"{self._name} cannot open its kernel {kernel}: {error}") from error

@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ class XrtLibrary:
         buffer = ctypes.create_string_buffer(size)
         self.call(name, handle, buffer, *more)
         return buffer.raw
+
+
+@contextlib.contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Say who could not do what, where a call of XRT fails."""
+    try:
+        yield
+    except XrtError as error:
+        raise P4sgdError(f"{what}: {error}") from error
 
 
 @functools.cache

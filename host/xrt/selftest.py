@@ -2,15 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
-from p4sgd.host.xrt.kernel import BankMemory, BoardKernel
-from p4sgd.host.xrt.library import XrtError
+from p4sgd.host.xrt.kernel import BoardKernel
 from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
@@ -33,6 +32,9 @@ _POLL_S = 0.0005
 
 class SelfTestClient:
     """The registers of a self-test; P4sgdError if they are not those of one of this version. ``name`` is for messages.
+
+    A run returns the results by port or cage (`p4sgd.hw.spec.selftest.port_results`, ``cage_registers``); P4sgdError if
+    it does not end, or the kernel's clock stands still.
 
     Attributes
     ----------
@@ -60,21 +62,17 @@ class SelfTestClient:
     def read(
         self, ports: Iterable[int], groups: int, burst_beats: int = 1, stride_beats: int = 1
     ) -> dict[int, dict[str, int]]:
-        """Let ports read, all at once, each so many groups of a shape (`p4sgd.hw.spec.selftest.SHAPE`).
-
-        Returns the results by port, as in `p4sgd.hw.spec.selftest.port_results`. P4sgdError if a port does not end its
-        run, or the kernel's clock stands still.
-        """
+        """Let ports read, all at once, each so many groups of a shape (`p4sgd.hw.spec.selftest.SHAPE`)."""
         self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats)
         self._client.write(selftest.GROUPS, value=groups)
         return self._run(list(ports), groups * burst_beats, read=1)
 
     def write(self, ports: Iterable[int], chunks: int) -> dict[int, dict[str, int]]:
-        """Let ports write, all at once, each so many chunks; returns, and raises, as `read`."""
+        """Let ports write, all at once, each so many chunks."""
         self._client.write(selftest.CHUNKS, value=chunks)
         return self._run(list(ports), chunks * self.sizes.chunk_beats, write=1)
 
-    def _run(self, ports: Sequence[int], beats: int, **command: int) -> dict[int, dict[str, int]]:
+    def _run(self, ports: list[int], beats: int, **command: int) -> dict[int, dict[str, int]]:
         registers = {port: selftest.port_results(port) for port in ports}
         self._client.write_pair(selftest.PORTS, sum(1 << port for port in ports))
         self._client.write(selftest.RUN, **command)
@@ -83,48 +81,41 @@ class SelfTestClient:
             lambda: [self._value(known["beats"]) for known in registers.values()],
         )
         busy = self._client.read_pair(selftest.BUSY)
-        stuck = [
-            f"memory port {port} has had {self._value(registers[port]['beats']):,}"
-            for port in ports
-            if busy >> port & 1
-        ]
-        if stuck:
-            raise P4sgdError(
-                f"{self._name} does not end its run: of {beats:,} beats {', '.join(stuck)}, and none in the last "
-                f"{_STILL_CYCLES:,} cycles: the memory does not answer. Reset the board (xbutil reset), and check the "
-                "sp= lines of the link configuration"
-            )
-        return self._results(registers)
+        results = self._results(registers)
+        self._check_ended(
+            {f"memory port {port}": result["beats"] for port, result in results.items() if busy >> port & 1},
+            f"{beats:,} beats",
+            "the memory does not answer. Reset the board (xbutil reset), and check the sp= lines of the link "
+            "configuration",
+        )
+        return results
 
     def send(self, cages: Iterable[int], frames: int) -> dict[int, dict[str, int]]:
-        """Let Ethernet ports send frames, all at once, and wait until these have come back or are lost.
-
-        Returns the results by port, as in `p4sgd.hw.spec.selftest.cage_registers`. P4sgdError if the MAC does not take
-        the frames, or the kernel's clock stands still.
-        """
-        cages = list(cages)
+        """Let Ethernet ports send frames, all at once, and wait until these have come back or are lost."""
         registers = {cage: selftest.cage_registers(cage) for cage in cages}
-        self._client.write(selftest.CAGES, value=sum(1 << cage for cage in cages))
+        self._client.write(selftest.CAGES, value=sum(1 << cage for cage in registers))
         self._client.write(selftest.SEND, value=frames)
 
         def totals(*names: str) -> list[int]:
             return [sum(self._value(known[name]) for name in names) for known in registers.values()]
 
         self._wait(lambda: not any(totals("sending")), lambda: totals("sent"))
-        stuck = [
-            f"the MAC of cage {cage} has taken {self._value(known['sent']):,}"
-            for cage, known in registers.items()
-            if self._value(known["sending"])
-        ]
-        if stuck:
-            raise P4sgdError(
-                f"{self._name}: of {frames:,} frames {', '.join(stuck)}, and none in the last {_STILL_CYCLES:,} cycles"
-            )
+        stuck = {f"cage {cage}": each["sent"] for cage, each in self._results(registers).items() if each["sending"]}
+        self._check_ended(stuck, f"{frames:,} frames", "the MAC takes none")
         self._wait(
             lambda: min(totals("received", "wrong"), default=frames) >= frames,
             lambda: totals("received", "wrong"),
         )
         return self._results(registers)
+
+    def _check_ended(self, stuck: Mapping[str, int], wanted: str, why: str) -> None:
+        """Refuse ports that have not ended, given how much each has done."""
+        if stuck:
+            done = ", ".join(f"{port} has had {count:,}" for port, count in stuck.items())
+            raise P4sgdError(
+                f"{self._name} does not end its run: of {wanted} {done}, and none in the last {_STILL_CYCLES:,} "
+                f"cycles: {why}"
+            )
 
     def megahertz(self) -> float:
         """Rate of the kernel's clock, by this machine's; P4sgdError if it stands still."""
@@ -179,16 +170,11 @@ class BoardSelfTest:
     """
 
     def __init__(self, address: BoardAddress) -> None:
-        self._name = name = str(address)
-        self.is_emulated = address.is_emulated
+        name, self.is_emulated = str(address), address.is_emulated
         with contextlib.ExitStack() as opened:
-            kernel = BoardKernel(name, address, selftest.KERNEL)
-            opened.enter_context(contextlib.closing(kernel))
+            kernel = opened.enter_context(contextlib.closing(BoardKernel(name, address, selftest.KERNEL)))
             self.kernel = SelfTestClient(name, RegisterClient(kernel.read_register, kernel.write_register))
-            self._memories: list[BankMemory] = []
-            for port in range(self.kernel.sizes.memories):
-                memory = kernel.memory(port)
-                self._memories.append(opened.enter_context(contextlib.closing(memory)))
+            self._memories = [kernel.memory(port) for port in range(self.kernel.sizes.memories)]
             self.macs: dict[int, BoardMac] = {}
             for cage in range(self.kernel.sizes.cages):
                 if (mac := open_mac(name, address, cage)) is not None:
@@ -198,33 +184,18 @@ class BoardSelfTest:
             self._opened = opened.pop_all()
 
     def reserve(self, port: int, size: int) -> int:
-        """Make room for bytes in the memory of a port; returns their address. UserError if the memory is too small."""
-        try:
-            self._memories[port].reserve(size)
-        except XrtError as error:
-            raise UserError(
-                f"{self._name} has no room for {size >> 20:,} MiB at memory port {port}: {error}; take fewer (--memory)"
-            ) from None
+        """Make room for bytes in the memory of a port; returns their address."""
+        self._memories[port].reserve(size)
         return self._memories[port].address
 
     def write_memory(self, port: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to the start of a port's memory, for which there is room."""
-        with self._explaining("cannot write the memory"):
-            self._memories[port].write(0, data.reshape(-1))
+        self._memories[port].write(0, data.reshape(-1))
 
     def read_memory(self, port: int, start: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of a port's memory."""
-        with self._explaining("cannot read the memory"):
-            return self._memories[port].read(start, size)
+        return self._memories[port].read(start, size)
 
     def close(self) -> None:
         """Release memory and board."""
-        with self._explaining("cannot release the memory"):
-            self._opened.close()
-
-    @contextlib.contextmanager
-    def _explaining(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except XrtError as error:
-            raise P4sgdError(f"{self._name} {what}: {error}") from error
+        self._opened.close()

@@ -1,17 +1,18 @@
-"""Why workers gave up, diagnosed on a model of their network."""
+"""Probes and their answers, and why workers gave up, on a model of their network."""
 
-import re
 from dataclasses import replace
 
 import pytest
 from support.networked_device import NetworkedDevice
 
+from p4sgd.host.devices import diagnosis
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, probe
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.register_map import RegisterClient
 
 SLOT, ROUND, JOB = 2, (1 << 16) - 1, 7
 """The round is the last before the wrap."""
@@ -19,68 +20,58 @@ SLOT, ROUND, JOB = 2, (1 << 16) - 1, 7
 PLACE = f"(slot {SLOT}, round {ROUND})"
 
 
-def join(device, round_=ROUND):
-    first_round = round_ % (1 << 16)
-    device.begin = lambda job: device.network.model.begin(0, job, first_round)
-    Session(device, NetworkSettings(job=JOB, first_round=first_round))
-    return device
+class Cluster(NetworkedDevice):
+    """Workers that have joined a job, and what happens to them."""
+
+    def __init__(self, workers, **options):
+        super().__init__(WorkerConfig.tiny(), workers, **options)
+        self.join()
+
+    def join(self, *, later=0):
+        first = (ROUND + later) % (1 << 16)
+        self.begin = lambda job: self.network.model.begin(0, job, first)
+        Session(self, NetworkSettings(job=JOB, first_round=first))
+
+    def send(self, type_, *workers, slot=SLOT, later=0):
+        """Have the aggregator receive and accept packets of workers."""
+        count, model = len(self.workers), self.network.model
+        for worker in workers:
+            local = client_of(self.workers[worker]).read_pair(registers.LOCAL_MAC)
+            accepted = model.accepted
+            round_ = (ROUND + later) % (1 << 16)
+            model.receive(Packet(type_, JOB, slot, round_, worker, count, 1 << worker, source=local), worker)
+            assert model.accepted == accepted + 1
+
+    def partial(self, *workers, **where):
+        self.send(PacketType.PARTIAL, *workers, **where)
+
+    def ack(self, *workers, **where):
+        self.send(PacketType.ACK, *workers, **where)
+
+    def give_up(self, *workers, slot=SLOT, later=0, partial=1):
+        """Make workers give up waiting for FULL, or else for CLEAR. As in hardware, they send a probe."""
+        for worker in workers:
+            self.workers[worker].words[registers.GIVEN_UP.offset] = registers.GIVEN_UP.encode(
+                slot=slot, partial=partial, given_up=1, round=(ROUND + later) % (1 << 16)
+            )
+            self.probe(worker, {"slot": slot, "number": 0, "broadcast": 0})
+
+    def lose(self, count, *workers):
+        self.up = losing(count, *workers)
+
+    def play(self, text):
+        """Steps by the names of the methods: ``partial 0 1 slot=3; give_up 0``."""
+        for step in text.split("; "):
+            name, *words = step.split()
+            numbers = [int(word) for word in words if "=" not in word]
+            options = {key: int(value) for key, _, value in (word.partition("=") for word in words if "=" in word)}
+            getattr(self, name)(*numbers, **options)
+
+    def reports(self):
+        return [diagnose_worker(client_of(worker), 0.0) for worker in self.workers]
 
 
-@pytest.fixture
-def device():
-    return join(NetworkedDevice(WorkerConfig.tiny(), 3))
-
-
-@pytest.fixture
-def pair():
-    return join(NetworkedDevice(WorkerConfig.tiny(), 2))
-
-
-def send(device, type_, *workers, slot=SLOT, round_=ROUND):
-    """Have the aggregator receive and accept packets of workers."""
-    count = len(device.workers)
-    for worker in workers:
-        local = client_of(device.workers[worker]).read_pair(registers.LOCAL_MAC)
-        accepted = device.network.model.accepted
-        packet = Packet(type_, JOB, slot, round_ % (1 << 16), worker, count, 1 << worker, source=local)
-        device.network.model.receive(packet, worker)
-        assert device.network.model.accepted == accepted + 1
-
-
-def send_partial(device, *workers, **where):
-    send(device, PacketType.PARTIAL, *workers, **where)
-
-
-def send_ack(device, *workers, **where):
-    send(device, PacketType.ACK, *workers, **where)
-
-
-def give_up(device, *workers, slot=SLOT, round_=ROUND, partial=True):
-    """Make workers give up waiting for FULL, or else for CLEAR. As in hardware, they send a probe."""
-    for worker in workers:
-        device.workers[worker].words[registers.GIVEN_UP.offset] = registers.GIVEN_UP.encode(
-            slot=slot, partial=int(partial), given_up=1, round=round_ % (1 << 16)
-        )
-        device.probe(worker, {"slot": slot, "number": 0, "broadcast": 0})
-
-
-def diagnose(device):
-    return [diagnose_worker(client_of(worker), 0.0) for worker in device.workers]
-
-
-def explain(device):
-    said, _ = explain_network_error(diagnose(device))
-    return said
-
-
-def assert_explained(device, diagnosis, remedy):
-    """The explanation begins with the diagnosis, and the rest matches the remedy."""
-    said = explain(device)
-    assert said.startswith(diagnosis)
-    assert re.search(remedy, said.removeprefix(diagnosis)), said
-
-
-def lose(count, *workers):
+def losing(count, *workers):
     """A link that loses the first frames of workers."""
     left = dict.fromkeys(workers, count)
 
@@ -91,204 +82,159 @@ def lose(count, *workers):
     return carry
 
 
+def check(device, says, lost=frozenset(), names=None):
+    """The explanation begins with some words, and these are the shards that no longer answer."""
+    said, gone = explain_network_error(device.reports(), names)
+    assert said.startswith(says)
+    assert gone == lost
+
+
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("lost", [0, 1, 20])
 @pytest.mark.parametrize("silent", [False, True])
-def test_losses_do_not_hide_who_is_missing(device, way, lost, silent):
-    send_partial(device, 0, 1)
-    setattr(device, way, lose(lost, 0, 1))
+def test_losses_do_not_hide_who_is_missing(way, lost, silent):
+    device = Cluster(3)
+    device.partial(0, 1)
+    setattr(device, way, losing(lost, 0, 1))
     if silent:
         up = device.up
         device.up = lambda worker, frame: None if worker == 2 else up(worker, frame)
-    give_up(device, *range(2 + silent))
-    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
-
-
-def test_names_of_the_cluster_file(device):
+    device.give_up(*range(2 + silent))
+    check(device, f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}", {2})
     names = [WorkerName(number, f"unix:{number}") for number in (1, 4, 5)]
-    send_partial(device, 0, 1)
-    give_up(device, 0, 1)
-    reports = diagnose(device)
-    said, lost = explain_network_error(reports, names)
-    assert said == f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}"
-    assert lost == {2}, "a shard"
+    check(device, f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}", {2}, names)
 
 
-def test_an_aggregator_that_does_not_answer(device):
-    device.down = lambda worker, echo: None
-    give_up(device, 0, 1, 2)
-    said = explain(device)
-    assert said.startswith("the aggregator does not answer worker 0, 1, 2, not even a probe: ")
-    assert said.endswith(f" {PLACE}")
-    assert explain_network_error(diagnose(device))[1] == set()
-
-
-@pytest.mark.parametrize("cut", [{2}, {0, 1}])
-def test_a_link_that_is_cut_in_the_last_round(device, cut):
-    """The others have all that they need from the worker, and end their runs."""
-    send_partial(device, 0, 1, 2)
-    send_ack(device, *{0, 1, 2} - cut)
+@pytest.mark.parametrize("cut", [{2}, {0, 1}, {0, 1, 2}])
+def test_links_that_are_cut_in_the_last_round(cut):
+    """The others have all that they need from these workers, and end their runs."""
+    device = Cluster(3)
+    device.partial(0, 1, 2)
+    device.ack(*{0, 1, 2} - cut)
     device.down = lambda worker, echo: None if worker in cut else echo
-    give_up(device, *cut)
-    who = "worker 2" if cut == {2} else "worker 0, 1"
-    assert explain(device) == (
-        f"{who} no longer reaches the aggregator, not even with a probe, while the other workers ran to the end: check "
-        f"that link {PLACE}"
-    )
-    assert explain_network_error(diagnose(device))[1] == cut
-
-
-def test_losses_do_not_hide_drops(device):
-    device.network.model.end(0)
-    device.up = lose(3, 1)
-    give_up(device, 1)
-    assert explain(device).startswith("the aggregator drops what worker 1 sends: it is of another job")
-
-
-def test_an_aggregator_of_another_version_drops_all_but_probes():
-    device = join(NetworkedDevice(WorkerConfig.tiny(), 2, version=2))
-    give_up(device, 0, 1)
-    says = "the aggregator speaks version 2 of the packet format and drops what worker 0 sends, which is of version 1: "
-    assert_explained(device, says, "both .*same version of p4sgd$")
+    device.give_up(*cut)
+    who = ", ".join(map(str, sorted(cut)))
+    if len(cut) == 3:
+        check(device, f"the aggregator does not answer worker {who}, not even a probe: ")
+    else:
+        check(device, f"worker {who} no longer reaches the aggregator, not even with a probe, while the other", cut)
+    assert explain_network_error(device.reports())[0].endswith(PLACE)
 
 
 @pytest.mark.parametrize(
     ("ahead", "partial"), [(-9, True), (-2, True), (1, True), (2, True), (-9, False), (-1, False), (2, False)]
 )
-def test_another_round(pair, ahead, partial):
+def test_another_round(ahead, partial):
     """Further ahead of the worker, or behind it, than possible."""
-    there = ROUND + ahead
-    join(pair, there)
-    send_partial(pair, 0, 1, round_=there)
-    pair.up = lose(3, 1)
-    give_up(pair, 1, partial=partial)
-    says = f"the aggregator is in round {there % (1 << 16)}, not in that of worker 1 {PLACE}: "
-    assert_explained(pair, says, "job$")
+    device, there = Cluster(2), (ROUND + ahead) % (1 << 16)
+    device.play(f"join later={ahead}; partial 0 1 later={ahead}; lose 3 1; give_up 1 partial={int(partial)}")
+    check(device, f"the aggregator is in round {there}, not in that of worker 1 {PLACE}: ")
 
 
-@pytest.mark.parametrize(("others", "waited"), [((0,), ()), ((0, 2), (3,))])
-def test_a_worker_that_was_late(others, waited):
-    """The others gave up before its PARTIAL came, and are not there to acknowledge the sums; of many, one may be
-    answered when the sums are complete."""
-    device = join(NetworkedDevice(WorkerConfig.tiny(), 2 + len(others[1:] + waited)))
-    send_partial(device, *others, *waited)
-    give_up(device, *others)
-    send_partial(device, 1)
-    give_up(device, *waited)
-    send_ack(device, 1)
-    give_up(device, 1, partial=False)
-    names = ", ".join(map(str, others))
-    says = f"worker 1 was late: worker {names} had given up when its PARTIAL came {PLACE}; "
-    assert_explained(device, says, "delayed it, or .*wait longer$")
+def test_an_aggregator_that_drops_all_but_probes():
+    device = Cluster(3)
+    device.network.model.end(0)
+    device.play("lose 3 1; give_up 1")
+    check(device, "the aggregator drops what worker 1 sends: it is of another job")
+    device = Cluster(2, version=2)
+    device.give_up(0, 1)
+    check(device, "the aggregator speaks version 2 of the packet format and drops what worker 0 sends, which is of ver")
 
 
-def test_a_missing_worker_takes_precedence_over_a_late_one(device):
-    send_partial(device, 0)
-    give_up(device, 0)
-    send_partial(device, 1)
-    give_up(device, 1)
-    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
-
-
-@pytest.mark.parametrize("partial", [True, False])
-def test_workers_that_waited_for_each_other(pair, partial):
-    """In different slots, so it is unknown who was late."""
-    send_partial(pair, 0)
-    give_up(pair, 0)
-    if partial:
-        send_partial(pair, 1, slot=3)
-    else:
-        send_partial(pair, 0, 1, slot=3)
-        send_ack(pair, 1, slot=3)
-    give_up(pair, 1, slot=3, partial=partial)
-    says = f"workers waited for each other in vain: worker 0 for 1 {PLACE}, worker 1 for 0 (slot 3, round {ROUND}); "
-    assert_explained(pair, says, "delayed one of them, or .*wait longer$")
-
-
-LOST_UP = (
-    "came to the aggregator, though a probe did: frames are lost on the way up; check that link, or allow more resends"
+FOR_EACH_OTHER = (
+    f"workers waited for each other in vain: worker 0 for 1 {PLACE}, worker 1 for 0 (slot 3, round {ROUND})"
 )
-
-
-def previous_round(pair):
-    """The slot is in it, and it is complete."""
-    join(pair, ROUND - 1)
-    send_partial(pair, 0, 1, round_=ROUND - 1)
-    send_ack(pair, 0, 1, round_=ROUND - 1)
+LATE = f"worker 1 was late: worker {{}} had given up when its PARTIAL came {PLACE}"
+LOST_UP = "came to the aggregator, though a probe did: frames are lost on the way up; check that link, or allow more"
+ENDS = (
+    f"worker 0 gave up waiting for FULL {PLACE}, which the aggregator could send by now: the last PARTIAL came late",
+    f"worker 0 gave up waiting for CLEAR {PLACE}, which the aggregator could send by now: the last ACK came late",
+)
 
 
 @pytest.mark.parametrize(
-    ("happens", "what", "who"),
+    ("workers", "happens", "says"),
     [
-        (lambda pair: (send_partial(pair, 1), give_up(pair, 0, 1)), "PARTIAL", "0"),
-        (lambda pair: (send_partial(pair, 1), give_up(pair, 0), give_up(pair, 1, slot=3)), "PARTIAL", "0"),
-        (lambda pair: give_up(pair, 0, 1), "PARTIAL", "0, 1"),
-        (lambda pair: (previous_round(pair), give_up(pair, 0, 1)), "PARTIAL", "0, 1"),
-        (lambda pair: give_up(pair, 0), "PARTIAL", "0"),
+        (2, "partial 0; give_up 0; partial 1 slot=3; give_up 1 slot=3", FOR_EACH_OTHER),  # it is unknown who was late
+        (2, "partial 0; give_up 0; partial 0 1 slot=3; ack 1 slot=3; give_up 1 slot=3 partial=0", FOR_EACH_OTHER),
+        (2, "partial 1; give_up 0 1", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
+        (2, "partial 1; give_up 0; give_up 1 slot=3", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
+        (2, "give_up 0 1", f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}"),
         (
-            lambda pair: (send_partial(pair, 0, 1), send_ack(pair, 1), give_up(pair, 0, 1, partial=False)),
-            "ACK",
-            "0",
+            2,
+            "join later=-1; partial 0 1 later=-1; ack 0 1 later=-1; give_up 0 1",  # a slot of the round before
+            f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}",
         ),
+        (2, "give_up 0", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
+        (2, "partial 0 1; ack 1; give_up 0 1 partial=0", f"no ACK of worker 0 {PLACE} {LOST_UP}"),
+        # Others gave up before a PARTIAL came, and are not there to acknowledge the sums; of many, one may be answered
+        # when the sums are complete.
+        (2, "partial 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", LATE.format("0")),
+        (4, "partial 0 2 3; give_up 0 2; partial 1; give_up 3; ack 1; give_up 1 partial=0", LATE.format("0, 2")),
+        # The last PARTIAL came after the other worker had given up, and before its second probe.
+        (2, "partial 0; lose 1 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", ENDS[0]),
+        (2, "partial 0 1; ack 0 1; give_up 0 partial=0", ENDS[1]),
+        (2, "partial 0 1; ack 0 1; partial 1 later=1; give_up 0 partial=0; give_up 1 later=1", ENDS[1]),
+        (2, "join", "a worker gave up waiting for the network, but no worker says any more what"),
     ],
-    ids=["PARTIAL", "of one slot and round", "a fresh slot", "a complete round", "other workers missing", "ACK"],
 )
-def test_packets_that_never_came(pair, happens, what, who):
-    happens(pair)
-    assert explain(pair) == f"no {what} of worker {who} {PLACE} {LOST_UP}"
+def test_what_happened(workers, happens, says):
+    device = Cluster(workers)
+    device.play(happens)
+    check(device, says)
 
 
-def test_a_long_partial_that_never_came(pair):
+def test_a_missing_worker_takes_precedence_over_a_late_one():
+    device = Cluster(3)
+    device.play("partial 0; give_up 0; partial 1; give_up 1")
+    check(device, f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}", {2})
+
+
+def test_a_long_partial_that_never_came():
     """Probes are short."""
-    send_partial(pair, 1)
-    give_up(pair, 0, 1)
+    device = Cluster(2)
+    device.play("partial 1; give_up 0 1")
     reports = [
-        replace(each, version=2, highest_version=2, echo=replace(each.echo, version=2)) for each in diagnose(pair)
+        replace(each, version=2, highest_version=2, echo=replace(each.echo, version=2)) for each in device.reports()
     ]
     said, _ = explain_network_error(reports)
-    assert said.startswith(f"no PARTIAL of worker 0 {PLACE} {LOST_UP}, or, if the network does not carry")
+    assert said.startswith(f"no PARTIAL of worker 0 {PLACE} {LOST_UP}")
     assert said.endswith("train with --merge 1")
 
 
-def late_sums(pair):
-    """The last PARTIAL came after the other worker had given up, and before its second probe."""
-    send_partial(pair, 0)
-    pair.up = lose(1, 0)
-    give_up(pair, 0)
-    send_partial(pair, 1)
-    send_ack(pair, 1)
-    give_up(pair, 1, partial=False)
-
-
-def late_acknowledgements(pair, *, gone_on=False):
-    """The other worker has everything, and may have begun the next round."""
-    send_partial(pair, 0, 1)
-    send_ack(pair, 0, 1)
-    if gone_on:
-        send_partial(pair, 1, round_=ROUND + 1)
-    give_up(pair, 0, partial=False)
-    if gone_on:
-        give_up(pair, 1, round_=ROUND + 1)
+# -- waiting for the answer to a probe ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("happens", "awaited", "last"),
+    ("late_s", "read_s", "echo_s", "comes"),
     [
-        (late_sums, "FULL", "PARTIAL"),
-        (late_acknowledgements, "CLEAR", "ACK"),
-        (lambda pair: late_acknowledgements(pair, gone_on=True), "CLEAR", "ACK"),
+        (0.0, 1e-6, 0.005, True),
+        (0.004, 1e-6, 0.005, True),
+        (0.006, 1e-6, 0.005, False),
+        (0.5, 1.0, 0.005, True),  # a suspended program polls once more
+        (249e-6, 1e-6, 0.0, True),  # in a simulation, polls are counted: 250
+        (251e-6, 1e-6, 0.0, False),
     ],
-    ids=["sums", "acknowledgements", "and the other has gone on"],
 )
-def test_what_is_complete_too_late(pair, happens, awaited, last):
-    happens(pair)
-    says = (
-        f"worker 0 gave up waiting for {awaited} {PLACE}, which the aggregator could send by now: the last {last} came "
-        "late, or frames are lost on the worker's way down; "
-    )
-    assert_explained(pair, says, "wait longer, or check that link$")
+def test_a_probe_waits_for_its_answer(monkeypatch, late_s, read_s, echo_s, comes):
+    """On a clock that only reads of registers advance."""
+    worker, now = Cluster(1).workers[0], [0]
+    monkeypatch.setattr(diagnosis.time, "monotonic", lambda: now[0] * read_s)
+
+    def read(offset):
+        is_there = now[0] * read_s >= late_s or offset != registers.ECHO.offset
+        now[0] += 1
+        return worker.read_register(offset) if is_there else 0
+
+    client = RegisterClient(read, worker.write_register)
+    assert (probe(client, slot=0, number=1, broadcast=False, echo_s=echo_s) is not None) == comes
 
 
-def test_workers_that_have_forgotten_why(pair):
-    """Another program has made them join again meanwhile."""
-    assert_explained(pair, "a worker gave up waiting for the network, ", "no worker .* what it was waiting for$")
+def test_an_answer_to_another_probe_is_ignored():
+    """A worker that has not sent one probe yet does not accept the next."""
+    worker = Cluster(1).workers[0]
+    worker.write_register(registers.PROBE.offset, registers.PROBE.encode(slot=0, number=7, broadcast=0))
+    assert client_of(worker).read(registers.ECHO)["came"]
+    blocked = RegisterClient(worker.read_register, lambda offset, word: None)
+    assert probe(blocked, slot=0, number=8, broadcast=False, echo_s=0.0) is None
+    assert probe(blocked, slot=0, number=7, broadcast=False, echo_s=0.0) is not None

@@ -219,7 +219,7 @@ def test_frames_are_waited_for_while_they_come():
     ("faults", "problem"),
     [
         ({"stuck": {1: 17, 3: 0}}, "of 131,072 beats memory port 1 has had 17, and none in the last 10,000 cycles:"),
-        ({"frames": {1: {"sending": 1, "sent": -9_999_000}}}, "of 10,000,000 frames the MAC of cage 1 has taken"),
+        ({"frames": {1: {"sending": 1, "sent": -9_999_000}}}, "of 10,000,000 frames cage 1 has had 1,000, and none in"),
         ({"clock": 0}, "the kernel's clock stands still"),
     ],
 )
@@ -249,7 +249,7 @@ def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path):
     for words, says in (
         (("--self-test", worker), "has no kernel p4sgd_selftest"),
         (("--self-test", tmp_path / "none.xclbin"), "cannot read the xclbin"),
-        (("--self-test", xclbin, "--memory", 8), "no room for 8 MiB at memory port 0"),
+        (("--self-test", xclbin, "--memory", 8), "no room for 8,388,608 bytes in bank 0"),
         (("--self-test", xclbin, "--board", "3b:00.1"), "'3b:00.1' is no board"),
         (("--self-test", xclbin, "--workers", 3), "--workers has no use with --self-test: leave it out"),
         (("--memory", 8), "--memory is for --self-test: leave it out"),

@@ -33,6 +33,7 @@ def machine(tmp_path, monkeypatch):
     with contextlib.closing(Machine(tmp_path, 1)) as found:
         found.install(monkeypatch)
         yield found
+        assert not found.open_handles
 
 
 @pytest.fixture
@@ -40,12 +41,14 @@ def xclbin(tmp_path):
     return make_xclbin(tmp_path / "worker.xclbin", SMALL)
 
 
+def opened(xclbin, bdf=bdf_of(0)):
+    return BoardWorker(0, BoardAddress(bdf, xclbin))
+
+
 @pytest.fixture
 def worker(machine, xclbin):
-    found = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
-    yield found
-    found.close()
-    assert not machine.open_handles
+    with contextlib.closing(opened(xclbin)) as found:
+        yield found
 
 
 def kernel(machine):
@@ -58,10 +61,12 @@ def on_board(machine, pair):
     return kernel(machine).registers.get(low) | kernel(machine).registers.get(high) << 32
 
 
-def begin_run_without_end(machine, worker):
+def begin_run_without_end(machine, worker, model=None):
     job = random_job(SMALL, 2, seed=1)
-    worker_clients = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
-    start(worker_clients, job)
+    (client,) = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
+    if model is not None:
+        client.write_pair(registers.model_address(0), model)
+    start([client], job, first=model is None)
     assert kernel(machine).runs
 
 
@@ -72,23 +77,17 @@ def data(size, seed=0):
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
 
 
-def test_addresses_are_those_of_the_board(machine, worker):
+@pytest.mark.parametrize("address", [0x1_0000_2000, (1 << 32) - PAGE], ids=["two words", "a carry"])
+def test_addresses_are_those_of_the_board(machine, worker, address):
     client = client_of(worker)
     worker.write_memory(2, 0, data(10))
-    client.write_pair(registers.lines_address(1, 0), 0x1_0000_2000)
+    client.write_pair(registers.lines_address(1, 0), address)
     client.write_pair(registers.model_address(1), PAGE)
     (held,) = machine.boards[0].channels[3].allocations
-    assert on_board(machine, registers.lines_address(1, 0)) == held.address + 0x1_0000_2000
+    assert on_board(machine, registers.lines_address(1, 0)) == held.address + address
     assert on_board(machine, registers.model_address(1)) == held.address + PAGE
     assert held.address % PAGE == 0
     assert held.data[:10].tolist() == data(10).tolist()
-
-
-def test_a_carry_goes_to_the_high_word(machine, worker):
-    worker.write_memory(2, 0, data(10))
-    (held,) = machine.boards[0].channels[3].allocations
-    client_of(worker).write_pair(registers.lines_address(1, 0), (1 << 32) - PAGE)
-    assert on_board(machine, registers.lines_address(1, 0)) == held.address + (1 << 32) - PAGE
 
 
 def test_a_growing_bank_keeps_its_content(machine, worker):
@@ -112,69 +111,52 @@ def test_a_growing_bank_keeps_its_content(machine, worker):
     assert client.read_pair(registers.model_address(1)) == 3 * PAGE
 
 
-@pytest.fixture
-def sharing(machine, tmp_path):
-    """A worker whose last bank has two channels, of which the labels share the second, as on a U280."""
-    xclbin = make_xclbin(tmp_path / "sharing.xclbin", SMALL, groups=[1, 2, 3, 8, 9])
-    with contextlib.closing(BoardWorker(0, BoardAddress(bdf_of(0), xclbin))) as found:
-        yield found
-
-
 @pytest.mark.parametrize("first", [3, 4])
-def test_labels_make_way_for_lines(machine, sharing, first):
-    """Lines of a second data set are longer than a channel; the labels were at its end."""
-    client = client_of(sharing)
-    pair, end = machine.boards[0].channels[8:]
-    client.write_pair(registers.LABELS_ADDRESS, PAGE)
-    client.write_pair(registers.lines_address(1, 1), 0)
-    for bank in (first, 7 - first):
-        sharing.write_memory(bank, 0, data(20 * PAGE, bank))
-    sharing.write_memory(3, 0, data(350 * PAGE, 5))
-    lines, labels = pair.allocations
-    assert lines.end > end.base + PAGE, "lines are in both channels"
-    assert labels.address >= lines.end
-    assert on_board(machine, registers.LABELS_ADDRESS) == labels.address + PAGE
-    assert on_board(machine, registers.lines_address(1, 1)) == lines.address
-    assert sharing.read_memory(4, 0, 20 * PAGE).tolist() == data(20 * PAGE, 4).tolist()
-    assert sharing.read_memory(3, 0, 350 * PAGE).tolist() == data(350 * PAGE, 5).tolist()
-    sharing.write_memory(4, 20 * PAGE, data(80 * PAGE, 6))
-    assert sharing.read_memory(4, 0, 100 * PAGE).tolist() == [*data(20 * PAGE, 4), *data(80 * PAGE, 6)]
-    with pytest.raises(UserError, match=r"has no room for [0-9,]+ bytes in bank 3: .*take fewer samples"):
-        sharing.write_memory(3, 350 * PAGE, data(80 * PAGE))
+def test_labels_make_way_for_lines(machine, tmp_path, first):
+    """The last bank has two channels, of which the labels share the second, as on a U280. Lines of a second data set
+    are longer than a channel; the labels were at its end."""
+    with contextlib.closing(opened(make_xclbin(tmp_path / "sharing.xclbin", SMALL, groups=[1, 2, 3, 8, 9]))) as worker:
+        client = client_of(worker)
+        pair, end = machine.boards[0].channels[8:]
+        client.write_pair(registers.LABELS_ADDRESS, PAGE)
+        client.write_pair(registers.lines_address(1, 1), 0)
+        for bank in (first, 7 - first):
+            worker.write_memory(bank, 0, data(20 * PAGE, bank))
+        worker.write_memory(3, 0, data(350 * PAGE, 5))
+        lines, labels = pair.allocations
+        assert lines.end > end.base + PAGE, "lines are in both channels"
+        assert labels.address >= lines.end
+        assert on_board(machine, registers.LABELS_ADDRESS) == labels.address + PAGE
+        assert on_board(machine, registers.lines_address(1, 1)) == lines.address
+        assert worker.read_memory(4, 0, 20 * PAGE).tolist() == data(20 * PAGE, 4).tolist()
+        assert worker.read_memory(3, 0, 350 * PAGE).tolist() == data(350 * PAGE, 5).tolist()
+        worker.write_memory(4, 20 * PAGE, data(80 * PAGE, 6))
+        assert worker.read_memory(4, 0, 100 * PAGE).tolist() == [*data(20 * PAGE, 4), *data(80 * PAGE, 6)]
+        with pytest.raises(UserError, match=r"has no room for [0-9,]+ bytes in bank 3: .*take fewer samples"):
+            worker.write_memory(3, 350 * PAGE, data(80 * PAGE))
 
 
 def test_there_is_room_for_weights_before_a_run_that_stores_them(machine, worker):
     """A run stores weights that the host never wrote. Beyond the buffer it would overwrite others' memory."""
-    job = random_job(SMALL, 2, seed=1)
-    (client,) = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
-    client.write_pair(registers.model_address(0), 50 * PAGE)
-    start([client], job, first=False)
-    held = [buffer for buffer in machine.boards[0].channels[1].allocations if buffer.data.size > 50 * PAGE]
-    assert len(held) == 1
-    assert held[0].data.size >= 50 * PAGE + 4 * SMALL.chunks * SMALL.lanes
-    assert on_board(machine, registers.model_address(0)) == held[0].address + 50 * PAGE
+    begin_run_without_end(machine, worker, model=50 * PAGE)
+    (held,) = (buffer for buffer in machine.boards[0].channels[1].allocations if buffer.data.size > 50 * PAGE)
+    assert held.data.size >= 50 * PAGE + 4 * SMALL.chunks * SMALL.lanes
+    assert on_board(machine, registers.model_address(0)) == held.address + 50 * PAGE
 
 
 def test_weights_after_lines_move_nothing(machine, worker):
     """A session writes lines first, and the address of weights after that."""
     worker.write_memory(0, 0, data(3 * PAGE + 5))
     client_of(worker).write_pair(registers.model_address(0), 4 * PAGE)
-    allocated = machine.calls.count("xrtBOAlloc")
     worker.write_memory(0, 4 * PAGE, data(4 * SMALL.chunks * SMALL.lanes))
-    assert machine.calls.count("xrtBOAlloc") == allocated == 1
+    assert machine.calls.count("xrtBOAlloc") == 1
 
 
 def test_a_full_memory(machine, worker):
-    with pytest.raises(UserError, match=rf"{WHO} has no room for 2,.* bytes in bank 1: .*; take fewer samples or more"):
+    with pytest.raises(UserError, match=rf"{WHO} has no room for 2,.* bytes in bank 1: .*; take fewer samples"):
         worker.write_memory(1, 0, data(2 << 20))
     worker.write_memory(1, 0, data(1 << 19))
     assert worker.read_memory(1, 0, 1 << 19).tolist() == data(1 << 19).tolist()
-
-
-def test_no_bank_moves_during_a_run(machine, worker):
-    begin_run_without_end(machine, worker)
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot move bank 0 while it runs"):
-        worker.write_memory(0, 1 << 18, data(1))
 
 
 def test_a_chunk_is_copied_while_the_board_fetches_the_one_before(machine, worker, monkeypatch):
@@ -200,19 +182,13 @@ def test_a_chunk_is_copied_while_the_board_fetches_the_one_before(machine, worke
     assert len(threads) == 2, "the last chunk has nothing to wait for"
     assert worker.read_memory(0, 0, sent.size).tolist() == sent.tolist()
 
+    def fail(name, arguments):
+        if name == "xrtBOSync" and arguments[3] == 10_000:
+            raise RefusedError(errno.EIO, "DMA failed")
 
-def test_a_chunk_that_fails(machine, worker, monkeypatch):
-    monkeypatch.setattr(memory, "CHUNK_BYTES", 10_000)
-    worker.write_memory(0, 0, data(35_000))
-    machine.on_call = lambda name, arguments: fail_at(name, arguments, offset=10_000)
+    machine.on_call = fail
     with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0: xrtBOSync: DMA failed"):
-        worker.write_memory(0, 0, data(35_000))
-    machine.on_call = lambda name, arguments: None
-
-
-def fail_at(name, arguments, offset):
-    if name == "xrtBOSync" and arguments[3] == offset:
-        raise RefusedError(errno.EIO, "DMA failed")
+        worker.write_memory(0, 0, sent)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
@@ -220,6 +196,8 @@ def fail_at(name, arguments, offset):
 
 def test_waiting_for_the_end_of_a_run(machine, worker):
     begin_run_without_end(machine, worker)
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot move bank 0 while it runs"):
+        worker.write_memory(0, 1 << 18, data(1))
     assert not worker.await_end(0.05)
     client_of(worker).write(registers.ABORT, abort=1)
     assert worker.await_end(20)
@@ -255,40 +233,28 @@ def test_a_run_ends_with_the_program(machine, xclbin, monkeypatch, by):
 
 
 def test_a_run_left_by_another_program_is_ended(machine, xclbin):
-    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    worker = opened(xclbin)
     begin_run_without_end(machine, worker)
     machine.crash()
     atexit.unregister(worker.close)
     assert kernel(machine).runs
-    again = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    again = opened(xclbin)
     assert not kernel(machine).runs
     again.close()
 
 
 def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
     monkeypatch.setattr(xrt_worker, "_END_S", 0.05)
-    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    worker = opened(xclbin)
     begin_run_without_end(machine, worker)
     kernel(machine).hangs = True
-    with pytest.raises(P4sgdError, match=f"{WHO} does not end its run: .*xbutil reset --device {bdf_of(0)}"):
-        worker.close()
-    assert not machine.open_handles
-    with pytest.raises(P4sgdError, match="does not end its run"):
-        BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    for end in (worker.close, lambda: opened(xclbin)):
+        with pytest.raises(P4sgdError, match=f"{WHO} does not end its run: .*xbutil reset --device {bdf_of(0)}"):
+            end()
+        assert not machine.open_handles
 
 
 # -- what is not as it should be -----------------------------------------------------------------------------------
-
-
-def opened(xclbin, bdf=bdf_of(0)):
-    return BoardWorker(0, BoardAddress(bdf, xclbin))
-
-
-def test_a_missing_board(machine, xclbin):
-    with pytest.raises(UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device") as raised:
-        opened(xclbin, "0000:99:00.1")
-    assert f"boards of this machine: xrt:{bdf_of(0)} (xilinx_u280_gen3x16_xdma_base_1)" in str(raised.value)
-    assert not machine.open_handles
 
 
 def text(path):
@@ -317,10 +283,17 @@ def test_an_xclbin_that_does_not_fit(machine, tmp_path, case):
     make(tmp_path / "x.xclbin")
     with pytest.raises(error, match=message):
         opened(tmp_path / "x.xclbin")
-    assert not machine.open_handles
 
 
-def test_other_errors_of_xrt(machine, xclbin):
+def test_a_board_that_is_not_as_it_should_be(machine, xclbin):
+    found = rf"boards of this machine: xrt:{bdf_of(0)} \({SHELL}\)"
+    with pytest.raises(UserError, match=rf"xrt:0000:99:00.1 cannot be opened: .*No such device.*{found}"):
+        opened(xclbin, "0000:99:00.1")
+    opened(xclbin).close()
+    kernel(machine).registers.set(registers.MAGIC_WORD, "value", 0x12345678)
+    with pytest.raises(P4sgdError, match=f"{WHO} is no P4SGD worker"):
+        opened(xclbin)
+
     def fail(name, arguments):
         if name == "xrtPLKernelOpenExclusive":
             raise RefusedError(errno.ENODEV, "the sky falls")
@@ -328,23 +301,13 @@ def test_other_errors_of_xrt(machine, xclbin):
     machine.on_call = fail
     with pytest.raises(P4sgdError, match=f"{WHO} cannot open its kernel p4sgd_worker: .*: the sky falls"):
         opened(xclbin)
-    assert not machine.open_handles
-
-
-def test_a_kernel_that_is_no_worker(machine, xclbin):
-    opened(xclbin).close()
-    kernel(machine).registers.set(registers.MAGIC_WORD, "value", 0x12345678)
-    with pytest.raises(P4sgdError, match=f"{WHO} is no P4SGD worker"):
-        opened(xclbin)
-    assert not machine.open_handles
 
 
 def test_the_same_board_twice(machine, worker, xclbin, tmp_path):
-    with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
-        opened(xclbin)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
-        opened(tmp_path / "folder" / ".." / xclbin.name)
+    for same in (xclbin, tmp_path / "folder" / ".." / xclbin.name):
+        with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
+            opened(same)
     other = make_xclbin(tmp_path / "other.xclbin", TINY, number=2)
     with pytest.raises(UserError, match=f"{WHO} is to run {other}, but it runs {xclbin}: a board runs one xclbin"):
         opened(other)
@@ -370,12 +333,11 @@ with contextlib.closing(Machine(folder / "other", 1, locks=folder)) as machine, 
 
 def test_two_processes_at_one_board(machine, xclbin, tmp_path):
     tests = Path(__file__).parents[2]
-    path = f"{tests.parent / '.packages'}:{tests}"
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": f"{tests.parent / '.packages'}:{tests}"},
         text=True,
     ) as other:
         assert other.stdout.readline() == "holds\n"
@@ -389,24 +351,19 @@ def test_two_processes_at_one_board(machine, xclbin, tmp_path):
 def test_a_board_that_drops_off_the_bus(machine, xclbin):
     worker = opened(xclbin)
     worker.write_memory(0, 0, data(100))
-    machine.boards[0].lost = True
-    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more: the board is not on the bus"):
-        worker.read_register(registers.STATUS.offset)
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0"):
-        worker.write_memory(0, 0, data(100))
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot read bank 0"):
-        worker.read_memory(0, 0, 100)
-    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more"):
-        worker.close()
-    assert not machine.open_handles
-    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more"):
-        opened(xclbin)
-    assert not machine.open_handles
-
-
-def test_a_register_may_have_all_bits(machine, worker):
     kernel(machine).registers.set(registers.ECHO_AGGREGATED, "value", 0xFFFFFFFF)
-    assert worker.read_register(registers.ECHO_AGGREGATED.offset) == 0xFFFFFFFF
+    assert worker.read_register(registers.ECHO_AGGREGATED.offset) == 0xFFFFFFFF, "a register may have all bits"
+    machine.boards[0].lost = True
+    gone = "does not answer any more: the board is not on the bus"
+    for act, says in (
+        (lambda: worker.read_register(registers.STATUS.offset), gone),
+        (lambda: worker.write_memory(0, 0, data(100)), "cannot write bank 0"),
+        (lambda: worker.read_memory(0, 0, 100), "cannot read bank 0"),
+        (worker.close, gone),
+        (lambda: opened(xclbin), gone),
+    ):
+        with pytest.raises(P4sgdError, match=f"{WHO} {says}"):
+            act()
 
 
 def test_no_xrt(monkeypatch, tmp_path, xclbin):
