@@ -46,15 +46,8 @@ ELSEWHERE = {
 
 
 def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
-    """The loss with a name; of its `Loss.parameters` those that are not given have their defaults.
-
-    Raises
-    ------
-    UserError
-        If there is none; the message lists the names.
-    ValueError
-        If it has no such parameter, or if a parameter is out of range.
-    """
+    """The loss with a name; `Loss.parameters` that are not given have their defaults. `UserError` if there is none,
+    `ValueError` if it has no such parameter, or if one is out of range."""
     if name not in LOSSES:
         here = f", which is {ELSEWHERE[name]} here" if name in ELSEWHERE else ""
         raise UserError(f"there is no loss {name!r}{here}: choose one of {', '.join(LOSSES)}")

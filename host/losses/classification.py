@@ -10,13 +10,16 @@ _LARGEST_EXPONENT = 709.0
 """The exponential of a larger number would overflow."""
 
 
-class Logistic(Probabilistic):
-    """ℓ = log(1 + e^(−y·z)) for y = ±1, so g = −y·σ(−y·z): ψ(x) = −σ(−x) with s = y."""
+class _OfClasses(Loss):
+    task = Task.CLASSIFICATION
+    label_mode = LabelMode(sign=True)
+
+
+class Logistic(_OfClasses, Probabilistic):
+    """ℓ = log(1 + e^(−y·z)), so g = −y·σ(−y·z): ψ(x) = −σ(−x)."""
 
     name = "logistic"
     summary = "logistic regression; gives probabilities"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
     step = 16.0
     largest_error = 1.2e-4
 
@@ -32,13 +35,11 @@ class Logistic(Probabilistic):
         return -1.0 / (1.0 + np.exp(np.minimum(x, _LARGEST_EXPONENT)))
 
 
-class Hinge(Loss):
-    """ℓ = max(0, 1 − y·z) for y = ±1, so g = −y where y·z < 1: ψ(x) = −1 for x < 1, else 0. The table is exact."""
+class Hinge(_OfClasses):
+    """ℓ = max(0, 1 − y·z), so g = −y where y·z < 1: ψ(x) = −1 for x < 1, else 0. The table is exact."""
 
     name = "hinge"
     summary = "linear support vector machine"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
     step = 4.0
     shape = Shape(jumps=(1.0,))
 
@@ -49,13 +50,11 @@ class Hinge(Loss):
         return np.where(x < 1.0, -1.0, 0.0)
 
 
-class SquaredHinge(Loss):
-    """ℓ = max(0, 1 − y·z)² for y = ±1: ψ(x) = −2·max(0, 1 − x) with s = y. The table is exact."""
+class SquaredHinge(_OfClasses):
+    """ℓ = max(0, 1 − y·z)²: ψ(x) = −2·max(0, 1 − x). The table is exact."""
 
     name = "squared_hinge"
     summary = "support vector machine with a smooth loss"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
     step = 2.0
     shape = Shape(jumps=(1.0,), left_slope=2.0)
 
@@ -66,17 +65,14 @@ class SquaredHinge(Loss):
         return -2.0 * np.maximum(0.0, 1.0 - x)
 
 
-class ModifiedHuber(Probabilistic):
-    """ℓ = max(0, 1 − y·z)² where y·z ≥ −1, else −4·y·z, for y = ±1: ψ(x) = −2·(1 − x), clamped to [−4, 0], with s = y.
+class ModifiedHuber(_OfClasses, Probabilistic):
+    """ℓ = max(0, 1 − y·z)² where y·z ≥ −1, else −4·y·z: ψ(x) = −2·(1 − x), clamped to [−4, 0]. The table is exact.
 
-    The table is exact. Zhang, Solving large scale linear prediction problems using stochastic gradient descent
-    algorithms, 2004.
+    Zhang, Solving large scale linear prediction problems using stochastic gradient descent algorithms, 2004.
     """
 
     name = "modified_huber"
     summary = "smooth, and tolerates wrong labels; gives probabilities"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
     step = 2.0
     shape = Shape(jumps=(-1.0, 1.0))
 

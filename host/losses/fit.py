@@ -3,10 +3,8 @@
 The slope in a segment is that of the line through the two Chebyshev nodes, which for a smooth function is within a few
 per cent of the best slope. It is rounded to `SLOPE`. The intercept then makes the largest errors above and below the
 line equal, and is rounded too. The hardware continues the first and the last segment to ±1024: these have the slope of
-the asymptote, which the loss states, and are centred over the whole tail.
-
-Narrow segments resolve the middle better, wide ones reach further. All widths that the hardware supports are tried; the
-one with the smallest maximum error is used.
+the asymptote, which the loss states, and are centred over the whole tail. Narrow segments resolve the middle better,
+wide ones reach further: of all widths that the hardware supports, the one with the smallest maximum error is used.
 """
 
 import functools
@@ -124,7 +122,7 @@ def _clamped(psi: _Function, points: npt.NDArray[np.int64]) -> _FloatArray:
 
 
 def _grid(segments: int, shift: int) -> npt.NDArray[np.int64]:
-    """Points of every segment from its first to its last `MARGIN` integer: int64 (segments, points)."""
+    """`MARGIN` integers in every segment: int64 (segments, points)."""
     width = 1 << shift
     first = (np.arange(segments, dtype=np.int64) - segments // 2) * width
     return first[:, np.newaxis] + np.unique(np.linspace(0, width - 1, min(width, _POINTS)).astype(np.int64))

@@ -19,7 +19,7 @@ def _limited_exp(x: FloatArray) -> FloatArray:
 
 
 def _antiderivative(x: FloatArray) -> FloatArray:
-    """An _antiderivative of `_limited_exp`: e^x, continued by its tangent beyond `_LIMIT`."""
+    """Antiderivative of `_limited_exp`: e^x, continued by its tangent beyond `_LIMIT`."""
     return _limited_exp(x) * (1.0 + np.maximum(x - _LIMIT, 0.0))
 
 
@@ -112,17 +112,7 @@ class Tweedie(LogLink):
     y^(2−p) · (e^((2−p)t) − e^((1−p)t)) with t = z − log y: a function of z − o with o = 25 + log y, times a weight of
     the sample. For y = 0 it is e^((2−p)z), another function, which the table has on its other side: there o = −25, and
     a label below 0 makes s = −1. Exponents count as at most 4, and t, or z for y = 0, as at least −6 and at most 8; ℓ
-    is the tangent beyond.
-
-    Parameters
-    ----------
-    tweedie_power
-        p, above 1 and below 2.
-
-    Raises
-    ------
-    ValueError
-        If p is not.
+    is the tangent beyond. A `ValueError` if p is not above 1 and below 2.
     """
 
     name = "tweedie"

@@ -35,19 +35,14 @@ class Loss(ABC):
 
     The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c, where `psi` is ψ
     and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label; or such a residual
-    times a weight of the sample.
+    times a weight of the sample, `importance`, if the loss ``weighs``. ``name`` and ``summary`` are for users.
     """
 
     name: ClassVar[str]
-    """Name by which users choose it."""
     summary: ClassVar[str]
-    """Short description for lists of losses."""
     task: ClassVar[Task]
-    """What a model trained with this loss predicts."""
     label_mode: ClassVar[LabelMode]
-    """Which of s, o and c come from the label."""
     weighs: ClassVar[bool] = False
-    """Whether residuals have weights, `importance`."""
     step: float
     """The automatic learning rate is this number divided by the squared norm of a sample: with a residual of 1, a step
     changes the activation of that sample by this number. Found by experiment; a loss with unbounded curvature or

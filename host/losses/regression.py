@@ -1,4 +1,4 @@
-"""Losses for numbers, of which z is the prediction."""
+"""Losses for numbers, of which z is the prediction and y the offset."""
 
 import numpy as np
 
@@ -8,13 +8,16 @@ from p4sgd.hw.spec.fixed import INTERCEPT
 from p4sgd.hw.spec.run import LabelMode
 
 
-class Squared(Loss):
-    """ℓ = ½·(z − y)², so g = z − y: ψ(x) = x with o = y. The table is exact."""
+class _OfNumbers(Loss):
+    task = Task.REGRESSION
+    label_mode = LabelMode(offset=True)
+
+
+class Squared(_OfNumbers):
+    """ℓ = ½·(z − y)², so g = z − y: ψ(x) = x. The table is exact."""
 
     name = "squared"
     summary = "linear regression"
-    task = Task.REGRESSION
-    label_mode = LabelMode(offset=True)
     step = 0.5
     shape = Shape(left_slope=1.0, right_slope=1.0)
 
@@ -25,27 +28,30 @@ class Squared(Loss):
         return x
 
 
-class Huber(Loss):
-    """ℓ = ½·(z − y)² where |z − y| ≤ ε, else ε·|z − y| − ½·ε²: ψ(x) = x, clamped to [−ε, ε], with o = y.
-
-    ε, above 0, is in the unit of y, and rounded by `boundary`: so the table is exact. A `ValueError` if it rounds to 0
-    or is out of the range of the table."""
-
-    name = "huber"
-    summary = "linear regression that tolerates outliers"
-    task = Task.REGRESSION
-    label_mode = LabelMode(offset=True)
+class _WithEpsilon(_OfNumbers):
+    """A loss with a threshold ε in the unit of y, rounded by `boundary`: so the table is exact. A `ValueError` if it is
+    out of the range of the table."""
 
     def __init__(self, epsilon: float = DEFAULT_EPSILON) -> None:
         self._epsilon = boundary(epsilon)
-        if self._epsilon <= 0:
-            raise ValueError(f"epsilon must be more than 0, not {epsilon:g}")
-        self.step = 0.5 / min(1.0, self._epsilon)  # residuals that are smaller want larger steps
         self.shape = Shape(jumps=(-self._epsilon, self._epsilon))
 
     @property
     def parameters(self) -> dict[str, float]:
         return {"epsilon": self._epsilon}
+
+
+class Huber(_WithEpsilon):
+    """ℓ = ½·(z − y)² where |z − y| ≤ ε, else ε·|z − y| − ½·ε²: ψ(x) = x, clamped to [−ε, ε]. ε is above 0."""
+
+    name = "huber"
+    summary = "linear regression that tolerates outliers"
+
+    def __init__(self, epsilon: float = DEFAULT_EPSILON) -> None:
+        super().__init__(epsilon)
+        if self._epsilon <= 0:
+            raise ValueError(f"epsilon must be more than 0, not {epsilon:g}")
+        self.step = 0.5 / min(1.0, self._epsilon)  # residuals that are smaller want larger steps
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         distance = np.abs(z - y)
@@ -56,27 +62,17 @@ class Huber(Loss):
         return np.clip(x, -self._epsilon, self._epsilon)
 
 
-class EpsilonInsensitive(Loss):
-    """ℓ = max(0, |z − y| − ε): ψ(x) = −1 for x < −ε, 1 for x ≥ ε, else 0, with o = y.
-
-    ε, at least 0, is in the unit of y, and rounded by `boundary`: so the table is exact. A `ValueError` if it is
-    negative or out of the range of the table."""
+class EpsilonInsensitive(_WithEpsilon):
+    """ℓ = max(0, |z − y| − ε): ψ(x) = −1 for x < −ε, 1 for x ≥ ε, else 0. ε is at least 0."""
 
     name = "epsilon_insensitive"
     summary = "support vector regression; absolute error beyond a threshold"
-    task = Task.REGRESSION
-    label_mode = LabelMode(offset=True)
     step = 1.0
 
     def __init__(self, epsilon: float = DEFAULT_EPSILON) -> None:
-        self._epsilon = boundary(epsilon)
+        super().__init__(epsilon)
         if self._epsilon < 0:
             raise ValueError(f"epsilon must be at least 0, not {epsilon:g}")
-        self.shape = Shape(jumps=(-self._epsilon, self._epsilon))
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"epsilon": self._epsilon}
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.maximum(0.0, np.abs(z - y) - self._epsilon)
@@ -85,15 +81,13 @@ class EpsilonInsensitive(Loss):
         return np.where(x >= self._epsilon, 1.0, np.where(x < -self._epsilon, -1.0, 0.0))
 
 
-class Quantile(Loss):
-    """ℓ = q·(y − z) where z < y, else (1 − q)·(z − y): ψ(x) = −q for x < 0, else 1 − q, with o = y.
+class Quantile(_OfNumbers):
+    """ℓ = q·(y − z) where z < y, else (1 − q)·(z − y): ψ(x) = −q for x < 0, else 1 − q.
 
     q is above 0 and below 1, else there is a `ValueError`. The table has it rounded to a multiple of 2^-16."""
 
     name = "quantile"
     summary = "a quantile of the target, by default the median"
-    task = Task.REGRESSION
-    label_mode = LabelMode(offset=True)
     step = 2.0
     shape = Shape(jumps=(0.0,))
 

@@ -17,12 +17,11 @@ from p4sgd.host.data.scaling import Scaling
 from p4sgd.hw.spec.fixed import IntArray
 
 BLOCK = 64
-"""Columns of a block, a whole number of units of any size. Blocks do not shrink with the units of small data, because
-larger ones precondition better: on 5,000 samples of 256 columns with 8 common factors, SGD in float64 is within 1 % of
-the optimum's loss after 7 epochs with blocks of 64 columns, and not in 40 with blocks of 32."""
+"""Columns of a block, a whole number of units of any size. Larger ones precondition better: on 5,000 samples of 256
+columns with 8 common factors, SGD in float64 is within 1 % of the optimum's loss after 7 epochs, and not in 40 with
+blocks of 32."""
 
 GRID_FRACTION = 14
-"""Fraction bits of the grid."""
 
 _EDGE = 1 << 15
 """Largest magnitude of an integer of the grid: twice the range of the scaling. With `standard` that is 10 deviations,
@@ -36,10 +35,8 @@ _BLOCK_VALUES = 1 << 20
 
 
 def to_grid(scaling: Scaling, rows: Features) -> npt.NDArray[np.float64]:
-    """Raw features as integers of the grid: clip(⌊a · 2^14 + 1/2⌋), with a the scaled feature, to about [−1, 1].
-
-    Values far beyond are clipped. The integers are float64, of the same shape; each depends on its raw value alone.
-    """
+    """Raw features as integers of the grid, float64 of the same shape: clip(⌊a · 2^14 + 1/2⌋), with a the scaled
+    feature, nominally in [−1, 1]."""
     v = scaling.apply(rows)
     v *= 2.0**GRID_FRACTION
     v += 0.5
@@ -55,19 +52,16 @@ def block_slices(features: int) -> Iterator[slice]:
 
 @dataclass(eq=False)
 class Moments:
-    """Sums over samples from which blocks of columns are whitened.
+    """Sums over samples from which blocks of columns are whitened, int64, with v the integers of `to_grid`.
 
     Parameters
     ----------
-    samples
-        Number of samples.
     sums
-        int64 (features,): Σ v, with v the integers of `to_grid`.
+        (features,): Σ v.
     products
-        int64 (features, BLOCK): Σ v_j · v_k for each column j and the k-th column of its block; 0 where the last block
-        has no such column.
+        (features, BLOCK): Σ v_j · v_k for each column j and the k-th column of its block, 0 if there is none.
     low, high
-        int64 (features,): smallest and largest v.
+        (features,): smallest and largest v.
     """
 
     samples: int
@@ -96,11 +90,8 @@ class Moments:
                 self.products[columns, : part.shape[1]] += (part.T @ part).astype(np.int64)
 
     def covariance(self, columns: slice) -> tuple[IntArray, npt.NDArray[np.float64]]:
-        """Means and covariances of the columns of a block.
-
-        The means are rounded to integers of the grid, int64 (columns,); the covariances about the exact means, float64
-        (columns, columns), have no roundings but those of an exact integer and of three operations.
-        """
+        """Means of the columns of a block, rounded to integers of the grid, int64 (columns,), and covariances about the
+        exact means, float64 (columns, columns): an exact integer, rounded, and three operations."""
         samples, sums = self.samples, self.sums[columns]
         mean = (2 * sums + samples) // (2 * samples)
         rest = sums - samples * mean  # at most samples / 2
@@ -110,10 +101,7 @@ class Moments:
         return mean, (centred - np.outer(rest, rest.astype(np.float64)) / samples) / samples
 
     def two_valued(self, columns: slice) -> npt.NDArray[np.bool_]:
-        """Whether each column of a block has two values, (columns,).
-
-        Σ (v − low)(high − v) is 0 if and only if all values are the lowest or the highest.
-        """
+        """Whether each column of a block has two values, (columns,): if and only if Σ (v − low)(high − v) is 0."""
         sums, low, high = self.sums[columns], self.low[columns], self.high[columns]
         inside = (low + high) * sums - np.diagonal(self.products[columns]) - self.samples * low * high
         result: npt.NDArray[np.bool_] = (inside == 0) & (low < high)
@@ -125,12 +113,12 @@ class Moments:
         return columns + columns * (columns + 1) // 2
 
     def pack(self) -> IntArray:
-        """What is added up over ranks for a block: Σ v and the upper triangle of Σ v·vᵀ, int64 (values,)."""
+        """Of a block, Σ v and the upper triangle of Σ v·vᵀ, to be added up over ranks: int64 (values,)."""
         return np.concatenate((self.sums, self.products[np.triu_indices(self.sums.size)]))
 
     @classmethod
     def unpack(cls, values: IntArray, samples: int, low: IntArray, high: IntArray) -> Self:
-        """The moments of a block, of the sum of what `pack` gives, and of the samples and extremes of all ranks."""
+        """The moments of a block, from the sum of what `pack` gives, and the samples and extremes of all ranks."""
         columns = low.size
         products = np.zeros((columns, BLOCK), np.int64)
         rows, others = np.triu_indices(columns)

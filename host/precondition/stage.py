@@ -38,18 +38,11 @@ _REPEATS = 3
 
 @dataclass(frozen=True)
 class StageTimes:
-    """How long this stage took beside its plan, times in seconds.
+    """Times of this stage beside its plan, in seconds.
 
-    Attributes
-    ----------
-    blocks, sent, messages
-        Numbers of blocks, of those that an owner has whitened and sent, and of messages with sums of moments.
-    planning_s
-        To measure costs and make the plan.
-    predicted_s, lower_bound_s
-        See `FactorPlan`.
-    measured_s
-        Of the slowest rank.
+    ``blocks``, ``sent`` and ``messages`` are the numbers of blocks, of those that an owner has sent, and of messages
+    with sums. ``planning_s`` was taken to measure costs and make the plan, ``measured_s`` by the slowest rank; for the
+    others see `FactorPlan`.
     """
 
     blocks: int
@@ -97,10 +90,8 @@ def whiten(
         If there are too many samples for exact sums.
     """
     check_samples(data.samples)
-    ranks = data.communicator
-    sizes = [_width(columns) for columns in block_slices(data.feature_count)]
-    count = len(sizes)
-    begin = time.perf_counter()
+    ranks, sizes = data.communicator, [_width(columns) for columns in block_slices(data.feature_count)]
+    count, begin = len(sizes), time.perf_counter()
     if plan is None and ranks.size > 1 and count >= _PLANNED_BLOCKS:
         plan = plan_factors(count, ranks.size, measure(data, scaling))
     planned = time.perf_counter()

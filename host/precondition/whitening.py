@@ -1,13 +1,11 @@
-"""Whitening of blocks of columns, as a scaling that mixes the columns of a block.
+"""Whitening of features within blocks of columns.
 
 SGD on whitened features x̃ = L⁻¹(x − μ), with L·Lᵀ = A + γ·I and A the correlations within a block, is SGD on x that is
 preconditioned by (L·Lᵀ)⁻¹: the Kronecker factor of the inputs in K-FAC (J. Martens and R. Grosse, "Optimizing Neural
 Networks with Kronecker-factored Approximate Curvature", ICML 2015), which with one output does not change with the
-weights. Hardware and network see features like any others, and the weights fold back into a model of raw features.
-
-L⁻¹ is rounded to integers, with a power of two for each row. With the integers of the grid that makes products that are
-exact in float64, so a whitened feature has the same bits in whatever block of samples, process or program it is
-computed, and the fold is that of the map that was applied.
+weights. L⁻¹ is rounded to integers, with a power of two for each row. With the integers of the grid that makes products
+that are exact in float64, so a whitened feature has the same bits in whatever block of samples, process or program it
+is computed, and the fold is that of the map that was applied.
 """
 
 from collections.abc import Sequence
@@ -24,15 +22,10 @@ from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed, option
-from p4sgd.host.precondition.moments import (
-    BLOCK,
-    GRID_FRACTION,
-    MAX_SAMPLES,
-    Moments,
-    block_slices,
-    to_grid,
-)
+from p4sgd.host.precondition.moments import BLOCK, GRID_FRACTION, MAX_SAMPLES, Moments, block_slices, to_grid
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
+
+_FloatArray = npt.NDArray[np.float64]
 
 _MATRIX_BITS = 29
 """The largest integer of a row is 2^28 to 2^29. A sum of 64 products with differences of the grid, which are at most
@@ -61,17 +54,8 @@ class Problem(Enum):
 
 @dataclass(frozen=True, eq=False)
 class WhitenedBlock:
-    """The whitening of a block of columns, a part of `Whitening`.
-
-    Parameters
-    ----------
-    centre, matrix, exponent
-        The block's rows of those of `Whitening`.
-    left_out
-        Number of columns that are left out.
-    problem
-        Why the block is not whitened; ``None`` if it is.
-    """
+    """The rows of `Whitening` that are a block's, the number of columns that are left out, and why the block is not
+    whitened, if it is not."""
 
     centre: IntArray
     matrix: npt.NDArray[np.int32]
@@ -81,24 +65,22 @@ class WhitenedBlock:
 
     @staticmethod
     def packed_size(columns: int) -> int:
-        """Number of values that `pack` gives."""
+        """Number of values that `pack` gives for a block of so many columns."""
         return 2 * columns + columns * (columns + 1) // 2 + 2
 
-    def pack(self) -> npt.NDArray[np.float64]:
-        """All of it, for other ranks: float64 (values,). These are integers below 2^53, so nothing is rounded."""
-        columns = self.centre.size
-        triangle = self.matrix[np.tril_indices(columns)]  # the rest is 0
+    def pack(self) -> _FloatArray:
+        """All of it, for other ranks: integers below 2^53 as float64 (values,)."""
+        triangle = self.matrix[np.tril_indices(self.centre.size)]  # the rest is 0
         about = (self.left_out, 0 if self.problem is None else 1 + list(Problem).index(self.problem))
         return np.concatenate((self.centre, self.exponent, triangle, about), dtype=np.float64)
 
     @classmethod
-    def unpack(cls, values: npt.NDArray[np.float64], columns: int) -> Self:
-        """What `pack` was called for, a block of this number of columns."""
-        whole = values.astype(np.int64)
-        centre, exponent, triangle = np.split(whole[:-2], (columns, 2 * columns))
+    def unpack(cls, values: _FloatArray, columns: int) -> Self:
+        """Undo `pack` for a block of so many columns."""
+        centre, exponent, triangle, about = np.split(values.astype(np.int64), (columns, 2 * columns, -2))
         matrix = np.zeros((columns, BLOCK), np.int32)
         matrix[np.tril_indices(columns)] = triangle
-        return cls(centre, matrix, exponent, int(whole[-2]), (None, *Problem)[whole[-1]])
+        return cls(centre, matrix, exponent, int(about[0]), (None, *Problem)[about[1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +104,7 @@ class Whitening:
         Whether a is nominally in [−1, 1], with shift 0; if not, it is in [0, 1], with shift 1/2, but 0 for constant
         columns.
     told
-        What the user should know: which blocks and columns are not whitened.
+        Remarks on blocks and columns that are not whitened.
     """
 
     scaling: Scaling
@@ -131,11 +113,6 @@ class Whitening:
     exponent: IntArray
     signed: bool
     told: tuple[str, ...] = ()
-
-    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
-        """See `p4sgd.host.data.Scaling.for_samples`; there is no heat."""
-        self.scaling.for_samples(features, communicator)
-        return self
 
     @classmethod
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
@@ -161,17 +138,16 @@ class Whitening:
     @classmethod
     def join(cls, blocks: Sequence[WhitenedBlock], scaling: Scaling, damping: float, planes: int) -> Self:
         """The whitening that consists of these blocks, in the order of the columns; see `fit` for the rest."""
-        features = sum(block.centre.size for block in blocks)
-        remarks = []
-        for problem in Problem:
-            names = [
-                f"{each.start + 1}–{each.stop}"
-                for each, block in zip(block_slices(features), blocks, strict=True)
-                if block.problem is problem
-            ]
-            if names:
-                helps = "more samples help" if problem is Problem.FEW else f"a larger damping than {damping:g} helps"
-                remarks.append(f"features {listed(names, _NAMED)} are not whitened, because {problem.value}: {helps}")
+        features, remarks = sum(block.centre.size for block in blocks), []
+        columns = list(block_slices(features))
+        for problem, helps in (
+            (Problem.FEW, "more samples help"),
+            (Problem.SINGULAR, f"a larger damping than {damping:g} helps"),
+        ):
+            left = [each for each, block in zip(columns, blocks, strict=True) if block.problem is problem]
+            if left:
+                names = listed([f"{each.start + 1}–{each.stop}" for each in left], _NAMED)
+                remarks.append(f"features {names} are not whitened, because {problem.value}: {helps}")
         if left_out := sum(block.left_out for block in blocks):
             remarks.append(
                 f"left out of the whitening: {left_out} of {features} features, with two values or mostly the same one"
@@ -185,6 +161,11 @@ class Whitening:
             told=tuple(remarks),
         )
 
+    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
+        """See `p4sgd.host.data.Scaling.for_samples`; there is no heat."""
+        self.scaling.for_samples(features, communicator)
+        return self
+
     @property
     def kind(self) -> str:
         """Kind of the scaling to the grid."""
@@ -195,26 +176,26 @@ class Whitening:
         """Why ``auto`` chose that kind."""
         return self.scaling.reason
 
-    def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
-        """What the user should know about scaling and whitening; see `Scaling.remarks`."""
-        return (*self.scaling.remarks(names), *self.told)
-
     @property
-    def offset(self) -> npt.NDArray[np.float64]:
+    def offset(self) -> _FloatArray:
         """Offset of the scaling to the grid."""
         return self.scaling.offset
 
     @property
-    def scale(self) -> npt.NDArray[np.float64]:
+    def scale(self) -> _FloatArray:
         """Scale of the scaling to the grid."""
         return self.scaling.scale
 
+    def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
+        """Remarks on scaling and whitening; see `Scaling.remarks`."""
+        return (*self.scaling.remarks(names), *self.told)
+
     @property
-    def shift(self) -> npt.NDArray[np.float64]:
+    def shift(self) -> _FloatArray:
         """float64 (features,): see `Whitening`."""
         return np.where(self.signed | ~self.matrix.any(axis=1), 0.0, 0.5)
 
-    def apply(self, rows: Features) -> npt.NDArray[np.float64]:
+    def apply(self, rows: Features) -> _FloatArray:
         """Scale and whiten a block of samples, (rows, features), to a dense float64 array of the same shape."""
         v = to_grid(self.scaling, rows)
         v -= self.centre
@@ -226,17 +207,17 @@ class Whitening:
         return a
 
     @property
-    def zero(self) -> npt.NDArray[np.float64]:
-        """What raw zeros become: float64 (features,)."""
-        result: npt.NDArray[np.float64] = self.apply(np.zeros((1, self.scale.size)))[0]
+    def zero(self) -> _FloatArray:
+        """Scaled features of raw zeros: float64 (features,)."""
+        result: _FloatArray = self.apply(np.zeros((1, self.scale.size)))[0]
         return result
 
     @cached_property
-    def _factors(self) -> npt.NDArray[np.float64]:
+    def _factors(self) -> _FloatArray:
         return self.matrix.astype(np.float64)
 
     @property
-    def mixing(self) -> npt.NDArray[np.float64]:
+    def mixing(self) -> _FloatArray:
         """The whitening without rounding, as a map of scaled features: float64 (features, BLOCK + 1).
 
         a_r = Σ_k mixing_rk · (b_k − `middle`_k) + mixing_r,BLOCK, with b the features scaled by `scaling`.
@@ -245,7 +226,7 @@ class Whitening:
         return np.hstack((mixed, self.shift[:, np.newaxis]))
 
     @property
-    def middle(self) -> npt.NDArray[np.float64]:
+    def middle(self) -> _FloatArray:
         """The centre of each column as a scaled feature: float64 (features,)."""
         return np.ldexp(self.centre.astype(np.float64), -GRID_FRACTION)
 
@@ -283,15 +264,14 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
     left_out = (low < high) & (binary | alike)
     rows = np.zeros((mean.size, BLOCK))
     one = steps(planes, signed)
-    for place in np.flatnonzero(left_out):
-        ends = np.clip([low[place], high[place]], -edge, edge).astype(np.float64)
+    for column in np.flatnonzero(left_out):
+        ends = np.clip([low[column], high[column]], -edge, edge).astype(np.float64)
         levels = np.array([-0.5, 0.5]) if not signed else ends * (one / edge)
-        if binary[place] and signed:
-            levels = np.floor((ends - mean[place]) * (one / (reach * deviation[place])) + 0.5).clip(-one, one)
-        rows[place, place] = (levels[1] - levels[0]) / one / (ends[1] - ends[0])
-        mean[place] = round(ends[0] - levels[0] / one / rows[place, place])
-    mixed = np.flatnonzero((low < high) & ~left_out)
-    problem = None
+        if binary[column] and signed:
+            levels = np.floor((ends - mean[column]) * (one / (reach * deviation[column])) + 0.5).clip(-one, one)
+        rows[column, column] = (levels[1] - levels[0]) / one / (ends[1] - ends[0])
+        mean[column] = round(ends[0] - levels[0] / one / rows[column, column])
+    mixed, problem = np.flatnonzero((low < high) & ~left_out), None
     if mixed.size:
         d, inverse = deviation[mixed], None
         if moments.samples > mixed.size:
@@ -305,7 +285,7 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
     return WhitenedBlock(mean, matrix, exponent, int(left_out.sum()), problem)
 
 
-def factor(correlation: npt.NDArray[np.float64], damping: float) -> npt.NDArray[np.float64] | None:
+def factor(correlation: _FloatArray, damping: float) -> _FloatArray | None:
     """The inverse L⁻¹ of the Cholesky factor of a correlation matrix, (n, n), with ``damping`` added to its diagonal.
 
     Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements. ``None``
@@ -325,13 +305,9 @@ def factor(correlation: npt.NDArray[np.float64], damping: float) -> npt.NDArray[
     return inverse
 
 
-def fold_weights(
-    mixing: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], float]:
-    """Weights of the features before they were mixed, and the constant that the mixing adds to an activation.
-
-    ``mixing`` is that of `Whitening`, ``weights`` float64 (features,), those of the mixed features.
-    """
+def fold_weights(mixing: _FloatArray, weights: _FloatArray) -> tuple[_FloatArray, float]:
+    """Weights of the features before they were mixed, from those after, float64 (features,), and the constant that the
+    ``mixing``, that of `Whitening`, adds to an activation."""
     folded = np.empty_like(weights)
     for columns in block_slices(weights.size):
         folded[columns] = np.einsum("rk,r->k", mixing[columns, : columns.stop - columns.start], weights[columns])

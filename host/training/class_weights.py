@@ -24,21 +24,18 @@ _COARSE = 0.01
 
 
 def class_weights_of(given: Any) -> str | dict[str, float]:
-    """Weights of classes as `TrainingOptions` keeps them: ``balanced``, or the weights by the text of the label.
-
-    They are given as ``balanced``, as a text ``LABEL=W,LABEL=W``, or as a mapping from labels to weights.
-    """
+    """Weights of classes as `TrainingOptions` keeps them, ``balanced`` or weights by the text of the label, of
+    ``balanced``, a text ``LABEL=W,LABEL=W``, or a mapping from labels to weights."""
     if given == BALANCED:
         return BALANCED
     if isinstance(given, str):
         pairs = [part.rpartition("=") for part in given.split(",")]
-        if any(not equals or not label.strip() for label, equals, _ in pairs):
-            raise UserError(f"{option('class_weight')} must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
-        given = {label.strip(): weight for label, _, weight in pairs}
-        if len(given) < len(pairs):
-            raise UserError(f"{option('class_weight')} names a label twice: leave one of its weights out")
+        if all(equals and label.strip() for label, equals, _ in pairs):
+            given = {label.strip(): weight for label, _, weight in pairs}
+            if len(given) < len(pairs):
+                raise UserError(f"{option('class_weight')} names a label twice: leave one of its weights out")
     if not isinstance(given, Mapping):
-        raise UserError(f"{option('class_weight')} must be {BALANCED} or weights by label, not {given!r}")
+        raise UserError(f"{option('class_weight')} must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
     weights = {}
     for label, weight in given.items():
         plain = label.item() if isinstance(label, np.generic) else label
@@ -46,9 +43,9 @@ def class_weights_of(given: Any) -> str | dict[str, float]:
         try:
             weights[text] = float(weight)
         except (TypeError, ValueError):
-            raise UserError(f"{option('class_weight')} of {text} is {weight}: it must be a number") from None
+            weights[text] = math.nan
         if not math.isfinite(weights[text]) or weights[text] < 0:
-            raise UserError(f"{option('class_weight')} of {text} is {weight}: it must be finite and at least 0")
+            raise UserError(f"{option('class_weight')} of {text} is {weight}: it must be a finite number of at least 0")
     return weights
 
 
@@ -65,23 +62,21 @@ def check_class_weight(
     """
     if chosen is None or isinstance(chosen, str):
         return
-    there, names = np.unique(data.labels), data.label_names
+    names, there = data.label_names, np.unique(data.labels).tolist()
     known = [str(name_of_label(label, names)) for label in there]
     if isinstance(coding, LabelCoding) and coding.classes and coding.positive is None:
         known += [name for name in coding.meanings if name not in known]  # of the model that training starts from
     for text in chosen:
         if text not in known and find_label(text, names) not in there:
-            shown = listed(known, _SHOWN)
             raise UserError(
-                f"{data.name}: {option('class_weight')} names the label {text}, which no sample has; there are {shown}"
+                f"{data.name}: {option('class_weight')} names the label {text}, which no sample has; there are "
+                f"{listed(known, _SHOWN)}"
             )
     without = {find_label(text, names) for text, weight in chosen.items() if weight == 0}
     positive = coding.rows[0].positive if isinstance(coding, TargetCoding) else coding.positive
-    classes, left = (
-        set(labels) if positive is None else {label == positive for label in labels}
-        for labels in (there.tolist(), [label for label in there.tolist() if label not in without])
-    )
-    if len(left) == 1 < len(classes):
+    classes = {label: label if positive is None else label == positive for label in there}
+    left = {each for label, each in classes.items() if label not in without}
+    if len(left) == 1 < len(set(classes.values())):
         raise UserError(
             f"{data.name}: {option('class_weight')} is 0 for all samples but those of one class: a classifier needs two"
         )
@@ -104,21 +99,19 @@ def weigh(
     own = [relative(part.sample_weights, part.name) for part in parts]
     if chosen is None:
         return own
-    train, factors = parts[0], []
+    factors = [np.ones(part.labels.size) for part in parts]
     if isinstance(chosen, str):  # as scikit-learn's, all samples / (classes · samples of the class)
-        labels = coding.labels_of(train)
-        first = own[0] if own[0] is not None else np.ones(labels.size)
+        labels = coding.labels_of(parts[0])
+        first = factors[0] if own[0] is None else own[0]
         totals = [float(first[labels == each].sum()) for each in coding.classes]
         balanced = [sum(totals) / (2 * total) if total else 0.0 for total in totals]
         factors = [np.where(coding.labels_of(part) == coding.classes[1], *balanced[::-1]) for part in parts]
     else:
-        for part in parts:
-            factor = np.ones(part.labels.size)
+        for part, factor in zip(parts, factors, strict=True):
             for text, weight in chosen.items():
                 label = find_label(text, part.label_names)
                 if label is not None:  # else it is a class that only others have
                     factor[part.labels == label] = weight
-            factors.append(factor)
     return [
         relative(factor if weights is None else weights * factor, part.name)
         for weights, factor, part in zip(own, factors, parts, strict=True)
@@ -129,9 +122,7 @@ def hardware_labels(
     loss: Loss, coding: LabelCoding, labels: FloatArray, weights: FloatArray | None, name: str
 ) -> tuple[IntArray, IntArray | None]:
     """`LABEL` integers of labels from `LabelCoding.labels_of`, and `IMPORTANCE` integers by which residuals are
-    multiplied.
-
-    These are weights from `weigh` times those of the loss; ``None`` if all are equal. Both are int64 (samples,), of a
+    multiplied: weights from `weigh` times those of the loss, ``None`` if all are equal. Both are int64 (samples,), of a
     single row of the model.
     """
     integers = coding.integers(labels, loss)
@@ -145,7 +136,7 @@ def hardware_labels(
 
 
 def rounding_remark(weights: FloatArray | None) -> str | None:
-    """What to say of weights from `weigh` that the hardware rounds by more than 1 % of their sum."""
+    """A remark on weights from `weigh` that the hardware rounds by more than 1 % of their sum."""
     rounded = importances(weights)
     if weights is None or rounded is None:
         return None

@@ -76,7 +76,8 @@ def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> in
     The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
     they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many. ``None``
     if the last loss is not the smallest, is ``negligible`` or is within 1 % already, if it would fall by less than 1 %
-    in as many epochs again, or if there are fewer than five. If classes can be separated, the loss falls for ever."""
+    in as many epochs again, or if there are fewer than five.
+    """
     epochs = len(losses)
     if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
         return None

@@ -62,12 +62,11 @@ class EpochMetrics:
         refit: bool,
     ) -> None:
         self._ranks = prepared.communicator
-        self._loss = loss
-        self._held_out = held_out
-        self._refit = refit
-        (self._coding,) = prepared.targets.coding.rows
-        self._weights = {"train": prepared.targets.weights, "validation": prepared.targets.validation_weights}
-        """What samples weigh by data, those of classes included except in other samples than those to train on."""
+        self._loss, self._held_out, self._refit = loss, held_out, refit
+        targets = prepared.targets
+        (self._coding,) = targets.coding.rows
+        self._weights = {"train": targets.weights, "validation": targets.validation_weights}
+        """Weights of samples by data, with those of classes except in samples of other data."""
         if "test" in held_out:
             test, _ = held_out["test"]
             self._weights["test"] = relative(test.sample_weights, test.name)
@@ -76,11 +75,10 @@ class EpochMetrics:
         self.monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self.monitored = "validation_loss"
-        self._real_labels = self._coding.real(prepared.targets.labels)
-        y, z = self._real_labels, np.zeros_like(self._real_labels)
-        weights = prepared.targets.weights
-        z += fit_intercept(loss, z, y, weights) if refit else 0.0
-        self.constant_loss = broadcast(self._ranks, average(loss.value(z, y), weights))
+        self._y = self._coding.real(targets.labels)
+        constant = np.zeros_like(self._y)
+        constant += self._correction(constant)
+        self.constant_loss = broadcast(self._ranks, average(loss.value(constant, self._y), targets.weights))
         self._prepared = prepared
         self._decoded = decoded_features(prepared.images, prepared.features)
         """Kept for the search, the emulator and the evaluation."""
@@ -89,21 +87,20 @@ class EpochMetrics:
 
     def read_from(self, prepared: Prepared) -> None:
         """Go on with the same training set, whose images may be others if workers were lost or have come."""
-        if prepared is self._prepared:
-            return
-        self._prepared = prepared
-        self._decoded = []  # before there are others
-        self._decoded = decoded_features(prepared.images, prepared.features)
+        if prepared is not self._prepared:
+            self._prepared = prepared
+            self._decoded = []  # before there are others
+            self._decoded = decoded_features(prepared.images, prepared.features)
 
     def of_epoch(self, weights: Weights, parts: Sequence[EngineWeights]) -> dict[str, float]:
         """Metrics of the weights of all features, which are those of each worker in ``parts``. A model, which may have
         millions of columns, is made only for held-out samples."""
         z = self._activations(parts)
         if self._held_out:
-            return self._measure(weights.values, z)[1]
-        z += self._fit(z)
-        metrics = self._metrics({"train": (z, self._prepared.targets.labels)}, self._prepared.penalised(parts))
-        return broadcast(self._ranks, metrics)
+            return self._rounded_model(weights.values, z)[1]
+        z += self._correction(z)
+        train = {"train": (z, self._prepared.targets.labels)}
+        return broadcast(self._ranks, self._metrics(train, self._prepared.penalised(parts)))
 
     def read_rounded(self, weights: Weights) -> None:
         """Do all of `finish` that needs images."""
@@ -113,26 +110,20 @@ class EpochMetrics:
 
     def finish(self, weights: WeightArray) -> Measured:
         """The model to keep, measured, after `read_rounded`. Unrounded training samples are used if there are any."""
-        prepared, train = self._prepared, self._prepared.train
-        if train is None:
-            assert self._rounded is not None
-            return self._measure(weights, self._rounded)
-        if self._refit:
-            correction = self._fit(self._unrounded(weights))
-            model = prepared.fold(weights, self._loss)
+        train = self._prepared.train
+        if train is not None and self._refit:
+            correction = self._correction(self._unrounded(weights, train))
+            model = self._prepared.fold(weights, self._loss)
             model = dataclasses.replace(model, intercept=model.intercept + correction)
-            z = model.decision_function(train)
-        else:
-            assert self._rounded is not None
-            model, _, _ = self._measure(weights, self._rounded)
-            z = model.decision_function(train)
-        return self._complete(model, z)
+            return self._complete(model, model.decision_function(train))
+        assert self._rounded is not None
+        measured = self._rounded_model(weights, self._rounded)
+        return measured if train is None else self._complete(measured[0], measured[0].decision_function(train))
 
-    def _measure(self, weights: WeightArray, z: FloatArray) -> Measured:
-        """The model of these weights, and how it does on what training reads, by its activations there, and on samples
-        that are held out."""
+    def _rounded_model(self, weights: WeightArray, z: FloatArray) -> Measured:
+        """The model of these weights, measured by its activations on what training reads, and on held-out samples."""
         prepared = self._prepared
-        intercept = correction = self._fit(z)
+        intercept = correction = self._correction(z)
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             products = prepared.means()
             products *= weights  # integers, scaled after the sum: there may be millions
@@ -141,32 +132,11 @@ class EpochMetrics:
         model = prepared.fold(weights, self._loss)
         return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
 
-    def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:
-        """Those of the training samples as the hardware reads them."""
-        prepared = self._prepared
-        return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
-
-    def _unrounded(self, weights: WeightArray) -> FloatArray:
-        """Activations of the unrounded training samples, clamped as in training: the loss of a sample that is far
-        outside the range may exceed that of all others."""
-        prepared, train = self._prepared, self._prepared.train
-        assert train is not None
-        form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
-        bias = float((real[known:] * prepared.map.offset[known:]).sum())
-        real *= full_value(form.stored, form.signed)
-        own = clamped_activations(train.features, prepared.scaling, real[:known])
-        return train.gather(train.in_order(own)) + bias
-
-    def _fit(self, z: FloatArray) -> float:
-        """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
-        the others."""
-        return fit_intercept(self._loss, z, self._real_labels, self._prepared.targets.weights) if self._refit else 0.0
-
     def _complete(self, model: Model, z: FloatArray) -> Measured:
-        """Add activations of samples that are held out to those of the training samples, and measure all."""
+        """Add activations of held-out samples to those of the training samples, and measure all."""
         activations = {"train": (z, self._prepared.targets.labels)}
-        for name, (data, held_out) in self._held_out.items():
-            activations[name] = model.decision_function(data), held_out
+        for name, (data, labels) in self._held_out.items():
+            activations[name] = model.decision_function(data), labels
         metrics = self._metrics(activations, [model.weights[: self._prepared.space.count]])
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
@@ -175,11 +145,29 @@ class EpochMetrics:
     def _metrics(
         self, activations: dict[str, tuple[FloatArray, FloatArray]], penalised: Iterable[WeightArray]
     ) -> dict[str, float]:
-        """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
-            measured = measure(self._loss, self._coding, values, labels, self._weights[name])
-            metrics |= named(name, measured)
+            metrics |= named(name, measure(self._loss, self._coding, values, labels, self._weights[name]))
         if self._penalised:
             metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
         return metrics
+
+    def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:
+        """Those of the training samples as the hardware reads them."""
+        prepared = self._prepared
+        return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
+
+    def _unrounded(self, weights: WeightArray, train: Dataset) -> FloatArray:
+        """Activations of the unrounded training samples, clamped as in training: the loss of a sample that is far
+        outside the range may exceed that of all others."""
+        prepared = self._prepared
+        form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
+        bias = float((real[known:] * prepared.map.offset[known:]).sum())
+        real *= full_value(form.stored, form.signed)
+        own = clamped_activations(train.features, prepared.scaling, real[:known])
+        return train.gather(train.in_order(own)) + bias
+
+    def _correction(self, z: FloatArray) -> float:
+        """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
+        the others."""
+        return fit_intercept(self._loss, z, self._y, self._weights["train"]) if self._refit else 0.0

@@ -58,18 +58,12 @@ class RowTraining:
 
     Parameters
     ----------
-    workers
-        The workers, which `Workers.begin` has not told of this row.
     prepared
         The training set, for this row.
     held_out
         Samples that are not trained on, with their labels, by name.
     state
         The state that it starts from, an empty one if the run is new.
-    start
-        What the row starts from.
-    events
-        Is told of epochs and splits.
     tell
         See `Remarks`.
     keep

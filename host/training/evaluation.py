@@ -1,8 +1,5 @@
-"""All metrics of a model on a data set, computed by scikit-learn.
-
-Metrics of epochs are in `metrics.py`, without scikit-learn: importing it takes longer than training on a small data
-set.
-"""
+"""All metrics of a model on a data set, computed by scikit-learn, which takes longer to import than training on a small
+data set: those of epochs are in `metrics.py`."""
 
 import warnings
 from typing import Any
@@ -49,76 +46,57 @@ def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:
             f"{data.name}: sample {overflows[0] + 1} has features so large that its activation is no number: compare "
             f"their units with those of the training data"
         )
-    weights = relative(data.sample_weights, data.name)
+    weights, coding = relative(data.sample_weights, data.name), model.labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of metrics that are not defined for these samples: their values say it
-        coding = model.labels
+        together = measure_model(model, z, labels, weights)
         if not isinstance(coding, TargetCoding):
-            return dict(measure_model(model, z, labels, weights)) | _of_column(model, coding, z, labels, weights)
+            return together | _of_column(model, coding, z, labels, weights)
         targets = {
-            name: measure_model(row, z[:, place], labels[:, place], weights)
-            | _of_column(row, row.labels, z[:, place], labels[:, place], weights)
-            for place, (name, row) in enumerate(zip(coding.row_names, model.rows, strict=True))
+            name: measure_model(row, z[:, column], labels[:, column], weights)
+            | _of_column(row, row.labels, z[:, column], labels[:, column], weights)
+            for column, (name, row) in enumerate(zip(coding.row_names, model.rows, strict=True))
         }
     columns = list(targets.values())
     names = [name for name, value in columns[0].items() if isinstance(value, float)]
     means = {name: float(np.mean([each[name] for each in columns])) for name in names}
-    return means | measure_model(model, z, labels, weights) | {"targets": targets}
+    return means | together | {"targets": targets}
 
 
 def _of_column(
     model: Model | ModelSet, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None
 ) -> dict[str, Any]:
     """scikit-learn's metrics of a single column of labels."""
-    if coding.task is Task.CLASSIFICATION:
-        return _of_classes(coding, z, labels, model.probabilities(z), weights)
-    return _of_numbers(coding.predictions(z), labels, weights)
-
-
-def _of_classes(
-    coding: LabelCoding,
-    z: FloatArray,
-    labels: FloatArray,
-    probabilities: FloatArray | None,
-    weights: FloatArray | None,
-) -> dict[str, Any]:
     from sklearn import metrics
 
-    # Which class, from 0: scikit-learn takes labels such as 0.5 for numbers.
-    truth = np.searchsorted(coding.classes, labels)
-    predicted = np.searchsorted(coding.classes, coding.predictions(z))
-    count, how = len(coding.classes), {"sample_weight": weights}
+    predicted, how = coding.predictions(z), {"sample_weight": weights}
+    if coding.task is not Task.CLASSIFICATION:
+        result = {
+            "r2": metrics.r2_score(labels, predicted, force_finite=False, **how),
+            "rmse": metrics.root_mean_squared_error(labels, predicted, **how),
+            "mae": metrics.mean_absolute_error(labels, predicted, **how),
+            "mse": metrics.mean_squared_error(labels, predicted, **how),
+        }
+        return {name: float(value) for name, value in result.items()}
+    # Numbers of classes, from 0: scikit-learn takes labels such as 0.5 for numbers.
+    truth, chosen = np.searchsorted(coding.classes, labels), np.searchsorted(coding.classes, predicted)
+    count, p = len(coding.classes), model.probabilities(z)
     if count == 2:
-        scores, average = z[:, np.newaxis], "binary"
-        members = (truth == 1)[:, np.newaxis]
+        scores, members, average = z[:, np.newaxis], (truth == 1)[:, np.newaxis], "binary"
     else:
-        scores, average = z if probabilities is None else probabilities, "macro"
-        members = truth[:, np.newaxis] == np.arange(count)
+        scores, members, average = z if p is None else p, truth[:, np.newaxis] == np.arange(count), "macro"
     every = np.unique(truth if weights is None else truth[weights > 0]).size == count
-    columns = list(zip(members.T, scores.T, strict=True))
-    known = range(count)
+    columns, known = list(zip(members.T, scores.T, strict=True)), range(count)
     result = {
-        "accuracy": metrics.accuracy_score(truth, predicted, **how),
-        "balanced_accuracy": metrics.balanced_accuracy_score(truth, predicted, **how),
-        "log_loss": None if probabilities is None else metrics.log_loss(truth, probabilities, labels=known, **how),
+        "accuracy": metrics.accuracy_score(truth, chosen, **how),
+        "balanced_accuracy": metrics.balanced_accuracy_score(truth, chosen, **how),
+        "log_loss": None if p is None else metrics.log_loss(truth, p, labels=known, **how),
         "auc": np.mean([metrics.roc_auc_score(*each, **how) for each in columns]) if every else np.nan,
         "average_precision": np.mean([metrics.average_precision_score(*each, **how) for each in columns]),
-        "f1": metrics.f1_score(truth, predicted, average=average, labels=known if count > 2 else None, **how),
+        "f1": metrics.f1_score(truth, chosen, average=average, labels=known if count > 2 else None, **how),
     }
     numbers = {name: float(value) for name, value in result.items() if value is not None}
     return numbers | {
         "classes": [coding.name(label) for label in coding.classes],
-        "confusion_matrix": metrics.confusion_matrix(truth, predicted, labels=range(count)).tolist(),
+        "confusion_matrix": metrics.confusion_matrix(truth, chosen, labels=known).tolist(),
     }
-
-
-def _of_numbers(predicted: FloatArray, targets: FloatArray, weights: FloatArray | None) -> dict[str, float]:
-    from sklearn import metrics
-
-    result = {
-        "r2": metrics.r2_score(targets, predicted, force_finite=False, sample_weight=weights),
-        "rmse": metrics.root_mean_squared_error(targets, predicted, sample_weight=weights),
-        "mae": metrics.mean_absolute_error(targets, predicted, sample_weight=weights),
-        "mse": metrics.mean_squared_error(targets, predicted, sample_weight=weights),
-    }
-    return {name: float(value) for name, value in result.items()}

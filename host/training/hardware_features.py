@@ -1,15 +1,14 @@
 """Features as the hardware reads them: their linear map, their means, and the norms of samples.
 
 The search for the learning rate begins at a rate that follows from the norms. The means show what rounding adds to
-activations.
+activations. Values are computed one by one and integers added, so every division of the samples gives the same bits.
 """
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.matrix import Features
@@ -36,16 +35,9 @@ _SUM_FRACTION = 31
 
 
 class HardwareMap(NamedTuple):
-    """Linear map of raw features to what the hardware reads: slope · feature + offset, rounded.
-
-    Parameters
-    ----------
-    slope, offset
-        float64 (features,), and (features,) or (features + 1,) with the bias last.
-    mixing
-        float64 (features, BLOCK + 1): mixes these numbers, see `p4sgd.host.precondition.Whitening.mixing`; ``None``
-        without preconditioning.
-    """
+    """Linear map of raw features to what the hardware reads: slope · feature + offset, rounded. ``slope`` is float64
+    (features,), ``offset`` too or with the bias last, ``mixing`` that of `p4sgd.host.precondition.Whitening`, float64
+    (features, BLOCK + 1), if there is one."""
 
     slope: FloatArray
     offset: FloatArray
@@ -83,96 +75,86 @@ def sampled(samples: int, features: int) -> int:
 
 
 def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray:
-    """Squared norms of scaled samples, with values beyond the range clamped as in training: float64 (samples,).
-
-    The bits of a norm do not depend on the samples beside it, so that every division of the samples gives the same.
-    """
+    """Squared norms of scaled samples, with values beyond the range clamped as in training: float64 (samples,)."""
     squares = np.empty(features.shape[0])
-    step = max(1, _BLOCK_VALUES // features.shape[1])
-    for first, scaled in zip(range(0, squares.size, step), _scaled(features, scaling, step), strict=True):
-        squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
+    for part, scaled in _scaled(features, scaling):
+        squares[part] = np.einsum("ij,ij->i", scaled, scaled)
     return squares
 
 
-def _scaled(features: Features, scaling: Scaling | Whitening, step: int) -> Iterator[npt.NDArray[np.float64]]:
-    """Scaled samples, (step, features), clamped as in training; of sparse ones only stored values are scaled."""
-
-    def clip(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.clip(values, -float(scaling.signed), 1.0, out=values)
-
-    parts: Iterator[Any] = (features[first : first + step] for first in range(0, features.shape[0], step))
-    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-        for part in parts:  # the order of a sum depends on that of the values in memory
-            yield clip(np.ascontiguousarray(scaling.apply(part)))
-        return
-    # One array for all, because a single sample may have millions of features.
-    dense = np.empty((min(step, features.shape[0]), features.shape[1]))
-    dense[:] = scaling.zero
-    clip(dense)
-    for part in parts:
-        places = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
-        zeros = dense[places]
-        dense[places] = clip(scaling.apply_stored(part))
-        yield dense[: part.shape[0]]
-        dense[places] = zeros
-
-
 def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
-    """Sums over samples of their scaled features, clamped as in training: int64 (features,), in steps of 2^-31.
+    """Sums over samples of their scaled features, clamped as in training: int64 (features,), in steps of 2^-31."""
 
-    Every value is rounded by itself and the sums are exact, so that every division of the samples gives the same.
-    """
-
-    def integers(scaled: npt.NDArray[np.float64]) -> IntArray:
-        np.clip(scaled, -float(scaling.signed), 1.0, out=scaled)
-        scaled *= 2.0**_SUM_FRACTION
-        return np.rint(scaled, out=scaled).astype(np.int64)
+    def integers(clamped: FloatArray) -> IntArray:
+        clamped *= 2.0**_SUM_FRACTION
+        return np.rint(clamped, out=clamped).astype(np.int64)
 
     samples, count = features.shape
     sums = np.zeros(count, np.int64)
     if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-        step = max(1, _BLOCK_VALUES // count)
-        for first in range(0, samples, step):
-            sums += integers(scaling.apply(features[first : first + step])).sum(axis=0)
+        for _, scaled in _scaled(features, scaling):
+            sums += integers(scaled).sum(axis=0)
         return sums
-    zero = integers(scaling.zero.copy())
+    zero = integers(_clamp(scaling, scaling.zero.copy()))
     step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
     for first in range(0, samples, step):
         part = features[first : first + step]
-        np.add.at(sums, part.indices, integers(scaling.apply_stored(part)) - zero[part.indices])
+        np.add.at(sums, part.indices, integers(_clamp(scaling, scaling.apply_stored(part))) - zero[part.indices])
     sums += samples * zero
     return sums
 
 
 def clamped_activations(features: Features, scaling: Scaling | Whitening, weights: FloatArray) -> FloatArray:
-    """The dot product of every raw sample's scaled features, clamped as in training, with the weights: float64
-    (samples,).
-
-    Nothing is rounded. The bits of a product do not depend on the samples beside it, so that every division of the
-    samples gives the same.
-    """
-    samples, count = features.shape
+    """The dot product of every raw sample's scaled features, clamped as in training but not rounded, with the weights:
+    float64 (samples,)."""
+    samples = features.shape[0]
     z = np.empty(samples)
     if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-        step = max(1, _BLOCK_VALUES // count)
-        for first, scaled in zip(range(0, samples, step), _scaled(features, scaling, step), strict=True):
-            z[first : first + step] = np.einsum("ij,j->i", scaled, weights)
+        for rows, scaled in _scaled(features, scaling):
+            z[rows] = np.einsum("ij,j->i", scaled, weights)
         return z
-    low, zero = -float(scaling.signed), scaling.zero
+    zero = scaling.zero
     step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
     for first in range(0, samples, step):
         part = features[first : first + step]
-        values = np.clip(scaling.apply_stored(part), low, 1.0) - np.clip(zero[part.indices], low, 1.0)
+        values = _clamp(scaling, scaling.apply_stored(part)) - _clamp(scaling, zero[part.indices])
         clamped = type(part)((values, part.indices, part.indptr), shape=part.shape)
         z[first : first + step] = np.asarray(clamped @ weights)
     if zero.any():
-        z += float((np.clip(zero, low, 1.0) * weights).sum())
+        z += float((_clamp(scaling, zero.copy()) * weights).sum())
     return z
+
+
+def _clamp(scaling: Scaling | Whitening, values: FloatArray) -> FloatArray:
+    """Clamp scaled values in place, as in training."""
+    return np.clip(values, -float(scaling.signed), 1.0, out=values)
+
+
+def _scaled(features: Features, scaling: Scaling | Whitening) -> Iterator[tuple[slice, FloatArray]]:
+    """Scaled and clamped samples, (samples, features), block by block; of sparse ones only stored values are scaled."""
+    samples, count = features.shape
+    step = max(1, _BLOCK_VALUES // count)
+    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+        for first in range(0, samples, step):  # the order of a sum depends on that of the values in memory
+            scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))
+            yield slice(first, first + step), _clamp(scaling, scaled)
+        return
+    # One array for all, because a single sample may have millions of features.
+    dense = np.empty((min(step, samples), count))
+    dense[:] = scaling.zero
+    _clamp(scaling, dense)
+    for first in range(0, samples, step):
+        part = features[first : first + step]
+        stored = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
+        zeros = dense[stored]
+        dense[stored] = _clamp(scaling, scaling.apply_stored(part))
+        yield slice(first, first + step), dense[: part.shape[0]]
+        dense[stored] = zeros
 
 
 def hardware_means(
     sums: Callable[[slice], IntArray], samples: int, scaling: Scaling | Whitening, options: TrainingOptions
-) -> npt.NDArray[np.float64]:
+) -> FloatArray:
     """``means`` of `Prepared`, from the `feature_sums` of all samples, which are asked for block by block."""
     means = np.full(scaling.scale.size + options.bias, _bias_value(options.stored, scaling.signed))
     features = means[: scaling.scale.size]
@@ -183,9 +165,7 @@ def hardware_means(
 
 
 def mean_square(squares: FloatArray, *, bias: bool, weights: FloatArray | None = None) -> float:
-    """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples.
-
-    It is weighted if samples have weights, of which there may be more, unless these all weigh 0.
-    """
+    """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples; weighted if
+    samples have weights, of which there may be more, unless these all weigh 0."""
     own = None if weights is None or not weights[: squares.size].any() else weights[: squares.size]
     return average(squares, own) + float(bias)

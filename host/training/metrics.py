@@ -1,14 +1,11 @@
 """Activations, the intercept, and metrics of epochs.
 
-Weights are fitted to features of a few bits. Rounding shifts the mean of a feature. Rounding down, in a run that reads
-fewer planes than are stored, shifts it even more. Through the weights this shifts all activations: on breast cancer at
-one bit, predictions on full-precision features are right for 51 % of the samples without a correction and for 95 % with
-one. Therefore the model's intercept is fitted on the training samples: one number, a convex problem. For a model
-without a bias nothing is fitted to the labels; the trainer only removes the mean shift. Both take features clamped as
-in training, so that outliers do not count for more than they did there.
-
-If the full-precision samples are not available (prepared data), the mean shift is removed, and the intercept is fitted
-to the activations of the quantised samples.
+Weights are fitted to features of a few bits. Rounding shifts the mean of a feature, and through the weights all
+activations: on breast cancer at one bit, predictions on full-precision features are right for 51 % of the samples
+without a correction and for 95 % with one. Therefore the model's intercept is fitted on the training samples, clamped
+as in training, so that outliers do not count for more than they did there: one number, a convex problem. For a model
+without a bias only the mean shift is removed. If the full-precision samples are not available (prepared data), the mean
+shift is removed, and the intercept is fitted to the activations of the quantised samples.
 """
 
 import functools
@@ -65,20 +62,11 @@ def quantised_activations(
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> FloatArray:
-    """z of the first ``samples`` samples as the hardware has them: exact dot products of stored features and weights.
+    """z of the first ``samples`` samples as the hardware has them: exact dot products of stored features and weights,
+    float64 (samples,), rounded only where one exceeds 53 bits.
 
-    Parameters
-    ----------
-    images
-        The images of this process's workers; the ranks of ``communicator`` have the others.
-    weights
-        Those of each worker of the job, `WEIGHT` integers.
-    features
-        Format of the features, with the planes that are read.
-
-    Returns
-    -------
-    float64 (samples,); rounded only where a dot product exceeds 53 bits.
+    ``images`` are those of this process's workers, the ranks of ``communicator`` have the others; ``weights``, `WEIGHT`
+    integers, are those of each worker of the job.
     """
     own = [weights[image.shard.worker] for image in images]
     groups = decoded_features(images, features)
@@ -109,11 +97,11 @@ _INTERPOLATIONS = 5
 
 
 def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
-    """The constant c with the smallest (weighted) mean loss of z + c; the middle of the interval if there are many
-    (hinge).
+    """The constant c with the smallest (weighted) mean loss of z + c, of activations and labels as the loss takes them;
+    the middle of the interval if there are many (hinge).
 
-    z and y are activations without the constant and labels as the loss takes them. The mean residual is the derivative
-    of the mean loss. The losses are convex, so it never falls with c."""
+    The mean residual is the derivative of the mean loss. The losses are convex, so it never falls with c.
+    """
     if weights is not None:
         counted = weights > 0
         z, y, weights = z[counted], y[counted], weights[counted]

@@ -48,9 +48,8 @@ _CLEARLY_SPARSE = 0.04
 
 
 def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
-    """A data set with features, made of the columns of a table if it has those.
-
-    The features depend on the samples that `prepare` will train on, not on those held out.
+    """A data set with features, made of the columns of a table if it has those: of the samples that `prepare` will
+    train on, not those held out.
 
     Raises `UserError` if options are for tables and this is none, or if no samples are left to train on.
     """
@@ -92,25 +91,10 @@ def prepare(
     """Shuffle, split, scale, quantise and pack a training set.
 
     In every epoch the hardware takes mini-batches in the order of the samples, and a file may be sorted by label.
-    Therefore samples are always shuffled once, with the options' seed.
+    Therefore samples are always shuffled once, with the options' seed. ``test`` tells that models will be measured on
+    other samples.
 
-    Parameters
-    ----------
-    data
-        The samples.
-    options
-        Options of the training run.
-    placement
-        The workers.
-    test
-        Whether models will be measured on other samples.
-    start
-        Model that training starts from.
-
-    Raises
-    ------
-    UserError
-        If data and options do not fit together.
+    Raises `UserError` if data and options do not fit together.
     """
     if data.table is not None and any(column.values is not None for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
@@ -129,11 +113,7 @@ def prepare(
         scaling = start.scaling.for_samples(data.features, data.communicator)
     measured = not (options.bias and start.refit) or validation is not None or test
     packed = pack_rows(data, scaling, targets, options, placement, sums=measured)
-    means = None
-    if packed.sums is not None:
-        means = partial(hardware_means, packed.sums.__getitem__, data.samples, scaling, options)
-
-    squares = packed.squares
+    squares, heat = packed.squares, scaling.heat if isinstance(scaling, Scaling) else None
 
     def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
         own, others = _weights_of(parts, coding, options, row)
@@ -141,7 +121,9 @@ def prepare(
 
     if own_weights(coding, options.class_weight):
         targets = dataclasses.replace(targets, weigh_row=weigh_row)
-    heat = scaling.heat if isinstance(scaling, Scaling) else None
+    means = None
+    if packed.sums is not None:
+        means = partial(hardware_means, packed.sums.__getitem__, data.samples, scaling, options)
     return Prepared(
         name=data.name,
         space=data.space,
@@ -199,10 +181,8 @@ def _weights_of(
 def fit_scaling(
     rows: TrainingRows, extremes: Extremes, options: TrainingOptions
 ) -> tuple[Scaling | Whitening, StageTimes | None]:
-    """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that.
-
-    Raises `UserError` if the data are sparse and would have to be centred.
-    """
+    """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
+    `UserError` if the data are sparse and would have to be centred."""
     whitened = options.precondition != "none"
     scaling = Scaling.fit_blocks(
         extremes,
@@ -226,10 +206,7 @@ def fit_scaling(
 
 
 class PackedRows(NamedTuple):
-    """Images of a training set, and what was measured meanwhile.
-
-    ``squares`` are the `square_norms` of the first samples, ``sums`` the `feature_sums` of all, if they were wanted.
-    """
+    """Images of a training set, the `square_norms` of its first samples, and the `feature_sums` of all, if wanted."""
 
     images: list[Image]
     dealt: Dealt
@@ -306,11 +283,13 @@ def check_memory(
     data: Dataset | PreparedData, options: TrainingOptions, shards: Sequence[Shard], available: int
 ) -> None:
     """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done."""
-    held_out = 0
-    if options.validation_fraction and isinstance(data, Dataset):
-        held_out = data.held_out(options.validation_fraction)
-    samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    weighted = data.sample_weights is not None if isinstance(data, Dataset) else data.weighted
+    samples = data.samples
+    if isinstance(data, Dataset):
+        samples -= data.held_out(options.validation_fraction) if options.validation_fraction else 0
+        weighted = data.sample_weights is not None
+    else:
+        weighted = data.weighted
+    samples = -(-samples // options.batch) * options.batch
     weighted = weighted or options.class_weight is not None or get_loss(options.loss).weighs
     needed = max(bank_bytes(shard.layout(samples, options.stored), weighted=weighted) for shard in shards)
     if needed > available:

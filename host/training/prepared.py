@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +34,6 @@ class Placement:
 
     Parameters
     ----------
-    shards
-        The workers, as `p4sgd.host.training.dealing.shares.deal_units` gives them.
     directory
         Folder for images that are made, as files; ``None`` keeps them in memory.
     network
@@ -56,16 +54,13 @@ class Targets:
 
     Parameters
     ----------
-    coding
-        Meaning of the labels.
-    labels
-        Labels of the training samples, as `LabelCoding.labels_of` gives them.
+    coding, labels
+        Meaning of the labels, and those of the training samples, as `LabelCoding.labels_of` gives them.
     weights, validation_weights
         Weights of training and held-out samples, those of a class included, relative to the largest: float64; ``None``
         if all weigh the same.
     weigh_row
-        If they weigh something else for each row of the model: both weights for a row, and `Prepared.mean_square` with
-        these.
+        If they weigh something else for each row of the model: both for a row, and `Prepared.mean_square` with these.
     """
 
     coding: LabelCoding | TargetCoding
@@ -77,10 +72,8 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class Heat:
-    """How many values of sparse data are not 0: in all, and a function that counts them by column.
-
-    Columns may be millions, and few runs need their heat again (`p4sgd.host.data.Scaling.heat`).
-    """
+    """Number of values of sparse data that are not 0: in all, and by column, counted when they are asked for, because
+    few runs need them (`p4sgd.host.data.Scaling.heat`)."""
 
     total: int
     count: Callable[[], HeatArray]
@@ -94,18 +87,12 @@ class Prepared:
     ----------
     name
         Source of the training samples, for messages.
-    space
-        Their features.
     train
         The samples at full precision, in the order of the images; ``None`` if they are not available.
     validation
         The held-out samples, if any.
-    targets
-        Labels and weights.
-    features
-        Format of the features.
     scaling
-        Scaling and preconditioning of the features, without heat: other samples may be prepared alike.
+        Without heat: other samples may be prepared alike.
     map
         Linear map of raw features to what the hardware reads.
     images
@@ -118,13 +105,11 @@ class Prepared:
         Returns the mean over the samples of what the hardware reads, without rounding, as ``map.offset``: float64;
         ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
     remarks
-        Remarks on scaling and preconditioning for the user.
-    communicator
-        The processes that train together.
+        Remarks on scaling and preconditioning.
     heat
-        Number of values that are not 0, if the data are sparse.
+        If the data are sparse.
     whitening_times
-        Times of the whitening by ranks that planned it; ``None`` if there was no plan.
+        Times of the whitening by ranks that planned it.
     """
 
     name: str
@@ -155,6 +140,11 @@ class Prepared:
         return self.dealt.shards
 
     @property
+    def unit(self) -> int:
+        """Features of a unit."""
+        return self.shards[0].unit
+
+    @property
     def weighted(self) -> bool:
         """Whether the hardware has weights of the samples."""
         return self.images[0].importances is not None
@@ -171,20 +161,34 @@ class Prepared:
         return self.space.count if self.heat is None else max(1, -(-self.heat.total // self.samples))
 
     @property
-    def unit(self) -> int:
-        """Features of a unit."""
-        return self.shards[0].unit
-
-    @property
     def penalty_unit(self) -> float:
         """Factor of a penalty for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
-        with a deviation of 1 with those that centre, and of a scaled one otherwise.
-        """
+        with a deviation of 1 with those that centre, and of a scaled one otherwise."""
         if self.scaling.kind == "none" and self.map.slope[0]:
             return float(self.map.slope[0])
         form = self.features
-        whole = full_value(form.stored, form.signed)
-        return whole * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else whole
+        one = full_value(form.stored, form.signed)
+        return one * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else one
+
+    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
+        """Strengths of the L2 and L1 penalties of the hardware's weights."""
+        unit = self.penalty_unit  # its square may be infinite
+        l2, l1 = options.penalties
+        return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
+
+    def penalised(self, weights: Sequence[EngineWeights]) -> Iterator[WeightArray]:
+        """All weights of the workers but that of the bias, in parts; those of padding are 0."""
+        last = self.shards[0].total - 1
+        for shard, engines in zip(self.shards, weights, strict=True):
+            layout, exempt = shard.layout(BANKS, 1), None
+            if last >= self.space.count and last // shard.unit in shard.units[-1:]:
+                exempt = layout.place(layout.features - 1)
+            for engine, values in enumerate(engines):
+                if exempt is not None and engine == exempt[0]:
+                    bias = exempt[1] * layout.config.lanes + exempt[2]
+                    yield from (values[:bias], values[bias + 1 :])
+                else:
+                    yield values
 
     def split(self, weights: WeightArray) -> list[EngineWeights]:
         """Deal the job's weights, int32 (features,), to its workers."""
@@ -192,20 +196,6 @@ class Prepared:
         return [
             layout.scatter(layout.pad(shard.take(weights))) for shard, layout in zip(self.shards, layouts, strict=True)
         ]
-
-    def penalised(self, weights: Sequence[EngineWeights]) -> Iterator[WeightArray]:
-        """All weights of the workers but that of the bias, in parts; those of padding are 0."""
-        last = self.shards[0].total - 1
-        for shard, engines in zip(self.shards, weights, strict=True):
-            layout, place = shard.layout(BANKS, 1), None
-            if last >= self.space.count and last // shard.unit in shard.units[-1:]:
-                place = layout.place(layout.features - 1)
-            for engine, values in enumerate(engines):
-                if place is not None and engine == place[0]:
-                    bias = place[1] * layout.config.lanes + place[2]
-                    yield from (values[:bias], values[bias + 1 :])
-                else:
-                    yield values
 
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
         """For one row of the model: with its labels alone, also in the images, for a run of these options."""
@@ -218,18 +208,10 @@ class Prepared:
             weights, held_out, square = targets.weigh_row(row)
         loss, samples = options.loss_for(coding.scale, self.name), self.images[0].layout.samples
         integers, rounded = broadcast(self.communicator, hardware_labels(loss, coding, labels, weights, self.name))
-        own: dict[str, Any] = {
-            "labels": pad_samples(integers, samples),
-            "importances": None if rounded is None else pad_samples(rounded, samples),
-        }
-        images = [replace(image, **own) for image in self.images]
+        padded = pad_samples(integers, samples)
+        importances = None if rounded is None else pad_samples(rounded, samples)
+        images = [replace(image, labels=padded, importances=importances) for image in self.images]
         return replace(self, targets=Targets(coding, labels, weights, held_out), images=images, mean_square=square)
-
-    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
-        """Strengths of the L2 and L1 penalties of the hardware's weights."""
-        unit = self.penalty_unit  # its square may be infinite
-        l2, l1 = options.penalties
-        return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
 
     def fold(self, weights: WeightArray, loss: Loss) -> Model:
         """The model on raw features for `WEIGHT` integers of the hardware, int32 (features,) or (features + 1,)."""
@@ -239,10 +221,10 @@ class Prepared:
         if mixing is not None:
             real[:known], constant = fold_weights(mixing, real[:known])
         # The bits of real @ offset would depend on threads. Most memory is taken here, so sparse data skip the product.
-        whole = real * offset if offset[:known].any() else real[known:] * offset[known:]
+        products = real * offset if offset[:known].any() else real[known:] * offset[known:]
         return Model(
             coefficients=np.multiply(real[:known], slope, out=real[:known]),
-            intercept=float(whole.sum()) + constant,
+            intercept=float(products.sum()) + constant,
             weights=weights,
             slope=slope,
             offset=offset,
@@ -262,39 +244,30 @@ class PreparedData(Protocol):
     @property
     def name(self) -> str:
         """Its name, for messages."""
-        ...
 
     @property
     def samples(self) -> int:
         """Number of samples, without those held out."""
-        ...
 
     @property
     def space(self) -> FeatureSpace:
         """Its features."""
-        ...
 
     @property
     def identity(self) -> DataIdentity:
         """Its identity, for checkpoints."""
-        ...
 
     @property
     def weighted(self) -> bool:
         """Whether its samples have weights."""
-        ...
 
     @property
     def communicator(self) -> Communicator:
         """The processes that train together."""
-        ...
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
-        """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples.
-
-        Raises `UserError` if it was prepared for other options.
-        """
-        ...
+        """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples; `UserError` if it was
+        prepared for other options."""
 
 
 def join(shards: Sequence[Shard], weights: Sequence[EngineWeights]) -> WeightArray:

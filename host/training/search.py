@@ -1,11 +1,9 @@
 """Search for the initial learning rate: short trials on a sample, in the arithmetic of the hardware.
 
-The norms of the samples alone do not determine a good rate. Centred features allow rates many times larger than
-features with a common mean, overlapping classes need smaller ones, and the limit depends on the size of mini-batches. A
-few hundred updates show all of this.
-
-All trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
-so the rate depends only on the data and on the options of the problem, not on who has which columns.
+The norms of the samples alone do not determine a good rate: centred features, overlapping classes and the size of
+mini-batches change it. A few hundred updates show all of this. All trials start from zero weights and take the same
+mini-batches. They compute what a single worker would, to the bit, so the rate depends only on the data and on the
+options of the problem, not on who has which columns.
 """
 
 import dataclasses
@@ -131,17 +129,14 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
     set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
-    a sample on, of which sparse data have only those that are not 0, it takes 64 of 8 samples. Samples of at most 2^25
-    values are used, or 64 if these have more, and as many again for scores; further updates repeat them. All 13 trials
-    take some tenths of a second for a thousand samples of 30 features.
+    a sample on, it takes 64 of 8 samples. Samples of at most 2^25 values are used, or 64, and as many again for scores.
 
     Returns
     -------
     Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
-    on up to 1,024 samples after those that were trained on, and not more than these (on the same ones, if there are no
-    others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
-    samples before each. Then the score of each after its first epoch, or at the first of these moments if that is
-    earlier.
+    on up to 1,024 samples after those that were trained on (on the same ones, if there are no others). It is the mean
+    over eight moments in the second half of the trial, because it depends on the last few samples before each. Then the
+    score of each after its first epoch, or at the first of these moments if that is earlier.
     """
     form = prepared.features
     batch, updates, mini_batches = _trial_size(prepared, options)

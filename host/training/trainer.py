@@ -52,17 +52,12 @@ def train(
     ----------
     data
         Training samples, which are shuffled, and split if the options ask for it; or prepared data, for which both is
-        done already. Prepared data lack the full-precision samples.
-    options
-        Options.
+        done already.
     device
         Open device with ``options.workers`` workers, or fewer if some are late, which is possible in one process only;
-        it stays open. Where several ranks train together, each has a device with one of the workers, and all call this
-        function with the same arguments.
+        it stays open. Where several ranks train together, each has a device with one of the workers, and all call this.
     test
-        Samples to measure the model on after every epoch; not trained on.
-    events
-        Its methods are called while the run goes on.
+        Samples to measure the model on after every epoch.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint

@@ -66,16 +66,9 @@ class Workers:
     def deal_units(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
         """Deal the features to the workers that are there.
 
-        Returns
-        -------
-        The workers with their units, remarks on that, and warnings that workers are missing.
-
-        Raises
-        ------
-        UserError
-            As `p4sgd.host.training.dealing.shares.deal_units`.
-        P4sgdError
-            If there are more workers than the options say, or if the device fails.
+        Returns the workers with their units, remarks on that, and warnings that workers are missing. Raises `UserError`
+        as `p4sgd.host.training.dealing.shares.deal_units`, and `P4sgdError` if there are more workers than the options
+        say, or if the device fails.
         """
         device, options = self.device, self.options
         warnings = []

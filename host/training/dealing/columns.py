@@ -133,21 +133,13 @@ def deal_columns(
     ----------
     shards
         The workers, with units by their shares.
-    scaling
-        Scaling of the training samples.
-    options
-        Options of the training run: ``skip_zeros`` says whether boards pass over zeros, ``split`` how many columns are
-        hot.
-    samples
-        Number of training samples.
     values
         Gives what is not 0 in the first of the samples, which are in random order, for a number of them: whole
         micro-batches, as images have them, or all samples.
     network
         Whether sparse workers are processes that exchange packets, which takes them time.
     may_read_zeros
-        Whether workers that cannot skip zeros are no mistake of the user's where ``skip_zeros`` is ``always``: they
-        then read zeros, instead of being refused.
+        Whether workers that cannot skip zeros read them where ``skip_zeros`` is ``always``, instead of being refused.
 
     Raises
     ------
@@ -182,7 +174,7 @@ def deal_columns(
 
 class _Dealer:
     """Deals units in the order of heat: the first, hot ones to dense workers in the proportions of the units that they
-    have, the others to sparse workers, with nonzeros in the proportions of the units that they have.
+    have, the others to sparse workers, with nonzeros in these proportions.
 
     With ``lines`` dense workers pass over zeros and get units in turn, so that all engines have hot ones; else one gets
     its units after the other. Without ``heat`` all columns count the same, in the order of the data.
@@ -352,27 +344,12 @@ def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
 def choose_hot(
     heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
 ) -> tuple[int, str]:
-    """How many columns all ranks have, if they divide the samples among themselves.
+    """How many columns all ranks have, if they divide the samples among themselves: a multiple of 8; and a remark on
+    it.
 
-    A rank needs a cold column in a mini-batch with a probability that follows from its heat. Then the column's weight
-    comes from its owner and a step goes back, while a hot column is added in every mini-batch, needed or not.
-
-    Parameters
-    ----------
-    heat, samples
-        int (features,): training samples that have a feature; and their number.
-    total
-        Features of the job.
-    options
-        Options of the training run; ``split`` may say how many columns are hot.
-    ranks
-        Number of ranks.
-    network
-        Whether an aggregator adds hot columns, and not MPI.
-
-    Returns
-    -------
-    Number of hot columns, a multiple of 8; and a remark on it.
+    A rank needs a cold column in a mini-batch with a probability that follows from its ``heat``, int (features,). Then
+    the column's weight comes from its owner and a step goes back, while a hot column is added in every mini-batch,
+    needed or not, by an aggregator in the ``network`` or by MPI.
     """
     needed = 1 - (1 - _in_order(heat, heat_order(heat, total), samples) / samples) ** (options.batch / ranks)
     # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.

@@ -61,19 +61,8 @@ def all_lines_ns(shards: Sequence[Shard], options: TrainingOptions) -> float:
 
 
 class ListedLines:
-    """What directories list of some samples, by unit, as a chunk has columns of a single unit.
-
-    Parameters
-    ----------
-    values
-        What is not 0 in the first samples, which are in random order.
-    order
-        The job's order of features; ``None`` for that of the data.
-    unit, total
-        Features of a unit and of the job.
-    options
-        Options of the training run.
-    """
+    """Lines that directories list of some samples, by unit, as a chunk has columns of a single unit. ``values`` is what
+    is not 0 in the first samples, ``order`` the job's order of features, ``None`` for that of the data."""
 
     def __init__(
         self, values: Values, order: ColumnArray | None, unit: int, total: int, options: TrainingOptions

@@ -26,25 +26,18 @@ def partition(
 ) -> list[Shard]:
     """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
 
-    Every worker gets a unit. By shares, each further unit goes to the worker that then has the fewest units for its
-    share (the method of D'Hondt). By speeds, it goes to the worker that would finish it first, if the time of a worker
-    is that of its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller
-    maximum of units for a share. A worker that is full gets no more.
+    Every worker gets a unit. By ``shares``, by default equal ones, each further unit goes to the worker that then has
+    the fewest units for its share (the method of D'Hondt). By ``speeds``, units that each worker does in a second if
+    all its engines have as many, it goes to the worker that would finish it first, if the time of a worker is that of
+    its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller maximum of
+    units for a share. A worker that is full gets no more.
 
     Parameters
     ----------
     features, bias
         Number of features of the data, and whether a bias follows as the last one.
-    configs
-        Configuration of each worker, 1 to 32.
-    unit
-        Features of a unit.
     precision, stale
         Of the run: they limit what a worker can hold, see `check_capacity`. The limit is kept if the units fit.
-    shares
-        Share of each worker, in proportion; ``None`` for equal ones.
-    speeds
-        In place of shares: units that each worker does in a second, if all its engines have as many.
     names
         What messages call the workers; ``None`` for "worker 0" and so on.
 
@@ -55,7 +48,7 @@ def partition(
     Raises
     ------
     UserError
-        If a worker would get no unit, or if the workers cannot hold all units.
+        If there are not 1 to 32 workers, if one would get no unit, or if they cannot hold all units.
     """
     workers, total = len(configs), features + bias
     if not 1 <= workers <= MAX_WORKERS:

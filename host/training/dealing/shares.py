@@ -43,13 +43,8 @@ def deal_units(
     speeds: Sequence[float] | None = None,
     names: Sequence[WorkerName] | None = None,
 ) -> list[Shard]:
-    """Deal the units of the data's features to workers of these configurations; see `partition`.
-
-    Raises
-    ------
-    UserError
-        If features, options and configurations do not fit together.
-    """
+    """Deal the units of the data's features to workers of these configurations, as `partition` does; `UserError` if
+    features, options and configurations do not fit together."""
     if options.precondition != "none" and any(config.sparse for config in configs):
         raise zeros_error(None)
     names = names or [WorkerName(shard) for shard in range(len(configs))]
@@ -85,27 +80,9 @@ def deal_to_device(
 ) -> tuple[list[Shard], str | None]:
     """Deal the units of the features to the workers of a device, in the shares that it states or by measured speed.
 
-    Parameters
-    ----------
-    device
-        The device, which no session uses; it runs for a moment if speeds are to be measured.
-    features, samples
-        Numbers of features and samples of the data.
-    options
-        Options of the training run.
-    ranks
-        The processes that train together, each with a device of its own.
-
-    Returns
-    -------
-    The shards of all workers, and a remark on them if speeds were to be measured.
-
-    Raises
-    ------
-    UserError
-        As `deal_units`.
-    P4sgdError
-        If the device fails.
+    No session may use the device; it runs for a moment if speeds are to be measured. ``ranks`` train together, each
+    with a device of its own. Returns the shards of all workers, and a remark if speeds were to be measured. Raises
+    `UserError` as `deal_units`, and `P4sgdError` if the device fails.
     """
     configs = of_job([worker.config for worker in device.workers], ranks)
     names = names_of(device, len(configs))

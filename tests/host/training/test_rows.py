@@ -36,9 +36,10 @@ def dataset(samples=120, features=12, classes=4, seed=1, name="made", sparse=Fal
     return Dataset(scipy.sparse.csr_array(x) if sparse else x, labels, name, names)
 
 
-def run(data, config=CONFIG, device=None, test=None, **options):
+def run(data, config=CONFIG, device=None, test=None, on=None, **options):
     options = TrainingOptions(**{"epochs": 3, **options})
-    return train(data, options, device or open_device("emulator", config, options.workers), test=test)
+    device = device or open_device("emulator", config, options.workers)
+    return train(data, options, device, test=test, events=events(**on or {}))
 
 
 OPTIONS = st.fixed_dictionaries(
@@ -95,9 +96,7 @@ def test_texts_are_classes_and_two_of_them_a_model_of_one_row():
     assert result.names == names
     assert_same(result.rows[1], run(data, positive="bee"))
     assert {result.model.labels.name(label) for label in result.model.predict(data)} <= set(names)
-    two = run(dataset(classes=2, names=names))
-    assert isinstance(two.model, Model)
-    assert not isinstance(two, ResultSet)
+    assert isinstance(run(dataset(classes=2, names=names)).model, Model)
 
 
 def test_features_are_uploaded_once():
@@ -123,30 +122,26 @@ def test_a_file_has_all_rows(tmp_path, options):
     save_model(model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert isinstance(loaded, ModelSet)
-    assert loaded.labels == model.labels
-    assert loaded.training == model.training
+    assert (loaded.labels, loaded.training) == (model.labels, model.training)
     for ours, theirs in zip(loaded.rows, model.rows, strict=True):
         for name in {field.name for field in dataclasses.fields(Model)} - {"scaling"}:
             assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
     grids = [getattr(each.scaling, "scaling", each.scaling) for each in (loaded, model)]
     assert (grids[0].offset == grids[1].offset).all()
     assert (loaded.decision_function(data) == model.decision_function(data)).all()
-    assert loaded.coefficients.shape == (4, 12)
-    assert loaded.intercept.shape == (4,)
+    assert (loaded.coefficients.shape, loaded.intercept.shape) == ((4, 12), (4,))
 
 
 def test_probabilities_are_those_of_one_against_the_rest():
     X, y = load_iris(return_X_y=True)
-    model = run(Dataset(X, y, "iris")).model
+    data = Dataset(X, y, "iris")
+    model = run(data).model
     reference = OneVsRestClassifier(LogisticRegression()).fit(X, y)
     for estimator, row in zip(reference.estimators_, model.rows, strict=True):
         estimator.coef_, estimator.intercept_ = row.coefficients[np.newaxis], np.array([row.intercept])
-    data = Dataset(X, y, "iris")
-    z = model.decision_function(data)
-    assert model.probabilities(z) == pytest.approx(reference.predict_proba(X), rel=1e-12)
+    assert model.probabilities(model.decision_function(data)) == pytest.approx(reference.predict_proba(X), rel=1e-12)
     assert (model.predict(data) == reference.predict(X)).all()
-    far = model.probabilities(np.full((1, 3), -800.0))
-    assert far.tolist() == [[1 / 3] * 3]
+    assert model.probabilities(np.full((1, 3), -800.0)).tolist() == [[1 / 3] * 3]
 
 
 def test_metrics_are_those_of_scikit_learn():
@@ -180,8 +175,7 @@ def test_metrics_of_all_rows_are_weighted(chosen):
         dataclasses.replace(each, sample_weights=rng.random(each.samples))
         for each in (dataset(seed=6), dataset(seed=7))
     )
-    options = TrainingOptions(epochs=2, validation_fraction=0.3, class_weight=chosen)
-    result = train(data, options, open_device("emulator", CONFIG, 1), test=test)
+    result = run(data, test=test, epochs=2, validation_fraction=0.3, class_weight=chosen)
     rest, held_out = data.split(0.3, seed=0, stratified=True)
     by_class = np.array([1, 0.25, 3, 1]) if isinstance(chosen, dict) else np.ones(4)
     for name, part in (("train", rest), ("validation", held_out), ("test", test)):
@@ -203,19 +197,15 @@ def test_unknown_classes_in_test_data_are_refused_before_training():
 
 def test_remarks_of_rows_are_told_together():
     told = []
-    options = TrainingOptions(epochs=6, batch=160, split="16")
     X, y = load_iris(return_X_y=True)
-    data, device = Dataset(X, y, "iris"), open_device("emulator", CONFIG, 1)
-    result = train(data, options, device, events=events(remark=told.append))
-    assert told == list(result.remarks)
-    assert len(set(told)) == len(told)
-    every, of_rows = told[0], [text for text in told if text.startswith("class")]
-    assert "a batch of 160 is larger" in every
+    result = run(Dataset(X, y, "iris"), on={"remark": told.append}, epochs=6, batch=160, split="16")
+    assert told == list(dict.fromkeys(result.remarks))
+    assert "a batch of 160 is larger" in told[0]
     assert "--split 16 changes nothing: all workers are dense" in told
-    assert of_rows
     own = {f"class {name}: {text}" for name, row in zip(result.names, result.rows, strict=True) for text in row.remarks}
-    for text in of_rows:
-        assert text in own or text.startswith("classes ")
+    of_rows = [text for text in told if text.startswith("class ")]
+    assert of_rows
+    assert set(of_rows) <= own
 
 
 def test_an_interruption_leaves_a_model_only_in_the_last_row():
@@ -227,10 +217,7 @@ def test_an_interruption_leaves_a_model_only_in_the_last_row():
                 raise KeyboardInterrupt
 
         begun.clear()
-        device, options = open_device("emulator", CONFIG, 1), TrainingOptions(epochs=3)
-        return train(
-            dataset(classes=3), options, device, events=events(epoch=count, row=lambda row, names: begun.append(row))
-        )
+        return run(dataset(classes=3), on={"epoch": count, "row": lambda row, names: begun.append(row)})
 
     with pytest.raises(KeyboardInterrupt):
         interrupt(1, 2)

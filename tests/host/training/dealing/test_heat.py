@@ -15,7 +15,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.entries import Values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.columns import deal_columns, heat_order
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS
 from p4sgd.host.training.dealing.partition import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -40,44 +40,25 @@ def deal_by_heat(shards, heat, samples, options, network=False):
     return dealt.shards, dealt.split
 
 
-def sparse_data(seed, samples=160, features=400, density=0.02):
-    """Random sparse samples, some columns much hotter than others."""
-    rng = np.random.default_rng(seed)
-    count = int(samples * features * density)
-    columns = np.minimum(rng.zipf(1.3, count) - 1, features - 1)
-    values = rng.choice([-1.0, 0.5, 2.0], count)
-    matrix = scipy.sparse.coo_array((values, (rng.integers(0, samples, count), columns)), shape=(samples, features))
-    return Dataset(matrix.tocsr(), rng.choice([-1.0, 1.0], samples), "random")
-
-
-def test_the_hottest_columns_come_first():
-    """Equal ones in their own order, the bias last."""
-    assert heat_order(np.array([3, 9, 0, 9]), 5).tolist() == [1, 3, 0, 2, 4]
-
-
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 1 << 30),
     features=st.integers(60, 300),
-    dense=st.integers(0, 3),
-    sparse=st.integers(0, 3),
+    sparse=st.lists(st.booleans(), min_size=1, max_size=6),
     split=st.sampled_from(["auto", "none"]),
 )
-def test_every_column_is_dealt_once(seed, features, dense, sparse, split):
-    """In the order of heat: the first units to dense workers."""
-    if not dense + sparse:
-        return
-    rng = np.random.default_rng(seed)
-    configs = rng.permutation([WorkerConfig.small()] * dense + [SPARSE] * sparse).tolist()
-    heat = rng.integers(0, SAMPLES, features)
+def test_every_column_is_dealt_once(seed, features, sparse, split):
+    """In the order of heat, equal ones in their own order, the bias last: the first units to dense workers."""
+    heat = np.random.default_rng(seed).integers(0, SAMPLES, features)
+    configs = [SPARSE if each else WorkerConfig.small() for each in sparse]
     options = TrainingOptions(unit=8, precision=4, split=split, workers=len(configs))
     dealt, found = deal_by_heat(shards_of(configs, features), heat, SAMPLES, options)
     assert [shard.config for shard in dealt] == configs
-    order = heat_order(heat, features + 1)
-    by_place = sorted(dealt, key=lambda shard: shard.units[0])
-    np.testing.assert_array_equal(np.concatenate([shard.placed for shard in by_place]), order)
-    assert [shard.config.sparse for shard in by_place] == sorted(config.sparse for config in configs)
-    assert (found is None) == (not dense or not sparse)
+    in_order = sorted(dealt, key=lambda shard: shard.units[0])
+    expected = [*sorted(range(features), key=lambda column: (-heat[column], column)), features]
+    assert np.concatenate([shard.placed for shard in in_order]).tolist() == expected
+    assert [shard.config.sparse for shard in in_order] == sorted(sparse)
+    assert (found is None) == (len(set(sparse)) == 1)
 
 
 DENSE_KINDS = [TINY, WorkerConfig.small(), WorkerConfig(engines=3, lanes=16, chunks=4)]
@@ -183,20 +164,19 @@ def test_times_of_a_split_by_hand():
     assert split.all_sparse.sample_ns == pytest.approx(entries / SAMPLES * ENTRY_NS)
 
 
-def test_sparse_workers_share_the_nonzeros():
-    """The first one has a hot unit, the last one the bias, which is in all samples."""
-    heat = np.append(np.full(8, 900), np.full(791, 9))
-    dealt, _ = deal_by_heat(shards_of([SPARSE] * 2, 799), heat, SAMPLES, TrainingOptions(unit=8, workers=2))
-    first, last = (int(np.append(heat, SAMPLES)[shard.columns].sum()) for shard in dealt)
-    assert abs(first - last) <= 2 * 8 * 9
-    assert [shard.units.size for shard in dealt] == [8, 92]
-
-
-def test_shares_of_sparse_workers():
-    """A worker that should have three times as many columns has three times as many nonzeros."""
-    shards = partition(800, [SPARSE] * 2, bias=False, unit=8, shares=[3, 1])
-    dealt, _ = deal_by_heat(shards, np.full(800, 5), SAMPLES, TrainingOptions(unit=8, workers=2))
-    assert [shard.units.size for shard in dealt] == [75, 25]
+@pytest.mark.parametrize(
+    ("heat", "shares", "units"),
+    [
+        # The first one has a hot unit, the last one the bias, which is in all samples.
+        (np.append(np.full(8, 900), np.full(791, 9)), None, [8, 92]),
+        # A worker that should have three times as many columns has three times as many nonzeros.
+        (np.full(800, 5), [3, 1], [75, 25]),
+    ],
+)
+def test_sparse_workers_share_the_nonzeros(heat, shares, units):
+    shards = partition(heat.size, [SPARSE] * 2, bias=shares is None, unit=8, shares=shares)
+    dealt, _ = deal_by_heat(shards, heat, SAMPLES, TrainingOptions(unit=8, workers=2))
+    assert [shard.units.size for shard in dealt] == units
 
 
 @pytest.mark.parametrize(("lines", "skip_zeros", "most"), [(128, "auto", 128), (64, "auto", 64), (64, "always", 128)])
@@ -206,9 +186,6 @@ def test_a_split_that_the_workers_cannot_hold(lines, skip_zeros, most):
     options = TrainingOptions(unit=8, precision=8, split="1000", workers=2, skip_zeros=skip_zeros)
     with pytest.raises(UserError, match=f"--split 1000: these workers can have 8 to {most} hot columns"):
         deal_by_heat(shards, np.ones(400, int), SAMPLES, options)
-
-
-def test_columns_that_the_workers_cannot_share():
     shards = [Shard(worker, kind, np.arange(1), 8, 1600) for worker, kind in enumerate([TINY, SPARSE_KINDS[1]])]
     says = "cannot share 200 units of columns: 1 dense ones hold 16, 1 sparse ones 48, and each needs one"
     with pytest.raises(UserError, match=says):
@@ -225,17 +202,12 @@ def test_a_split_that_does_not_pay_is_told():
     assert re.search(told, str(split))
 
 
-@pytest.mark.parametrize(
-    ("configs", "kind"), [([SPARSE], "sparse"), ([WorkerConfig.small()] * 2, "dense"), ([SPARSE, TINY], None)]
-)
+@pytest.mark.parametrize(("configs", "kind"), [([SPARSE], "sparse"), ([SPARSE, TINY], None)])
 def test_a_split_without_both_kinds_of_workers_is_told(configs, kind):
     options = TrainingOptions(epochs=1, learning_rate=0.5, split="64", workers=len(configs))
     device = EmulatedDevice(configs[0], len(configs), configs=configs)
     text = f"--split 64 changes nothing: all workers are {kind}"
-    assert (text in train(sparse_data(3), options, device).remarks) == (kind is not None)
-
-
-def test_shards_keep_their_order_when_they_are_stored():
-    shard = Shard(0, TINY, np.arange(2), 8, 12).in_order(np.arange(12)[::-1])
-    assert shard.placed.tolist() == list(range(11, -1, -1))
-    assert shard.in_order(None).columns == slice(0, 12)
+    data = Dataset(
+        scipy.sparse.random_array((160, 400), density=0.02, format="csr", rng=3), np.arange(160) % 2, "random"
+    )
+    assert (text in train(data, options, device).remarks) == (kind is not None)
