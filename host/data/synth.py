@@ -1,9 +1,6 @@
 """Synthetic data sets with size and sparsity of well-known ones, and a hidden linear model to learn.
 
-Numbers of samples and features are from the LIBSVM data page (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/
-binary.html). Numbers of stored values of gisette, real-sim and rcv1 are from the tables in G.-X. Yuan, C.-H. Ho and
-C.-J. Lin, "An Improved GLMNET for L1-regularized Logistic Regression", JMLR 13 (2012); README.md has the sources of
-others. How frequent a feature is, is our choice.
+README.md has the sources of the numbers. How frequent a feature is, is our choice.
 """
 
 import math
@@ -12,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +34,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a data set: numbers of samples, features and stored (non-zero) values, and what its samples are like.
+    """Numbers of samples, features and stored (non-zero) values of a data set, and what its samples are like.
 
     Samples of a categorical set have the same number of stored values, one of every field; those of a text have not.
     """
@@ -71,10 +68,7 @@ class Shape:
         return Shape(samples, features, max(round(self.density * samples * features), least), self.kind)
 
     def resized(self, samples: int | None, features: int | None, nonzeros: int | None) -> "Shape":
-        """Other numbers of samples, features or, unless dense, stored values of a sample.
-
-        What is not given stays: of a dense set the density, of others the mean number of stored values of a sample.
-        """
+        """Other numbers, where given; a dense set keeps its density, others the stored values of a sample."""
         samples, features = samples or self.samples, features or self.features
         each = self.density * features if self.kind == "dense" else nonzeros or self.nonzeros
         return Shape(samples, features, round(each * samples), self.kind)
@@ -104,14 +98,11 @@ def make_source(
     """Make a data set of two classes, −1 and +1, of about the same size; categorical ones are made block by block.
 
     Text sets have a few frequent features and many rare ones, and samples of different lengths and unit norm; so have
-    categorical sets, but with samples of one length: see `CategoricalSource`. Dense sets lie near a low-dimensional
-    subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped. The same arguments give
-    the same data.
+    categorical sets, but with samples of one length. Dense sets lie near a low-dimensional subspace, within [−1, 1].
+    Labels come from a hidden linear model; 2 % of them are flipped. The same arguments give the same data.
 
-    ``name`` is one of `SHAPES`, whose numbers of samples and of features are multiplied by ``scale``, above 0 and at
-    most 1 (`Shape.scaled`), or replaced by ``samples`` and ``features``. Sparse samples keep their mean number of
-    stored values, unless ``nonzeros`` is given; dense sets keep their density. Raises `UserError` if a number is out of
-    range.
+    ``name`` is one of `SHAPES`, whose numbers are multiplied by ``scale``, above 0 and at most 1 (`Shape.scaled`), or
+    replaced (`Shape.resized`). Raises `UserError` if a number is out of range.
     """
     if name not in SHAPES:
         raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")
@@ -213,21 +204,14 @@ class CategoricalSource:
     1 / r, which is Zipf's law with exponent 1. The sizes of the fields fall geometrically from one to the next, down to
     a few values. The features of all fields are mixed, as by hashing.
 
-    A label says whether the sample's margin is above the median of the first 65,536 samples.
-
-    Parameters
-    ----------
-    shape
-        The shape, of kind ``categorical``; it has at least two features for each field.
-    seed
-        Seed of all random numbers.
-    name
-        Name of the data sets.
+    A label says whether the sample's margin is above the median of the first 65,536 samples. ``shape`` is categorical,
+    and has at least two features for each field.
     """
 
     shape: Shape
     seed: int
     name: str
+    sparse: ClassVar[bool] = True
 
     @property
     def samples(self) -> int:
@@ -243,11 +227,6 @@ class CategoricalSource:
     def stored(self) -> int:
         """Number of values that are not 0."""
         return self.shape.stored
-
-    @property
-    def sparse(self) -> bool:
-        """True, as of a sparse `Dataset`."""
-        return True
 
     @property
     def fields(self) -> int:
@@ -270,9 +249,7 @@ class CategoricalSource:
     def blocks(self) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]]:
         """The samples, in blocks of 65,536; 8 bytes for each feature and less than 200 MB are in memory.
 
-        Yields
-        ------
-        The columns of the values that are not 0, ascending in every sample: int32 (samples, fields); and the labels.
+        Yields the columns of the values that are not 0, ascending in every sample, int32 (samples, fields), and labels.
         """
         features = self.feature_count
         setup, draws, flips = np.random.default_rng(self.seed).spawn(3)
@@ -317,34 +294,26 @@ def write_dataset(dataset: Dataset | CategoricalSource, path: Path) -> None:
     Of a `CategoricalSource` one block is in memory, and for an .npz file 24 bytes for each sample.
     """
     suffix = path.suffix.lower()
-    if suffix == ".npz":
-        with new_file(path) as file:
-            if isinstance(dataset, CategoricalSource):
-                _write_archive(dataset, file)
-            else:
-                np.savez(file, allow_pickle=False, **_arrays(dataset))
-    elif suffix in (".libsvm", ".svm", ".svmlight"):
-        from sklearn.datasets import dump_svmlight_file
+    if suffix not in (".npz", ".libsvm", ".svm", ".svmlight"):
+        raise UserError(f"{path}: cannot write this format: name the file .libsvm or .npz")
+    with new_file(path) as file:
+        if suffix != ".npz":
+            from sklearn.datasets import dump_svmlight_file
 
-        with new_file(path) as file:
             for part in [dataset] if isinstance(dataset, Dataset) else starmap(dataset.dataset, dataset.blocks()):
                 dump_svmlight_file(part.features, part.labels, file, zero_based=False)
-    else:
-        raise UserError(f"{path}: cannot write this format: name the file .libsvm or .npz")
+        elif isinstance(dataset, CategoricalSource):
+            _write_archive(dataset, file)
+        elif isinstance(dataset.features, np.ndarray):
+            np.savez(file, allow_pickle=False, features=dataset.features, labels=dataset.labels)
+        else:
+            matrix = dataset.features
+            arrays = {"indptr": matrix.indptr, "indices": matrix.indices, "data": matrix.data, "labels": dataset.labels}
+            np.savez(file, allow_pickle=False, **_sparse_form(matrix.shape), **arrays)
 
 
-def _arrays(dataset: Dataset) -> dict[str, npt.NDArray[np.generic]]:
-    features = dataset.features
-    if isinstance(features, np.ndarray):
-        return {"features": features, "labels": dataset.labels}
-    return {
-        "format": np.array(b"csr"),
-        "shape": np.array(features.shape),
-        "indptr": features.indptr,
-        "indices": features.indices,
-        "data": features.data,
-        "labels": dataset.labels,
-    }
+def _sparse_form(shape: tuple[int, int]) -> dict[str, npt.NDArray[np.generic]]:
+    return {"format": np.array(b"csr"), "shape": np.array(shape)}
 
 
 def _write_archive(source: CategoricalSource, file: BinaryIO) -> None:
@@ -357,9 +326,7 @@ def _write_archive(source: CategoricalSource, file: BinaryIO) -> None:
             for columns, of_block in source.blocks():
                 member.write(columns.astype("<i4", copy=False).tobytes())
                 labels.append(of_block)
-        arrays = {
-            "format": np.array(b"csr"),
-            "shape": np.array((source.samples, source.feature_count)),
+        arrays = _sparse_form((source.samples, source.feature_count)) | {
             "indptr": np.arange(0, stored + 1, source.fields),
             "data": np.broadcast_to(source.value, stored),
             "labels": np.concatenate(labels),

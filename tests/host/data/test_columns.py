@@ -9,7 +9,7 @@ from support.data_files import read_in_blocks
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.errors import UserError
 
-VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": [100, 101]}
+VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": ["x", "y"]}
 
 
 @pytest.fixture(params=["csv", "parquet"])
@@ -27,21 +27,13 @@ def table(request, tmp_path):
     return make
 
 
-def test_features_have_the_names_of_their_columns(table):
-    data = read_dataset(table("b label a"))
-    assert data.feature_names == ("b", "a")
-    assert data.space == FeatureSpace(2, ("b", "a"))
-    assert data.take(np.array([1])).space == data.space
-    assert read_dataset(table("b a"), labels_needed=False, like=FeatureSpace(2)).feature_names == ("b", "a")
-
-
 @pytest.mark.parametrize("needed", [True, False])
 @pytest.mark.parametrize("names", ["a b label", "b a label", "label b a", "b label a", "price b a", "b Y a"])
 def test_columns_in_another_order(table, names, needed):
     """The label is found by its name, or because no feature is left for it."""
     data = read_dataset(table(names), like=FeatureSpace(2, ("a", "b")), labels_needed=needed)
     assert data.features.tolist() == [[1, 3], [2, 4]]
-    assert data.feature_names == ("a", "b")
+    assert data.space == data.take(np.array([1])).space == FeatureSpace(2, ("a", "b"))
     (label,) = set(names.split()) - {"a", "b"}
     assert data.labels.tolist() == (VALUES[label] if needed else [0, 0])
     assert data.labelled == needed
@@ -59,6 +51,7 @@ def test_the_label_of_a_table_without_names_is_where_it_was(tmp_path, suffix, co
     trained, (blocks, _) = read_dataset(path, label_column=column), read_in_blocks(path, label_column=column)
     place = 3 if column is None else column - 1 if column > 0 else 4 + column
     assert trained.labels.tolist() == rows[:, place].tolist()
+    assert trained.features.tolist() == np.delete(rows, place, axis=1).tolist()
     for like in (trained.space, blocks.space):
         data = read_dataset(path, like=like)
         assert data.labels.tolist() == trained.labels.tolist()
@@ -68,13 +61,29 @@ def test_the_label_of_a_table_without_names_is_where_it_was(tmp_path, suffix, co
         assert other.labels.tolist() == rows[:, 2].tolist()
 
 
-def test_a_feature_may_be_called_as_labels_are(table):
-    path = table("Y a price")
-    assert read_dataset(path, label_column="price").feature_names == ("Y", "a")
-    assert read_dataset(path, like=FeatureSpace(2, ("Y", "a"))).labels.tolist() == VALUES["price"]
-    assert read_dataset(table("a label Y"), like=FeatureSpace(2, ("a", "Y"))).labels.tolist() == VALUES["label"]
-    assert read_dataset(table("label a Y"), ignore_columns=("label",)).labels.tolist() == VALUES["Y"]
-    assert not read_dataset(table("a Y"), like=FeatureSpace(2, ("Y", "a")), labels_needed=False).labelled
+@pytest.mark.parametrize(
+    ("names", "options", "features", "label"),
+    [
+        ("b label a", {}, "b a", "label"),
+        ("Y a price", {"label_column": "price"}, "Y a", "price"),
+        ("Y a price", {"like": "Y a"}, "Y a", "price"),
+        ("a label Y", {"like": "a Y"}, "a Y", "label"),
+        ("label a Y", {"ignore_columns": ("label",)}, "a", "Y"),
+        ("a Y", {"like": "Y a", "labels_needed": False}, "Y a", None),
+        ("id a b label price", {"ignore_columns": ["id", "-1"]}, "a b", "label"),
+        ("id a b label price", {"ignore_columns": ["1", "label"]}, "a b", "price"),
+        ("id a b label price", {"ignore_columns": ["id", "price"], "like": "a b"}, "a b", "label"),
+        ("id b a", {"ignore_columns": ["id"], "like": "a b", "labels_needed": False}, "a b", None),
+        ("c label a Y", {"label_column": "Y", "ignore_columns": ["2"]}, "c a", "Y"),
+    ],
+)
+def test_columns_that_are_chosen(table, names, options, features, label):
+    if "like" in options:
+        options = options | {"like": FeatureSpace(2, tuple(options["like"].split()))}
+    data = read_dataset(table(names), **options)
+    assert data.feature_names == tuple(features.split())
+    assert data.features.T.tolist() == [VALUES[name] for name in features.split()]
+    assert (data.labelled, data.labels.tolist()) == (label is not None, VALUES.get(label, [0, 0]))
 
 
 @pytest.mark.parametrize(
@@ -95,20 +104,6 @@ def test_other_features(table, names, known, message):
             read_dataset(path, like=like, labels_needed=needed)
 
 
-def test_ignored_columns(table):
-    path = table("id a b label price", id=["x", "y"])
-    data = read_dataset(path, ignore_columns=["id", "-1"])
-    assert data.feature_names == ("a", "b")
-    assert data.features.tolist() == [[1, 3], [2, 4]]
-    assert data.labels.tolist() == VALUES["label"]
-    assert read_dataset(path, ignore_columns=["1", "label"]).labels.tolist() == VALUES["price"], "the last that is left"
-    for needed in (True, False):
-        same = read_dataset(path, ignore_columns=["id", "price"], like=data.space, labels_needed=needed)
-        assert same.features.tolist() == data.features.tolist()
-    only = table("id b a", id=["x", "y"])
-    assert not read_dataset(only, ignore_columns=["id"], like=data.space, labels_needed=False).labelled
-
-
 def test_ignored_columns_of_a_matrix(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, [[7, 1.0, 8, 3, 0], [np.nan, 2, 9, 4, 1]])
@@ -117,19 +112,27 @@ def test_ignored_columns_of_a_matrix(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("label", "ignored", "message"),
+    ("options", "message"),
     [
-        (None, ["nix"], "there is no column 'nix' for --ignore-column; there are a, b, label"),
-        (None, ["4"], "--ignore-column must be 1 to 3, or -3 to -1, not 4"),
-        (None, ["a", "b", "label"], "all 3 columns are to be ignored, none is left"),
-        (None, ["a", "2"], "there is only a label column, no features"),
-        ("b", ["2"], "column 2 .b.: is the label, so it cannot be ignored"),
+        ({"ignore_columns": ["nix"]}, "there is no column 'nix' for --ignore-column; there are a, b, label"),
+        ({"ignore_columns": ["4"]}, "--ignore-column must be 1 to 3, or -3 to -1, not 4"),
+        ({"ignore_columns": ["a", "b", "label"]}, "all 3 columns are to be ignored, none is left"),
+        ({"ignore_columns": ["a", "2"]}, "there is only a label column, no features"),
+        ({"label_column": "b", "ignore_columns": ["2"]}, "column 2 .b.: is the label, so it cannot be ignored"),
+        ({"weight_column": "nix"}, "there is no column 'nix' for --weight-column; there are a, b, label"),
+        ({"weight_column": "-20"}, "--weight-column must be 1 to 3, or -3 to -1, not -20"),
+        (
+            {"weight_column": "label", "label_column": "label"},
+            "column 3 .label.: is the label, so it cannot have the.*",
+        ),
+        ({"weight_column": "a", "ignore_columns": ["a"]}, "column 1 .a.: has the weights, so it cannot be ignored"),
+        ({"label_column": ["a", "a"]}, "column 1 .a.: is a label already, or ignored: name it once"),
     ],
 )
-def test_columns_that_cannot_be_ignored(table, label, ignored, message):
+def test_columns_that_cannot_be_chosen(table, options, message):
     path = table("a b label")
     with pytest.raises(UserError, match=f"^{path}.*{message}$"):
-        read_dataset(path, label_column=label, ignore_columns=ignored)
+        read_dataset(path, **options)
 
 
 def test_features_of_the_same_name(tmp_path):

@@ -3,7 +3,6 @@
 import hashlib
 import http.server
 import json
-import socket
 import threading
 
 import pytest
@@ -50,7 +49,8 @@ def server():
 def originals(server, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     base = f"http://127.0.0.1:{server.server_port}"
-    return {name: Original(f"{base}/{name}", "a test") for name in ("good", "missing", "short", "silent", "nonsense")}
+    made = {name: Original(f"{base}/{name}", "a test") for name in ("good", "missing", "short", "silent", "nonsense")}
+    return made | {"nobody": Original("http://127.0.0.1:1/nobody", "no server is there")}
 
 
 def test_first_download_is_pinned_and_kept(tmp_path, server, originals):
@@ -65,6 +65,9 @@ def test_first_download_is_pinned_and_kept(tmp_path, server, originals):
     again = fetch("good", folder, originals=originals)
     assert (again.downloaded, again.pinned) == (False, False)
     assert server.requests == ["/good"]
+    done.path.write_bytes(b"something else")
+    with pytest.raises(UserError, match="delete it and fetch it again"):
+        fetch("good", folder, originals=originals)
 
 
 def test_another_download_must_match(tmp_path, server, originals):
@@ -76,13 +79,6 @@ def test_another_download_must_match(tmp_path, server, originals):
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
     server.content = CONTENT
     assert not fetch("good", tmp_path, originals=originals).pinned
-
-
-def test_a_file_that_changed(tmp_path, originals):
-    fetch("good", tmp_path, originals=originals)
-    (tmp_path / "good").write_bytes(b"something else")
-    with pytest.raises(UserError, match="delete it and fetch it again"):
-        fetch("good", tmp_path, originals=originals)
 
 
 def test_a_known_checksum(tmp_path, originals):
@@ -98,6 +94,7 @@ def test_a_known_checksum(tmp_path, originals):
         ("missing", "the server says 404 Not Found: check the network, or get the file elsewhere and put it at"),
         ("silent", "/silent: cannot be reached .Remote end closed connection.*: check the network"),
         ("nonsense", r"/nonsense: cannot be reached .nonsense\s*.: check the network"),
+        ("nobody", "/nobody: cannot be reached .*: check the network"),
         ("short", f"/short: broke off after {len(CONTENT) // 2} of {len(CONTENT)} bytes"),
         ("unknown", "there is no data set 'unknown' to fetch.* good, missing, short, silent, nonsense"),
     ],
@@ -108,27 +105,14 @@ def test_failures_leave_nothing(tmp_path, originals, name, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_network(tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/x"  # nobody listens
-        with pytest.raises(UserError, match=f"^{url}: cannot be reached .*: check the network, or get the file"):
-            fetch("x", tmp_path, originals={"x": Original(url, "")})
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("{", "must hold names"), ("[1]", "must hold names and checksums as JSON")]
-)
-def test_a_damaged_lock_file(tmp_path, originals, text, message):
+@pytest.mark.parametrize("text", ["{", "[1]", '{"a": 1}'])
+def test_a_damaged_lock_file(tmp_path, originals, text):
     (tmp_path / LOCK_FILE).write_text(text)
-    with pytest.raises(UserError, match=f"{LOCK_FILE}: {message}.*: put it right or delete it"):
+    with pytest.raises(UserError, match=f"{LOCK_FILE}: must hold names and checksums as JSON: put it right or delete"):
         fetch("good", tmp_path, originals=originals)
 
 
 def test_the_originals_come_over_https():
-    assert {"rcv1", "real-sim", "gisette"} <= set(ORIGINALS)
     for original in ORIGINALS.values():
         assert original.url.startswith("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/")
         assert original.file_name

@@ -63,38 +63,28 @@ def test_compressed(tmp_path, suffix, compress):
         read_dataset(path)
 
 
-def test_plain_text_by_another_name(tmp_path):
-    assert read_dataset(write(tmp_path, TEXT, "data.libsvm.gz")).samples == 3
-
-
-@pytest.mark.parametrize(("zero_based", "expected"), [(None, [[1.0, 0, 2]]), (True, [[1.0, 0, 2]]), (False, None)])
-def test_indices_from_zero(tmp_path, zero_based, expected):
-    path = write(tmp_path, b"1 0:1 2:2\n")
-    if expected is None:
-        with pytest.raises(UserError, match=f"^{path}, line 1: feature 0 is below 1"):
-            read_dataset(path, zero_based=zero_based)
+@pytest.mark.parametrize(
+    ("trained", "text", "zero_based", "expected"),
+    [
+        (None, b"1 0:1 2:2\n", None, [[1, 0, 2]]),
+        (None, b"1 0:1 2:2\n", True, [[1, 0, 2]]),
+        (None, b"1 0:1 2:2\n", False, "line 1: feature 0 is below 1"),
+        (None, b"1 2:2\n", None, [[0, 2]]),
+        (None, b"1 2:2\n", True, [[0, 0, 2]]),
+        (b"1 0:1 2:2\n", b"1 2:2\n", None, [[0, 0, 2]]),  # a file from 0 without a feature 0 looks like one from 1
+        (b"1 1:1 3:2\n", b"1 2:2\n", None, [[0, 2, 0]]),
+        (b"1 0:1 2:2\n", b"1 2:2\n", False, [[0, 2, 0]]),
+        (b"1 1:1 3:2\n", b"1 0:1\n", None, "feature 0 is below 1: say --zero-based if that is the first one"),
+    ],
+)
+def test_where_indices_begin(tmp_path, trained, text, zero_based, expected):
+    like = None if trained is None else read_dataset(write(tmp_path, trained, "train")).space
+    path = write(tmp_path, text)
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=expected):
+            read_dataset(path, like=like, zero_based=zero_based)
     else:
-        assert read_dataset(path, zero_based=zero_based).features.toarray().tolist() == expected
-
-
-def test_indices_from_zero_without_a_feature_zero(tmp_path):
-    path = write(tmp_path, b"1 2:2\n")
-    assert read_dataset(path).features.toarray().tolist() == [[0, 2]]
-    assert read_dataset(path, zero_based=True).features.toarray().tolist() == [[0, 0, 2]]
-
-
-def test_the_base_is_that_of_the_training_data(tmp_path):
-    """A file from 0 without a feature 0 looks like one from 1."""
-    zero = read_dataset(write(tmp_path, b"1 0:1 2:2\n", "train"))
-    one = read_dataset(write(tmp_path, b"1 1:1 3:2\n", "one"))
-    assert (zero.zero_based, one.zero_based) == (True, False)
-    assert zero.take(np.array([0])).space == zero.space
-    path = write(tmp_path, b"1 2:2\n", "test")
-    assert read_dataset(path, like=zero.space).features.toarray().tolist() == [[0, 0, 2]]
-    assert read_dataset(path, like=one.space).features.toarray().tolist() == [[0, 2, 0]]
-    assert read_dataset(path, like=zero.space, zero_based=False).features.toarray().tolist() == [[0, 2, 0]]
-    with pytest.raises(UserError, match="line 1: feature 0 is below 1: say --zero-based if that is the first one"):
-        read_dataset(tmp_path / "train", like=one.space)
+        assert read_dataset(path, like=like, zero_based=zero_based).features.toarray().tolist() == expected
 
 
 def test_labels_that_are_not_needed_may_be_anything(tmp_path):
@@ -122,24 +112,22 @@ def test_labels_that_are_not_needed_may_be_missing(tmp_path, compress):
         read_dataset(path, labels_needed=False)
 
 
-def test_features_that_a_model_lacks_are_told(tmp_path):
-    """Of all ranks, however many have samples with such features."""
-    path = write(tmp_path, TEXT + b"1 2:1 4:1\n" * 1000)
-    for ranks in (1, 3):
-        for known, remarks in {
-            1: ("2,002 values of 3 features beyond the 1 that the model knows: left out",),
-            3: ("1,000 values of 1 feature beyond the 3 that the model knows: left out",),
-            4: (),
-        }.items():
-            like = FeatureSpace(known)
-            parts = run_ranks(ranks, lambda each, like=like: read_dataset(path, like=like, communicator=each).remarks)
-            assert parts == [remarks] * ranks
-
-
 def test_width_of_the_training_data(tmp_path):
-    path = write(tmp_path, TEXT)
-    assert read_dataset(path, like=FeatureSpace(5)).features.toarray().tolist() == [[*row, 0, 0] for row in DENSE]
-    assert read_dataset(path, like=FeatureSpace(2)).features.toarray().tolist() == [row[:2] for row in DENSE]
+    """Features that the model lacks are told, of all ranks, however many have samples with such features."""
+    path = write(tmp_path, TEXT + b"1 2:1 4:1\n" * 1000)
+    wide = [[*row, 0] for row in DENSE] + [[0, 1, 0, 1]] * 1000
+    for known, remarks in {
+        1: ("2,002 values of 3 features beyond the 1 that the model knows: left out",),
+        3: ("1,000 values of 1 feature beyond the 3 that the model knows: left out",),
+        4: (),
+        5: (),
+    }.items():
+        like = FeatureSpace(known)
+        for ranks in (1, 3):
+            parts = run_ranks(ranks, lambda each, like=like: read_dataset(path, like=like, communicator=each))
+            assert [part.remarks for part in parts] == [remarks] * ranks
+            features = scipy.sparse.vstack([part.features for part in parts]).toarray()
+            assert features.tolist() == [[*row, 0][:known] for row in wide]
     empty = write(tmp_path, b"1\n-1\n", "labels-only")
     assert read_dataset(empty, like=FeatureSpace(4)).features.toarray().tolist() == [[0] * 4] * 2
 
@@ -171,18 +159,8 @@ def test_width_of_the_training_data(tmp_path):
 def test_mistakes_name_file_and_line(tmp_path, bad, message, packed):
     text = TEXT + bad + b"\n1 1:1\n"
     check_mistake(write(tmp_path, gzip.compress(text) if packed else text), f", line 6: {message}")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "there are no samples"),
-        (b"# nothing\n\n", "there are no samples"),
-        (b"1\n-1\n", "no sample has a feature"),
-    ],
-)
-def test_nothing_in_it(tmp_path, content, message):
-    check_mistake(write(tmp_path, content), f": {message}")
+    check_mistake(write(tmp_path, b"# nothing\n\n"), ": there are no samples")
+    check_mistake(write(tmp_path, b"1\n-1\n"), ": no sample has a feature")
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,6 +15,7 @@ from support.data_files import read_in_blocks
 
 from p4sgd.host.data import builtin, read_dataset
 from p4sgd.host.data.builtin import BUILTIN
+from p4sgd.host.data.read import find_format, open_source
 from p4sgd.host.errors import UserError
 
 
@@ -30,65 +31,74 @@ def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
         assert data.label_names == tuple(expected.target_names)
 
 
-@pytest.mark.parametrize("name", ["iris:versicolor", "iris:1", "wine:class_1", "wine:1", "digits:1"])
-def test_one_class_of_a_builtin_set(name):
-    data = read_dataset(name)
-    whole = read_dataset(name.partition(":")[0])
-    assert np.array_equal(data.labels, whole.labels == 1)
-    assert not data.label_names
+@pytest.mark.parametrize("name", ["iris:versicolor", "iris:1", "wine:class_1", "digits:1", "digits:3"])
+def test_one_class_against_the_rest(name):
+    data, whole = read_dataset(name), read_dataset(name.partition(":")[0])
+    assert np.array_equal(data.labels, whole.labels == (3 if name.endswith("3") else 1))
+    assert (data.label_names, data.name) == ((), name)
 
 
-def test_diabetes_is_a_regression():
-    data = read_dataset("diabetes")
-    assert data.features.shape == (442, 10)
-    assert np.unique(data.labels).size > 100
-    with pytest.raises(UserError, match="the labels of diabetes are measurements"):
-        read_dataset("diabetes:3")
-
-
-def test_one_label_against_the_rest():
-    data, all_labels = read_dataset("digits:3"), read_dataset("digits").labels
-    assert np.array_equal(data.labels, all_labels == 3)
-    assert data.name == "digits:3"
-    for wrong in ("digits:10", "digits:x", "digits:", "digits:3.0"):
-        with pytest.raises(UserError, match=f"^{wrong}: digits has no label .*; there are 0, 1, 2"):
-            read_dataset(wrong)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *[(wrong, "digits has no label .*; there are 0, 1, 2") for wrong in ("digits:10", "digits:", "digits:3.0")],
+        ("diabetes:3", "the labels of diabetes are measurements"),
+    ],
+)
+def test_classes_that_are_not_there(name, message):
+    with pytest.raises(UserError, match=f"^{name}: {message}"):
+        read_dataset(name)
 
 
 def test_a_file_of_that_name_needs_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "iris").write_text("1,2,0\n")
-    assert read_dataset("iris").samples == 150
-    assert read_dataset("./iris").samples == 1
-    assert read_dataset(tmp_path / "iris").samples == 1
+    assert [read_dataset(name).samples for name in ("iris", "./iris", tmp_path / "iris")] == [150, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "sparse"),
+    ("name", "line", "expected"),
     [
-        ("rcv1_train.binary", "-1 3:0.5 7:1\n", True),
-        ("with-comment", "# hello, world\n1 1:2\n", True),
-        ("labels-first", "1\n1 1:2\n", True),
-        ("ranking", "1 qid:1 2:5\n", True),
-        ("table", "1,2,3\n4,5,6\n", False),
-        ("table.txt", "1;2;3\n4;5;6\n", False),
-        ("data.TSV", "1\t2\t3\n", False),
-        ("DATA.CSV", "1,2,3\n", False),
-        ("data.SVM", "1 1:3\n", True),
+        ("rcv1_train.binary", "-1 3:0.5 7:1", "libsvm"),
+        ("with-comment", "# hello, world\n1 1:2", "libsvm"),
+        ("labels-first", "1\n1 1:2", "libsvm"),
+        ("ranking", "1 qid:1 2:5", "libsvm"),
+        ("data.SVM", "1,2,3", "libsvm"),
+        ("table", "1,2,3", "csv"),
+        ("table.txt", "1;2;3", "csv"),
+        ("data.TSV.gz", "1 1:2", "csv"),
+        ("data", "1 | 5:2 7:1", "vw"),
+        ("data", "1 1.0 'tag |n:2 a b:3", "vw"),
+        ("data", "|n a b", "vw"),
+        ("data", "1|n a b", "vw"),
+        ("data", "1 5:2 # a | b", "libsvm"),
+        ("data", "a,b | c,label", "csv"),
+        ("data", "1|2|0", "libsvm"),
+        ("data", "name|age group|label", None),
     ],
 )
-def test_format_is_recognised(tmp_path, name, text, sparse):
+def test_formats(tmp_path, name, line, expected):
     path = tmp_path / name
-    path.write_text(text)
-    assert read_dataset(path).sparse == sparse
-
-
-def test_format_is_forced(tmp_path):
-    path = tmp_path / "data.csv"
-    path.write_text("1 1:2\n")
-    assert read_dataset(path, file_format="libsvm").sparse
+    path.write_text(f"{line}\n")
+    if expected is None:
+        with pytest.raises(UserError, match="unknown format: say which it is with --format"):
+            find_format(path)
+    else:
+        assert find_format(path) == (expected, "." not in name or name.endswith(("binary", "txt")))
+    assert find_format(path, "npy" if "gz" not in name else "vw")[1] is False
     with pytest.raises(UserError, match=r"there is no format 'xls'.* libsvm, csv"):
-        read_dataset(path, file_format="xls")
+        find_format(path, "xls")
+    (tmp_path / "a.npz.gz").touch()
+    with pytest.raises(UserError, match="npz files are read uncompressed"):
+        find_format(tmp_path / "a.npz.gz")
+
+
+@pytest.mark.parametrize("name", ["pipe.csv", "pipe"])
+def test_pipes_cannot_be_read_twice(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    for read in (open_source, read_dataset):
+        with pytest.raises(UserError, match=f"{name}: is no ordinary file and cannot be read twice"):
+            read(tmp_path / name)
 
 
 @contextlib.contextmanager
@@ -118,9 +128,7 @@ def test_unreadable(name):
             read_dataset(path)
 
 
-@pytest.mark.parametrize(
-    "name", ["a.libsvm", "a.svm.xz", "a.vw", "a.vw.gz", "a.csv", "a.csv.bz2", "libsvm", "vw", "csv"]
-)
+@pytest.mark.parametrize("name", ["a.libsvm", "a.svm.xz", "a.vw.gz", "a.csv", "a.csv.bz2", "libsvm", "vw", "csv"])
 def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
     texts = {"vw": "1 | 1:2 b\n0 | b\n", "csv": "1,2,3\n4,5,6\n", "": "1 1:2 2:3\n0 2:1\n"}
     text = next(text for kind, text in texts.items() if kind in name)

@@ -18,7 +18,6 @@ from support.data_files import read_in_blocks, use_small_blocks
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
-from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
@@ -26,12 +25,10 @@ from p4sgd.host.data.synth_table import make_table, write_table
 from p4sgd.host.data.table import Column, Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.preparation import encode, encode_table, prepare
-from p4sgd.host.training.prepared import Placement
+from p4sgd.host.training.preparation import encode, encode_table
 
 HEADER = "size,colour,weight,label\n"
 ROWS = "1,red,0.5,0\n2,blue,1.5,1\n3,red,2,0\n4,green,1,1\n"
-FEATURES = [[1, 0, 0, 1, 0.5], [2, 1, 0, 0, 1.5], [3, 0, 0, 1, 2], [4, 0, 1, 0, 1]]
 NAMES = ("size", "colour=blue", "colour=green", "colour=red", "weight")
 
 
@@ -41,37 +38,59 @@ def write(tmp_path, text, name="data.csv"):
     return path
 
 
-def everything(data):
-    return np.ones(data.samples, bool)
+def store(folder, columns, name="data.parquet"):
+    """Write columns, by name, as CSV or Parquet."""
+    path = folder / name
+    (pa.csv.write_csv if name.endswith("csv") else pq.write_table)(pa.table(columns), path)
+    return path
 
 
 def encoded(source, missing="error", **reading):
     data = read_dataset(source, missing=missing, **reading)
-    return encode(data, everything(data), missing)
-
-
-def dense(data):
-    return data.features if isinstance(data.features, np.ndarray) else data.features.toarray()
+    return encode(data, np.ones(data.samples, bool), missing)
 
 
 def titanic(tmp_path, name="titanic.csv", **choices):
-    path = tmp_path / name
-    write_table(make_table("titanic", **choices), path)
-    return path
+    write_table(make_table("titanic", **choices), tmp_path / name)
+    return tmp_path / name
 
 
-def test_texts_become_columns_of_0_and_1(tmp_path):
-    data = encoded(write(tmp_path, HEADER + ROWS))
-    assert data.features.tolist() == FEATURES
-    assert data.feature_names == NAMES
-    assert data.labels.tolist() == [0, 1, 0, 1]
-    assert data.space.column_names == ("size", "colour", "weight")
+GAPS = "a,b,c,d,y\n1,x,5,p,0\n,y,6,?,1\nNA,,7,q,0\n5, x ,6,,1\n"
+MADE = [  # text, filling, names of the features, and the features
+    (HEADER + ROWS, "error", NAMES, [[1, 0, 0, 1, 0.5], [2, 1, 0, 0, 1.5], [3, 0, 0, 1, 2], [4, 0, 1, 0, 1]]),
+    ("sex,x,b,y\nm,x,1,0\nf,x,2,1\nm,x,3,1\n", "error", ("sex=m", "x=x", "b"), [[1, 1, 1], [0, 1, 2], [1, 1, 3]]),
+    ("a,b,y\n1,true,0\n2,FALSE,1\n3,,0\n", "mean", ("a", "b"), [[1, 1], [2, 0], [3, 0.5]]),
+    ('a,b,y\n"1","x\n1",0\n2,"p, q",1\n+3,"p, q",1\n', "error", ("a", "b=x\n1"), [[1, 1], [2, 0], [3, 0]]),
+    (GAPS, "mean", ("a", "b=y", "c", "d=q"), [[1, 0, 5, 0], [3, 1, 6, 0], [3, 0, 7, 1], [5, 0, 6, 0]]),
+    (
+        GAPS,
+        "indicator",
+        ("a", "a=missing", "b=x", "b=y", "b=missing", "c", "d=p", "d=q", "d=missing"),
+        [
+            [1, 0, 1, 0, 0, 5, 1, 0, 0],
+            [3, 1, 0, 1, 0, 6, 0, 0, 1],
+            [3, 1, 0, 0, 1, 7, 0, 1, 0],
+            [5, 0, 1, 0, 0, 6, 0, 0, 1],
+        ],
+    ),
+    ("a,b,y\n1,,0\n2,,1\n", "mean", ("a",), [[1], [2]]),
+    ("a,b,y\n1,,0\n2,,1\n", "indicator", ("a", "b=missing"), [[1, 1], [2, 1]]),
+    ("a,b,y\n" + "7,1,0\n" * 2 + "A1,1,1\n" * 3, "error", ("a=A1", "b"), [[0, 1]] * 2 + [[1, 1]] * 3),
+]
 
 
-def test_of_two_texts_the_second_has_the_only_column(tmp_path):
-    data = encoded(write(tmp_path, "sex,only,age,y\nmale,x,1,0\nfemale,x,2,1\nmale,x,3,1\n"))
-    assert data.feature_names == ("sex=male", "only=x", "age")
-    assert data.features.tolist() == [[1, 1, 1], [0, 1, 2], [1, 1, 3]]
+@pytest.mark.parametrize(("text", "missing", "names", "features"), MADE)
+def test_features(tmp_path, text, missing, names, features):
+    path = write(tmp_path, text)
+    data = encoded(path, missing)
+    assert data.feature_names == names
+    assert data.features.tolist() == features
+    assert data.space.column_names == tuple(text.split("\n")[0].split(",")[:-1])
+    assert read_dataset(path, like=data.space).features.tolist() == features
+    assert space_from_json(json.loads(json.dumps(space_to_json(data.space)))) == data.space
+    part, rest = data.split(0.5, seed=0, stratified=False)
+    for each in (data.take(np.arange(2)), data.reordered(np.arange(data.samples)[::-1]), part, rest):
+        assert (each.encoding, each.remarks, each.space) == (data.encoding, data.remarks, data.space)
 
 
 def test_without_a_header(tmp_path):
@@ -81,73 +100,30 @@ def test_without_a_header(tmp_path):
     assert same.features.tolist() == [[7, 1]]
 
 
-@pytest.mark.parametrize("spelling", ["true,false", "True,False", "TRUE,FALSE"])
-def test_booleans_are_numbers(tmp_path, spelling):
-    yes, no = spelling.split(",")
-    path = write(tmp_path, f"a,b,y\n1,{yes},0\n2,{no},1\n3,,0\n")
-    data = encoded(path, "mean")
-    assert data.feature_names == ("a", "b")
-    assert data.features[:, 1].tolist() == [1, 0, 0.5]
-    stored = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"a": [1, 2, 3], "b": [True, False, None], "y": [0, 1, 0]}), stored)
+def test_typed_booleans_are_those_of_texts(tmp_path):
+    data = encoded(write(tmp_path, "a,b,y\n1,True,0\n2,False,1\n3,,0\n"), "mean")
+    stored = store(tmp_path, {"a": [1, 2, 3], "b": [True, False, None], "y": [0, 1, 0]})
     assert identify(encoded(stored, "mean")) == identify(data)
     assert read_dataset(stored, like=data.space).features.tolist() == data.features.tolist()
-    assert read_dataset(path, like=encoded(stored, "mean").space).features.tolist() == data.features.tolist()
 
 
-def test_gaps_are_filled_with_the_mean_or_become_columns(tmp_path):
-    path = write(tmp_path, "a,b,c,d,y\n1,x,5,p,0\n,y,6,?,1\nNA,,7,q,0\n5, x ,6,,1\n")
-    mean = encoded(path, "mean")
-    assert mean.feature_names == ("a", "b=y", "c", "d=q")
-    assert mean.features.tolist() == [[1, 0, 5, 0], [3, 1, 6, 0], [3, 0, 7, 1], [5, 0, 6, 0]]
-    both = encoded(path, "indicator")
-    assert both.feature_names == ("a", "a=missing", "b=x", "b=y", "b=missing", "c", "d=p", "d=q", "d=missing")
-    assert both.features[:, :5].tolist() == [[1, 0, 1, 0, 0], [3, 1, 0, 1, 0], [3, 1, 0, 0, 1], [5, 0, 1, 0, 0]]
-    assert both.features[:, 6:].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
-    full = write(tmp_path, "a,b,c,d,y\n2,x,,p,0\n", "full.csv")
-    assert read_dataset(full, like=both.space).features.tolist() == [[2, 0, 1, 0, 0, 6, 1, 0, 0]]
-    with pytest.raises(UserError, match=f"^{path}, line 3, column 1 .a.: the value is missing: fill it in .*--missing"):
-        read_dataset(path)
-
-
-def test_a_column_without_any_value(tmp_path):
+def test_columns_without_any_value(tmp_path):
+    """In training, or in the few rows of another table, where they have no type."""
     path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
-    mean, both = encoded(path, "mean"), encoded(path, "indicator")
-    assert mean.features.tolist() == [[1], [2]]
-    assert both.feature_names == ("a", "b=missing")
-    assert both.features.tolist() == [[1, 1], [2, 1]]
-    for value in ("x", "5"):
-        other = write(tmp_path, f"a,b,y\n3,,0\n4,{value},1\n", "other.csv")
-        again = [read_dataset(other, like=data.space) for data in (mean, both)]
-        assert [data.features.tolist() for data in again] == [[[3], [4]], [[3, 1], [4, 0]]]
-        assert all(f"b: 1 value that the model does not know, such as '{value}'" in str(each.remarks) for each in again)
-    stored = tmp_path / "stored.parquet"
-    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2), "y": [0, 1]}), stored)
-    assert encoded(stored, "indicator").features.tolist() == [[1, 1], [2, 1]]
-    pq.write_table(pa.table({"a": [1, 2], "b": pa.nulls(2, pa.float64()), "y": [0, 1]}), stored)
-    assert encoded(stored, "indicator").features.tolist() == [[1, 0, 1], [2, 0, 1]]
-
-
-def test_rows_in_which_a_column_has_no_value(tmp_path):
-    """Such a column has no type in a table of few rows."""
+    for value, missing, features in itertools.product("x5", ("mean", "indicator"), ([[3], [4]], [[3, 1], [4, 0]])):
+        if len(features[0]) == 1 + (missing == "indicator"):
+            other = write(tmp_path, f"a,b,y\n3,,0\n4,{value},1\n", "other.csv")
+            again = read_dataset(other, like=encoded(path, missing).space)
+            assert again.features.tolist() == features
+            assert f"b: 1 value that the model does not know, such as '{value}'" in str(again.remarks)
+    for kind, features in ((pa.null(), [[1, 1], [2, 1]]), (pa.float64(), [[1, 0, 1], [2, 0, 1]])):
+        stored = store(tmp_path, {"a": [1, 2], "b": pa.nulls(2, kind), "y": [0, 1]})
+        assert encoded(stored, "indicator").features.tolist() == features
     data = encoded(write(tmp_path, "size,colour,y\n1,red,0\n3,,1\n,blue,1\n"), "indicator")
-    one = tmp_path / "one.parquet"
-    pq.write_table(pa.table({"size": pa.nulls(1), "colour": pa.nulls(1)}), one)
+    one = store(tmp_path, {"size": pa.nulls(1), "colour": pa.nulls(1)})
     found = read_dataset(one, like=data.space, labels_needed=False)
-    assert dict(zip(data.feature_names, found.features[0].tolist(), strict=True)) == {
-        "size": 2,
-        "size=missing": 1,
-        "colour=blue": 0,
-        "colour=red": 0,
-        "colour=missing": 1,
-    }
-    assert not found.remarks
-
-
-def test_numbers_in_quotes_and_line_breaks_in_texts(tmp_path):
-    data = encoded(write(tmp_path, 'a,b,y\n"1","x\n1",0\n2,"p, q",1\n+3,"p, q",1\n'))
-    assert data.features.tolist() == [[1, 1], [2, 0], [3, 0]]
-    assert data.feature_names == ("a", "b=x\n1")
+    assert data.feature_names == ("size", "size=missing", "colour=blue", "colour=red", "colour=missing")
+    assert (found.features.tolist(), found.remarks) == ([[2, 1, 0, 0, 1]], ())
 
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
@@ -164,13 +140,10 @@ def test_what_only_held_out_samples_have_is_unknown(tmp_path, missing):
 
 
 def test_the_samples_held_out_are_those_of_training(tmp_path):
-    path = titanic(tmp_path)
-    data = read_dataset(path, missing="mean")
-    options = TrainingOptions(missing="mean", validation_fraction=0.3, seed=5)
+    data = read_dataset(titanic(tmp_path), missing="mean")
     rest, _ = data.split(0.3, seed=5, stratified=True)
-    ages = rest.features[:, 2]
-    encoding = encode_table(data, options).encoding
-    assert encoding.columns[2].mean == pytest.approx(np.nanmean(ages), rel=1e-15)
+    encoding = encode_table(data, TrainingOptions(missing="mean", validation_fraction=0.3, seed=5)).encoding
+    assert encoding.columns[2].mean == pytest.approx(np.nanmean(rest.features[:, 2]), rel=1e-15)
     assert encoding.columns[2].mean != pytest.approx(np.nanmean(data.features[:, 2]), rel=1e-9)
 
 
@@ -183,9 +156,7 @@ def test_the_same_as_scikit_learn(tmp_path_factory, data):
     x = data.draw(st.lists(numbers, min_size=rows, max_size=rows).filter(lambda each: any(v is not None for v in each)))
     texts = data.draw(st.lists(st.sampled_from(["a", "b", "C c", "é"]), min_size=rows, max_size=rows))
     columns = {"x": pa.array(x, pa.float64()), "t": texts, "label": list(range(rows))}
-    path = tmp_path_factory.mktemp("table") / "data.parquet"
-    pq.write_table(pa.table(columns), path)
-    made = encoded(path, "indicator")
+    made = encoded(store(tmp_path_factory.mktemp("table"), columns), "indicator")
     known = np.array([[np.nan if value is None else value] for value in x])
     filled = SimpleImputer(add_indicator=True).fit_transform(known)
     hot = OneHotEncoder(drop="if_binary", sparse_output=False).fit_transform(np.array(texts)[:, None])
@@ -210,8 +181,7 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
     with open(folder / "data.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([names, *rows])
     typed = [[*(text if text.strip() else None for text in row[:-1]), row[-1]] for row in rows]
-    stored = pa.table(dict(zip(names, map(list, zip(*typed, strict=True)), strict=True)))
-    pq.write_table(stored, folder / "data.parquet")
+    store(folder, dict(zip(names, map(list, zip(*typed, strict=True)), strict=True)))
 
     def outcome(name):
         try:
@@ -225,30 +195,21 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
 
 def test_what_is_missing_in_typed_columns(tmp_path):
     """Nulls and NaN. A model knows the texts of its training rows also where they would mean a gap."""
-    path = tmp_path / "data.parquet"
     texts = ["NA", "DE", None, "nan", "", "NA"]
-    pq.write_table(pa.table({"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3}), path)
+    path = store(tmp_path, {"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3})
     data = encoded(path, "indicator")
     assert data.feature_names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
-    codes = [2, 1, 4, 3, 0, 2]
-    assert data.features[:, :5].tolist() == np.eye(5)[codes].tolist()
+    assert data.features[:, :5].tolist() == np.eye(5)[[2, 1, 4, 3, 0, 2]].tolist()
     assert data.features[:, 6].tolist() == [0, 1, 0, 0, 0, 0]
     other = write(tmp_path, "c,x,y\nNA,1,0\nDE,?,1\nnull,3,0\nnan,4,1\n,5,0\n NA ,6,1\n")
     for source in (other, path):
         again = read_dataset(source, like=data.space)
-        assert again.features.tolist() == data.features.tolist()
-        assert not again.remarks
+        assert (again.features.tolist(), again.remarks) == (data.features.tolist(), ())
     with pytest.raises(UserError, match=r"row 3, column 1 \(c\): the value is missing: fill it in"):
         read_dataset(path, ignore_columns=("x",))
-
-
-@pytest.mark.parametrize("missing", ["error", "mean"])
-@pytest.mark.parametrize("text", ["NA", "", "nan"])
-def test_no_text_is_a_gap_among_typed_numbers(tmp_path, text, missing):
-    path = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"c": ["1", "2", text], "y": [0, 1, 1]}), path)
-    with pytest.raises(UserError, match=r"row 3, column 1 \(c\):"):
-        read_dataset(path, missing=missing)
+    for text, missing in itertools.product(("NA", "", "nan"), ("error", "mean")):
+        with pytest.raises(UserError, match=r"row 3, column 1 \(c\):"):  # no gap among texts of numbers
+            read_dataset(store(tmp_path, {"c": ["1", "2", text], "y": [0, 1, 1]}), missing=missing)
 
 
 @settings(max_examples=100, deadline=None)
@@ -272,15 +233,14 @@ def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
     assert identify(whole) == identify(encoded(stored, missing))
     use_small_blocks(monkeypatch)
     for source in (path, stored):
-        small = encoded(source, missing)
-        assert identify(small) == identify(whole)
+        assert identify(encoded(source, missing)) == identify(whole)
         blocks, _ = read_in_blocks(source, missing=missing)
         assert np.array_equal(blocks.encoded(whole.encoding).features, whole.features)
 
         def read(ranks, source=source):
             data = read_dataset(source, missing=missing, communicator=ranks)
-            trained = np.arange(data.samples) % 3 > 0
-            return identify(encode(data, trained, missing)), encode(data, trained, missing).encoding
+            made = encode(data, np.arange(data.samples) % 3 > 0, missing)
+            return identify(made), made.encoding
 
         assert all(each == run_ranks(1, read)[0] for each in run_ranks(3, read))
 
@@ -291,18 +251,14 @@ def test_a_model_reads_other_tables(tmp_path):
     other = read_dataset(path, like=data.space)
     assert other.features.tolist() == [[2, 0, 0, 1, 1], [3, 0, 0, 0, 2], [4, 0, 0, 0, 3]]
     assert other.space == data.space
-    (remark,) = other.remarks
-    assert (
-        remark == "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
-    )
+    remark = "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
+    assert other.remarks == (remark,)
     assert not read_dataset(path, like=data.space, labels_needed=False).labelled
     told = run_ranks(2, lambda ranks: read_dataset(path, like=data.space, communicator=ranks).remarks)
     assert told == [other.remarks] * 2
-    numbers = write(tmp_path, "weight,label,colour,size\n1,1,7,2\n", "numbers.csv")
-    assert read_dataset(numbers, like=data.space).features.tolist() == [[2, 0, 0, 0, 1]]
-    stored = tmp_path / "numbers.parquet"
-    pq.write_table(pa.table({"size": [1], "colour": [7], "weight": [2.0], "y": [0]}), stored)
-    assert read_dataset(stored, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
+    for name in ("numbers.csv", "numbers.parquet"):
+        numbers = store(tmp_path, {"size": [1], "colour": [7], "weight": [2.0], "y": [0]}, name)
+        assert read_dataset(numbers, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -320,98 +276,58 @@ def test_mistakes_in_a_table_for_a_model(tmp_path, rows, message):
     path = write(tmp_path, HEADER + rows, "other.csv")
     with pytest.raises(UserError, match=f"^{path}, {message}"):
         read_dataset(path, like=data.space)
+    with pytest.raises(UserError, match=r", line 2, column 2 .colour.: 'red' is not a number"):
+        read_dataset(tmp_path / "data.csv", like=FeatureSpace(3, ("size", "colour", "weight")))
 
 
-def test_texts_where_a_model_has_numbers(tmp_path):
-    path = write(tmp_path, HEADER + ROWS)
-    with pytest.raises(UserError, match=f"^{path}, line 2, column 2 .colour.: 'red' is not a number"):
-        read_dataset(path, like=FeatureSpace(3, ("size", "colour", "weight")))
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_text_among_numbers_is_a_mistake(tmp_path, suffix, monkeypatch):
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_a_text_among_numbers_is_a_mistake(tmp_path, name, monkeypatch):
     use_small_blocks(monkeypatch)
     texts = [*map(str, range(150)), "none yet", *map(str, range(150))]
-    path = tmp_path / f"data.{suffix}"
-    columns = pa.table({"a": texts, "y": [0, 1] * 150 + [1]})
-    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(columns, path)
-    place = "line 152" if suffix == "csv" else "row 151"
-    with pytest.raises(UserError, match=f"^{path}, {place}, column 1 .a.: 'none yet' is not a number: correct it"):
-        read_dataset(path)
-
-    told = {}
+    path, told = store(tmp_path, {"a": texts, "y": [0, 1] * 150 + [1]}, name), {}
+    place = "line 152" if name.endswith("csv") else "row 151"
 
     def read(ranks):
         try:
             read_dataset(path, communicator=ranks)
         except UserError as error:
-            told[ranks.rank] = str(error)
+            told[ranks.size, ranks.rank] = str(error)
             raise
 
-    with pytest.raises(UserError):
-        run_ranks(3, read)
-    assert [place in each for each in told.values()] == [True]
+    for size in (1, 3):
+        with pytest.raises(UserError):
+            run_ranks(size, read)
+    assert told.keys() == {(1, 0), (3, 1)}
+    assert {text.partition(" (a): ")[0] for text in told.values()} == {f"{path}, {place}, column 1"}
+    assert "'none yet' is not a number: correct it" in told[1, 0]
 
 
 @pytest.mark.parametrize("texts", [1000, 1])
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_decimal_commas_are_no_texts(tmp_path, suffix, texts, monkeypatch):
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_decimal_commas_are_no_texts(tmp_path, name, texts, monkeypatch):
     """Although all of the column are texts, even too many for one."""
     monkeypatch.setattr(survey, "MOST_TEXTS", texts)
     columns = {"x": [1, 2, 3], "z": ["3,9", "-0,4", "2"], "y": [0, 1, 1]}
-    path = tmp_path / f"data.{suffix}"
-    write = pq.write_table if suffix == "parquet" else pa.csv.write_csv
-    write(pa.table(columns), path)
-    place = "row 1" if suffix == "parquet" else "line 2"
-    with pytest.raises(UserError, match=rf"{place}, column 2 \(z\): '3,9' is not a number: write a decimal point$"):
-        read_dataset(path)
-    write(pa.table(columns | {"z": ["3,9", "-0,4", "1,2,3"]}), path)
+    with pytest.raises(UserError, match=r"(row 1|line 2), column 2 \(z\): '3,9' is not a number: write a decimal poin"):
+        read_dataset(store(tmp_path, columns, name))
     if texts > 1:
+        path = store(tmp_path, columns | {"z": ["3,9", "-0,4", "1,2,3"]}, name)
         assert read_dataset(path).table.columns[1].values == ("-0,4", "1,2,3", "3,9")
 
 
-def test_numbers_are_texts_where_most_values_are_texts(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_weights_beside_texts(tmp_path, monkeypatch, name):
     use_small_blocks(monkeypatch)
-    lines = ["7"] * 40 + ["A1"] * 50
-    data = encoded(write(tmp_path, "a,b,y\n" + "".join(f"{each},1,{place % 2}\n" for place, each in enumerate(lines))))
-    assert data.feature_names == ("a=A1", "b")
-    assert read_in_blocks(tmp_path / "data.csv")[0].table.columns[0] == Column("a", ("7", "A1"))
-
-
-def test_names_are_told_from_texts(tmp_path):
-    """By the numbers below them, by the name of a label, or by what a model knows."""
-    path = write(tmp_path, "cap,smell,edible\nflat,none,yes\nround,foul,no\n")
-    with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
-        read_dataset(path)
-    data = encoded(path, header=True)
-    assert data.feature_names == ("cap=round", "smell=none")
-    assert read_dataset(path, like=data.space).labels.tolist() == [1, 0]
-    assert read_dataset(path, header=False).samples == 3
-    assert encoded(write(tmp_path, "cap,smell,class\nflat,none,yes\n")).samples == 1
-    assert encoded(write(tmp_path, "cap,smell,edible\nflat,none,1\n")).samples == 1
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_weights_beside_texts(tmp_path, monkeypatch, suffix):
-    path = tmp_path / f"data.{suffix}"
     columns = {"a": ["x", "y", None] * 30, "w": [0.5, 2, 0] * 30, "b": [1, None, 3] * 30, "label": [0, 1, 1] * 30}
-    pa_table = pa.table(columns)
-    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa_table, path)
-    whole = encoded(path, "indicator", weight_column="w")
+    whole = encoded(path := store(tmp_path, columns, name), "indicator", weight_column="w")
     assert whole.feature_names == ("a=x", "a=y", "a=missing", "b", "b=missing")
-    assert whole.sample_weights.tolist() == columns["w"]
-    use_small_blocks(monkeypatch)
     blocks, _ = read_in_blocks(path, missing="indicator", weight_column="w")
-    assert blocks.sample_weights.tolist() == columns["w"]
-    columns["w"][31] = -1.0
-    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa.table(columns), path)
-    place = "line 33" if suffix == "csv" else "row 32"
-    with pytest.raises(UserError, match=f"^{path}, {place}, column 2 .w.: the weight is -1: it must be at least 0"):
-        read_dataset(path, missing="mean", weight_column="w")
-    columns["w"][31] = None
-    (pa.csv.write_csv if suffix == "csv" else pq.write_table)(pa.table(columns), path)
-    with pytest.raises(UserError, match=f"^{path}, {place}, column 2 .w.: the value is missing: .* out$"):
-        read_dataset(path, missing="mean", weight_column="w")
+    assert blocks.sample_weights.tolist() == whole.sample_weights.tolist() == columns["w"]
+    place = "line 33" if name.endswith("csv") else "row 32"
+    for value, problem in ((-1.0, "the weight is -1: it must be at least 0"), (None, "the value is missing: .* out$")):
+        columns["w"][31] = value
+        with pytest.raises(UserError, match=f", {place}, column 2 .w.: {problem}"):
+            read_dataset(store(tmp_path, columns, name), missing="mean", weight_column="w")
 
 
 def test_a_file_that_only_looks_like_a_table(tmp_path):
@@ -423,35 +339,30 @@ def test_a_file_that_only_looks_like_a_table(tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
 def test_texts_in_parquet(tmp_path, kind):
-    path = tmp_path / "data.parquet"
     texts = pa.array(["x", None, "z", " x"]).cast(kind)
-    pq.write_table(pa.table({"a": texts, "b": [1, 2, 3, 4], "label": [0, 1, 0, 1]}), path)
-    assert encoded(path, "indicator").features[:, 0:3].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    path = store(tmp_path, {"a": texts, "b": [1, 2, 3, 4], "label": texts.fill_null("v")})
+    data = encoded(path, "indicator")
+    assert data.features[:, 0:3].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    assert (data.labels.tolist(), data.label_names) == ([1, 0, 2, 1], ("v", "x", "z"))
     assert encoded(path, "mean").feature_names == ("a=z", "b")
 
 
 def test_too_many_texts(tmp_path, monkeypatch):
+    wide = Survey(("name",), 1)
+    for first in range(0, 50_000, 5_000):
+        wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
+    assert (wide._found[0].values, wide._found[0].texts) == (None, 50_000), "they are not kept"
     monkeypatch.setattr(survey, "MOST_TEXTS", 5)
     path = write(tmp_path, "id,a,y\n" + "".join(f"p{place},{place},{place % 2}\n" for place in range(6)))
-    with pytest.raises(UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with"):
-        read_dataset(path)
+    for size in (1, 2):
+        with pytest.raises(UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with"):
+            run_ranks(size, lambda ranks: read_dataset(path, communicator=ranks))
     assert encoded(path, ignore_columns=["id"]).feature_names == ("a",)
-    with pytest.raises(UserError, match="id has more than 5 different texts"):
-        run_ranks(2, lambda ranks: read_dataset(path, communicator=ranks))
-
-
-def test_texts_without_end_take_no_memory():
-    survey = Survey(("name",), 1)
-    for first in range(0, 50_000, 5_000):
-        survey.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
-    assert survey._found[0].values is None
-    assert survey._found[0].texts == 50_000
 
 
 def test_wide_tables_are_sparse(tmp_path):
     """Whichever rows they have; the values are those of the dense ones."""
-    rng = np.random.default_rng(1)
-    towns = rng.integers(0, 300, 2000)
+    towns = np.random.default_rng(1).integers(0, 300, 2000)
     lines = [f"{place % 9 or ''},town {town},{place % 2}\n" for place, town in enumerate(towns)]
     data = encoded(write(tmp_path, "a,town,y\n" + "".join(lines)), "mean")
     assert data.sparse
@@ -465,21 +376,18 @@ def test_wide_tables_are_sparse(tmp_path):
 def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
     def remarks(header, first, count=12, **reading):
         lines = [f"{place},{place * place},{place % 2}\n" for place in range(first, first + count)]
-        path = write(tmp_path, header + "\n" + "".join(lines))
-        return read_dataset(path, header=True, **reading).remarks
+        return read_dataset(write(tmp_path, header + "\n" + "".join(lines)), header=True, **reading).remarks
 
-    (told,) = remarks("Unnamed: 0,b,label", 0)
-    assert told == (
-        "column 1 (Unnamed: 0) has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out"
+    assert remarks("Unnamed: 0,b,label", 0) == (
+        "column 1 (Unnamed: 0) has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out",
     )
     for header, first in (("index,b,label", 1), (",b,label", 0), ("PassengerId,b,label", 1)):
         assert len(remarks(header, first)) == 1
     assert remarks("year,b,label", 1) == remarks("id,b,label", 5) == remarks("id,b,label", 1, 4) == ()
     assert remarks("id,b,label", 1, ignore_columns=["1"]) == ()
-    remarks("id,b,label", 1, 40)
-    told = run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks)
-    assert [len(each) for each in told] == [1, 1, 1]
-    assert read_in_blocks(tmp_path / "data.csv")[0].remarks == told[0]
+    told = remarks("id,b,label", 1, 40)
+    assert run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks) == [told] * 3
+    assert read_in_blocks(tmp_path / "data.csv")[0].remarks == told
 
 
 def test_columns_of_names_are_told(tmp_path):
@@ -491,30 +399,12 @@ def test_columns_of_names_are_told(tmp_path):
 
 def test_numbers_alone_are_no_table(tmp_path):
     data = encoded(write(tmp_path, "a,b,y\n1,2,0\n3,4,1\n"))
-    assert (data.table, data.encoding) == (None, None)
-    assert data.space == FeatureSpace(2, ("a", "b"))
+    assert (data.table, data.encoding, data.space) == (None, None, FeatureSpace(2, ("a", "b")))
+    assert "encoding" not in space_to_json(data.space)
     filled = encoded(tmp_path / "data.csv", "mean")
     assert filled.features.tolist() == data.features.tolist()
     other = write(tmp_path, "a,b,y\n,7,0\n", "other.csv")
     assert read_dataset(other, like=filled.space).features.tolist() == [[2, 7]]
-
-
-def test_fillings_are_for_tables(tmp_path):
-    options = TrainingOptions(missing="mean")
-    with pytest.raises(UserError, match=r"^iris: --missing mean is for CSV and Parquet files: leave it out"):
-        encode_table(read_dataset("iris"), options)
-    with pytest.raises(UserError, match="--missing must be one of error, mean, indicator, not 'median'"):
-        TrainingOptions(missing="median")
-    data = read_dataset(write(tmp_path, HEADER + ROWS))
-    with pytest.raises(ValueError, match="has texts: encode_table makes features of them"):
-        prepare(data, TrainingOptions(), Placement([]))
-
-
-def test_what_is_kept_comes_back(tmp_path):
-    for missing in ("mean", "indicator"):
-        space = encoded(titanic(tmp_path), missing).space
-        assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
-    assert "encoding" not in space_to_json(FeatureSpace(3))
 
 
 @pytest.mark.parametrize(
@@ -545,11 +435,3 @@ def test_the_made_table(tmp_path):
     assert gaps == {"age": 0.19, "deck": 0.78, "embarked": 0.0}
     with pytest.raises(UserError, match="cannot write a table in this format"):
         write_table(made, tmp_path / "titanic.npz")
-
-
-def test_datasets_keep_what_they_are_made_of(tmp_path):
-    data = encoded(titanic(tmp_path), "mean")
-    part, rest = data.split(0.5, seed=0, stratified=True)
-    for each in (data.take(np.arange(3)), data.reordered(np.arange(data.samples)[::-1]), part, rest):
-        assert isinstance(each, Dataset)
-        assert (each.encoding, each.remarks, each.space) == (data.encoding, data.remarks, data.space)
