@@ -42,22 +42,15 @@ def option(name: str, value: Any = None) -> str:
 
 
 def on_command_line(text: str, otherwise: str = "") -> str:
-    """A part of a message that only users of the command line understand, such as options for files."""
+    """A part of a message that only users of the command line understand."""
     return otherwise if _python.get() else text
 
 
 class UserError(Exception):
-    """An error that the user can correct: in the input, an option or a file.
+    """An error that the user can correct: in the input, an option or a file. The command line exits with status 2.
 
-    The message is one line that names the file, line or option and the remedy. The command line prints it without a
-    traceback and exits with status 2.
-
-    Parameters
-    ----------
-    problem
-        What is wrong and what to do.
-    field
-        Name of the option with which it begins, a field of `p4sgd.host.training.TrainingOptions` or another parameter.
+    The message is one line that names the file, line or option and the remedy. With ``field``, a field of
+    `p4sgd.host.training.TrainingOptions` or another parameter, it begins with the name of that option.
     """
 
     def __init__(self, problem: str = "", *, field: str | None = None) -> None:
@@ -65,23 +58,14 @@ class UserError(Exception):
 
 
 class P4sgdError(Exception):
-    """A failure of a device, a tool or the machine. The command line exits with status 1.
+    """A failure of a device, a tool or the machine, in one line. The command line exits with status 1.
 
-    Parameters
-    ----------
-    message
-        One line.
-    lost_workers
-        Shards of the workers that caused it, if the other workers can go on.
+    ``lost_workers`` are the shards of the workers that caused it, if the other workers can go on.
     """
 
     def __init__(self, message: str = "", *, lost_workers: Iterable[int] = ()) -> None:
         super().__init__(message)
         self.lost_workers = frozenset(lost_workers)
-
-
-_CHARACTERS = 30
-"""Length of a text that `shortened` leaves as it is."""
 
 
 def listed(texts: Sequence[str], most: int) -> str:
@@ -91,4 +75,4 @@ def listed(texts: Sequence[str], most: int) -> str:
 
 def shortened(text: str) -> str:
     """A text in quotes, cut after 30 characters with an ellipsis."""
-    return repr(text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}…")
+    return repr(text if len(text) <= 30 else f"{text[:30]}…")

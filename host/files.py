@@ -12,26 +12,14 @@ from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
 
-_FINGERPRINT_PARTS, _FINGERPRINT_BYTES = 256, 1 << 20
-"""A fingerprint is of the whole of a file, or of so many parts of so many bytes each, evenly spaced."""
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
 
 @contextmanager
 def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces ``path`` at the end of the ``with`` block.
 
-    The temporary file is in the same folder, because only there a rename is atomic. If the block raises an exception,
-    also at Ctrl-C, it is deleted and an older file stays as it was. The new file has the permissions of the older one.
-    A symbolic link stays; the file that it leads to is replaced.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    size
-        Its size in bytes, if known. The space is reserved at once, so that a full disk is found before the work.
+    It is in the same folder, because only there a rename is atomic, and is deleted if the block raises an exception,
+    also at Ctrl-C. The new file has the permissions of an older one; a symbolic link stays, and the file that it leads
+    to is replaced. The ``size`` in bytes, if known, is reserved, so that a full disk is found before the work.
 
     Raises
     ------
@@ -63,13 +51,7 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 
 
 def begins_with(path: Path, start: bytes) -> bool:
-    """Whether a file begins with these bytes, by which a program knows its own files.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """Whether a file begins with these bytes, by which a program knows its own; `UserError` if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(len(start)) == start
@@ -78,25 +60,24 @@ def begins_with(path: Path, start: bytes) -> bool:
 
 
 def fingerprint(path: Path) -> str:
-    """Size and checksum of a file, for messages, to tell whether two are alike; the path if it is no ordinary file.
+    """Size and checksum of a file, to tell whether two are alike; the path if it is no ordinary file.
 
-    Of a file of more than 256 MiB the checksum is that of 256 parts.
+    The checksum is of 256 evenly spaced parts of 1 MiB, or of a smaller file as a whole.
     """
     if not path.is_file():
         return str(path)
-    digest = hashlib.sha256()
+    digest, part = hashlib.sha256(), 1 << 20
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        step = max(_FINGERPRINT_BYTES, size // _FINGERPRINT_PARTS)
-        for first in range(0, size, step):
+        for first in range(0, size, max(part, size // 256)):
             file.seek(first)
-            digest.update(file.read(_FINGERPRINT_BYTES))
+            digest.update(file.read(part))
     return f"{size:,} bytes with checksum {digest.hexdigest():.12}"
 
 
 def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:
     """The error to raise for a file, of ``size`` bytes if known, that cannot be written."""
-    if error.errno in _FULL:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
         return UserError(f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder")
     return UserError(f"{path}: cannot write: {error.strerror or error}")

@@ -183,7 +183,7 @@ MATRIX = {
     "titanic": "3 workers, folder, resumed, 2 ranks",
     "words": "3 workers, folder, directories, 2 ranks of samples",
     "importances": "folder, 2 ranks",
-    "sample weights": "2 workers, folder, resumed, 2 ranks",
+    "sample weights": "2 workers, folder, resumed, 2 ranks, Verilog",
     "balanced classes": "folder, resumed",
     "rcv1": "sparse, 3 workers, all lines, directories, directories, 3 workers, a sparse worker, split, no split, "
     "folder, folder, 3 workers, folder in little memory, resumed, resumed, small, 2 ranks, 2 ranks of samples, "

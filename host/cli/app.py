@@ -38,12 +38,8 @@ class Application(click.Group):
     """A group that lists its commands in the order of use, and turns every failure into one line and an exit status.
 
     Exit status: 0 success, 1 a failure, 2 an error that the user can correct, 130 an interruption by Ctrl-C or by
-    SIGTERM, with which batch systems end a program.
-
-    Parameters
-    ----------
-    modules
-        Module in this folder of each command that is imported when it is needed, by name.
+    SIGTERM, with which batch systems end a program. ``modules`` are those in this folder of commands that are imported
+    when needed, by name.
     """
 
     def __init__(self, *arguments: Any, modules: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
@@ -64,14 +60,14 @@ class Application(click.Group):
     def _path(self, args: Sequence[str]) -> str:
         """The command that the arguments name, for messages: ``p4sgd data synth``."""
         words = ["p4sgd"]
-        command: click.Command | None = self
+        command: click.Group = self
         for word in args:
-            if not isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), word)
+            if found is not None:
+                words.append(word)
+            if not isinstance(found, click.Group):
                 break
-            command = command.get_command(click.Context(command), word)
-            if command is None:
-                break
-            words.append(word)
+            command = found
         return " ".join(words)
 
     def main(

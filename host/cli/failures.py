@@ -9,50 +9,35 @@ import click
 
 from p4sgd.host.errors import P4sgdError, UserError
 
-FAILED = 1
-"""Exit status of a failure of the device, a tool, the machine or P4SGD itself."""
-
-_USER_ERROR = 2
-"""Exit status of an error that the user can correct: in input, options, files."""
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, as in shells."""
+FAILED, _USER_ERROR, INTERRUPTED = 1, 2, 130
+"""Exit statuses: a failure of the device, a tool, the machine or P4SGD; an error that the user can correct, in input,
+options or files; Ctrl-C (128 + SIGINT, as in shells)."""
 
 _USER_ERRNOS = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EEXIST,
-    errno.EFBIG,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
+    *(errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM),
+    *(errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS),
 }
 """Errors of the operating system about a path that the user has named, or its disk."""
 
 
 def describe(error: BaseException, command: str) -> tuple[int, str]:
     """The exit status and the line for an exception in a command, such as ``p4sgd train``."""
-    if isinstance(error, click.UsageError):
-        return _USER_ERROR, f"{_one_line(error.format_message())} (see {command} --help)"
+    text, _, log = str(error).strip().partition("\n")
     if isinstance(error, click.ClickException):
-        return _USER_ERROR, _one_line(error.format_message())
+        text = " ".join(error.format_message().split())
+        return _USER_ERROR, f"{text} (see {command} --help)" if isinstance(error, click.UsageError) else text
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, UserError):
-        return _USER_ERROR, _one_line(str(error))
+        return _USER_ERROR, " ".join(str(error).split())
     if isinstance(error, P4sgdError):
-        return FAILED, _first_line(str(error))
+        return FAILED, f"{text.rstrip(':')} (P4SGD_DEBUG=1 shows all of it)" if log else text.rstrip(":")
     if isinstance(error, OSError) and error.strerror:
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return _USER_ERROR if error.errno in _USER_ERRNOS else FAILED, f"{place}{error.strerror}"
     if isinstance(error, MemoryError):
-        return FAILED, f"out of memory{': ' if str(error) else ''}{_first_line(str(error))}"
-    first = str(error).strip().partition("\n")[0]
-    return FAILED, f"internal error, {type(error).__name__}: {first} (P4SGD_DEBUG=1 shows where)"
+        return FAILED, f"out of memory: {text}" if text else "out of memory"
+    return FAILED, f"internal error, {type(error).__name__}: {text} (P4SGD_DEBUG=1 shows where)"
 
 
 def report(error: BaseException, command: str) -> int:
@@ -70,14 +55,3 @@ def report(error: BaseException, command: str) -> int:
     for text in (line, *getattr(error, "__notes__", ())):
         click.echo(f"{command}: {text}", err=True)
     return status
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _first_line(text: str) -> str:
-    """The first line of a message; the others are a log."""
-    lines = text.strip().splitlines()
-    more = " (P4SGD_DEBUG=1 shows all of it)" if len(lines) > 1 else ""
-    return f"{lines[0].rstrip(':')}{more}" if lines else ""

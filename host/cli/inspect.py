@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli.options import common_options
-from p4sgd.host.cli.output import Output, cell, shorten
-from p4sgd.host.cli.training_run import COLUMNS
+from p4sgd.host.cli.output import COLUMNS, Output, cell, shorten
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:

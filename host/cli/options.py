@@ -40,18 +40,10 @@ def path_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[_C
     return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
 
 
-# -- types -------------------------------------------------------------------------------------------------------------
-
-
 class NameFrom(click.ParamType):
-    """The type of an option with a fixed set of values, which may be looked up only when needed: it imports much.
+    """The type of an option with a fixed set of ``names``, or where they are: to look them up may import much.
 
-    Parameters
-    ----------
-    what
-        What the values name, for messages: ``loss``.
-    names
-        The values, or where they are, for `names_in`.
+    Messages call a value by ``what`` it names: ``loss``.
     """
 
     def __init__(self, what: str, names: str | Sequence[str]) -> None:
@@ -96,16 +88,10 @@ class _Data(click.ParamType):
 
 
 data_name = _Data()
-"""The type of an argument or an option that names data."""
-
-hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
-"""The type of an option that names a configuration of hardware."""
-
-configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
-"""The type of an option that names a worker's configuration."""
-
 device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
-"""The type of an option that names a kind of device."""
+configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
+hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
+"""Types of options that name data, a kind of device, a worker's configuration, and one that is made in hardware."""
 
 
 def configured(name: str, slots: int | None) -> "WorkerConfig":
@@ -119,9 +105,6 @@ def configured(name: str, slots: int | None) -> "WorkerConfig":
         raise UserError(f"--{error}") from error
 
 
-# -- output and files --------------------------------------------------------------------------------------------------
-
-
 def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
     """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
 
@@ -130,22 +113,11 @@ def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) 
         def run(*, as_json: bool = False, quiet: bool = False, **values: Any) -> Any:
             return command(output=Output(as_json=as_json, quiet=quiet), **values)
 
-        options = []
-        if quiet:
-            text = "Print only results, warnings and errors, no progress and no remarks."
-            options.append(click.option("-q", "--quiet", is_flag=True, help=text))
-        if json:
-            text = "Print one JSON document on standard output."
-            options.append(click.option("--json", "as_json", is_flag=True, help=text))
-        if file:
-            options.append(_options_option)
-        return together(*options)(run)
+        options = ((quiet, _quiet_option), (json, _json_option), (file, _options_option))
+        return together(*(option for wanted, option in options if wanted))(run)
 
     return add  # type: ignore[return-value]
 
-
-common_options = output_options()
-"""Adds all three."""
 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 """Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
@@ -176,6 +148,12 @@ _options_option = click.option(
 )
 
 
+_quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print only results, warnings and errors, no progress and no remarks."
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+
+
 def options_file() -> Path | None:
     """The options file of the running command, if one was given."""
     context = click.get_current_context(silent=True)
@@ -198,7 +176,9 @@ def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
         table = table.get(word)
         if not isinstance(table, dict):
             raise UserError(f"{path}: has no table [{'.'.join(words)}]")
-    known = {_key(param): param for param in ctx.command.params if param.expose_value}
+    # Keys are long options without their dashes, and names of arguments.
+    params = (param for param in ctx.command.params if param.expose_value)
+    known = {max(param.opts, key=len).lstrip("-").replace("_", "-"): param for param in params}
     values = {}
     for key, value in table.items():
         where = f"{path}: [{'.'.join(words)}] {key}"
@@ -223,13 +203,6 @@ def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], 
             _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
 
 
-def _key(param: click.Parameter) -> str:
-    """A parameter's key in a file: the long option without its dashes, or the argument's name."""
-    if isinstance(param, click.Option):
-        return max(param.opts, key=len).lstrip("-")
-    return (param.name or "").replace("_", "-")
-
-
 def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:
     """The value as it would stand on the command line; its conversion is tried, so that errors name the file."""
     is_flag = isinstance(param, click.Option) and param.is_flag
@@ -246,6 +219,10 @@ def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -
     return [*map(str, value if isinstance(value, list) else [value])] if param.multiple else str(value)
 
 
+common_options = output_options()
+"""Adds all three."""
+
+
 def is_given(name: str) -> bool:
     """Whether a parameter of the running command was given, on the command line or in an options file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
@@ -255,8 +232,6 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's values that were given; the others are defaults."""
     return {name: value for name, value in values.items() if is_given(name)}
 
-
-# -- devices -----------------------------------------------------------------------------------------------------------
 
 configuration_option = click.option(
     "--config",
@@ -276,7 +251,7 @@ cluster_option = path_option(
 
 
 class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault and its probability; ``where`` the names of the faults are, see `names_in`."""
+    """``NAME=CHANCE``: a fault and its probability, and where the names of faults are, for `names_in`."""
 
     name = "NAME=CHANCE"
 
@@ -284,7 +259,6 @@ class _Fault(click.ParamType):
         self._where = where
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Refuse unknown faults and values that are no probability."""
         from p4sgd.host.devices.faults import simulated_faults
 
         name, _, text = str(value).partition("=")
@@ -325,16 +299,10 @@ fault_option = _faults(
 """Adds ``--fault``, probabilities by name, for commands that simulate a cluster."""
 
 link_fault_option = together(
-    _faults(
-        "p4sgd.host.links.faulty:FAULTS",
-        "of the network with a probability, as in link_loss=0.02; may be repeated.",
-    ),
+    _faults("p4sgd.host.links.faulty:FAULTS", "of the network with a probability, as in link_loss=0.02; repeatable."),
     click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers of --fault."),
 )
 """Adds ``--fault``, probabilities by name, and ``--seed``, for commands that start workers."""
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
@@ -421,9 +389,7 @@ _READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Whether the first line of a CSV file has the names of the columns; by default it is found out.",
     ),
     "delimiter": click.option(
-        "--delimiter",
-        metavar="CHARACTER",
-        help="Character between the fields of a CSV file; by default it is found out.",
+        "--delimiter", metavar="CHARACTER", help="Character between the fields of a CSV file; by default found out."
     ),
     "zero_based": click.option(
         "--zero-based/--one-based",

@@ -24,13 +24,15 @@ SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
-_READABLE_WIDTH = 120
-"""Largest width of a table whose last column wraps."""
+_METRICS = {"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"}
 
-_SPEED, _RATE = "samples_per_second", "learning_rate"
-
-_LIVE_ROWS = 12
-"""Number of rows, the last ones, that the live table shows."""
+COLUMNS = {
+    "epoch": "epoch",
+    **{f"{data}_{n}": f"{data} {title}" for data in ("train", "validation", "test") for n, title in _METRICS.items()},
+    "learning_rate": "rate",
+    "samples_per_second": "samples/s",
+}
+"""Titles of the columns of the table of epochs, by key."""
 
 _compilations = logging.getLogger("p4sgd.sim.compiled")
 
@@ -38,14 +40,8 @@ _compilations = logging.getLogger("p4sgd.sim.compiled")
 class Output:
     """Output of one command.
 
-    Parameters
-    ----------
-    as_json
-        Print one JSON document on standard output, and nothing else there.
-    quiet
-        Print no remarks and no progress; results, warnings and errors are still printed.
-    silent
-        Print nothing at all, because another rank prints it.
+    With ``as_json`` one JSON document is printed on standard output, and nothing else there; with ``quiet`` no remarks
+    and no progress, but results, warnings and errors; with ``silent`` nothing, because another rank prints it.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, silent: bool = False) -> None:
@@ -53,7 +49,7 @@ class Output:
         self.quiet = quiet
         self.silent = silent
         # Any command may be the first to use a compiled loop; the last output is that of the running command.
-        _compilations.handlers = [_Handler(self.remark)]
+        _compilations.handlers = [_handler(self.remark)]
         _compilations.setLevel(logging.INFO)
 
     @cached_property
@@ -63,7 +59,7 @@ class Output:
 
     @cached_property
     def remarks(self) -> "Console":
-        """The console on standard error: progress, remarks."""
+        """The console on standard error."""
         return _console(stderr=True, quiet=self.silent)
 
     @property
@@ -108,7 +104,7 @@ class Output:
             return
         logger = logging.getLogger("p4sgd.sim")
         with self.remarks.status(what) as status:
-            handler, level = _Handler(lambda step: status.update(f"{what}: {step}")), logger.level
+            handler, level = _handler(lambda step: status.update(f"{what}: {step}")), logger.level
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
             try:
@@ -164,7 +160,7 @@ class Output:
             return
         console, cells = self.remarks if remark else self.results, [list(map(_text, row)) for row in rows]
         if wraps:
-            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, _READABLE_WIDTH))
+            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, 120))
         else:
             console.print(_fitting(console, columns, cells, texts, spare), soft_wrap=True)
 
@@ -178,15 +174,11 @@ class Output:
         return _width(table, self.results) <= self.results.width
 
 
-class _Handler(logging.Handler):
-    """Passes what is logged to a function."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__()
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._show(record.getMessage())
+def _handler(show: Callable[[str], None]) -> logging.Handler:
+    """A handler that passes what is logged to a function."""
+    handler = logging.Handler()
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
+    return handler
 
 
 def _console(*, stderr: bool, quiet: bool) -> "Console":
@@ -285,41 +277,34 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
 class EpochTable:
     """A table with a row of metrics for every epoch; columns in which no row has a number are left out.
 
-    Parameters
-    ----------
-    total
-        Number of epochs, for the progress bar.
-    columns
-        Titles by key of a row.
-    title
-        What the progress bar counts.
+    A progress bar counts to ``total``; it is called ``title``. ``rows`` have ``epoch`` and any of `COLUMNS`.
     """
 
-    def __init__(self, output: Output, total: int, columns: Mapping[str, str], title: str = "epoch") -> None:
+    def __init__(self, output: Output, total: int, title: str = "epoch") -> None:
         self._output = output
         self._total = total
-        self._columns = columns
         self._title = title
-        self._rows: list[Mapping[str, float | None]] = []
+        self.rows: list[Mapping[str, float | None]] = []
         self._refresh: Callable[[], None] = lambda: None
 
     def add(self, row: Mapping[str, float | None]) -> None:
-        """Add the row of an epoch; ``row`` has ``epoch`` and any of the columns."""
-        self._rows.append(row)
+        """Add the row of an epoch."""
+        self.rows.append(row)
         self._refresh()
 
     def print(self) -> None:
         """Write the whole table to standard output, without ``as_json``."""
-        if self._rows and not self._output.as_json:
+        if self.rows and not self._output.as_json:
             console = self._output.results
-            console.print(self._table(self._rows, console), soft_wrap=True)
+            console.print(self._table(self.rows, console), soft_wrap=True)
 
     def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
         """The table of some rows; where there is no room for it, a narrow one, in the end without speed and rate."""
-        used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
+        used = {key: title for key, title in COLUMNS.items() if any(row.get(key) is not None for row in self.rows)}
         cells = [[cell(key, row.get(key)) for key in used] for row in rows]
-        spare = [self._columns[key] for key in (_SPEED, _RATE) if key in used]
-        return _fitting(console, [self._columns[key] for key in used], cells, 1, spare)
+        return _fitting(
+            console, list(used.values()), cells, 1, (COLUMNS["samples_per_second"], COLUMNS["learning_rate"])
+        )
 
     @contextlib.contextmanager
     def live(self) -> Iterator[None]:
@@ -338,8 +323,8 @@ class EpochTable:
         with Live(progress, console=console, transient=True, refresh_per_second=8) as live:
 
             def refresh() -> None:
-                progress.update(task, completed=len(self._rows))
-                live.update(Group(self._table(self._rows[-_LIVE_ROWS:], console), progress))
+                progress.update(task, completed=len(self.rows))
+                live.update(Group(self._table(self.rows[-12:], console), progress))
 
             self._refresh = refresh
             yield
@@ -349,15 +334,14 @@ def cell(key: str, value: float | None) -> str:
     """A number of an epoch, for a table."""
     if value is None:
         return ""
-    if key in ("epoch", _SPEED):
+    if key in ("epoch", "samples_per_second"):
         return f"{value:,.0f}"
     return f"{value:.2%}" if "accuracy" in key else f"{value:.4g}"
 
 
-_NAME = 17
-"""Characters of a class in a table: with them in the first column and in two headers it fits 60 columns."""
-
-
 def shorten(name: str) -> str:
-    """The name of a class, cut in its middle if it is long, because ends tell classes apart as often as beginnings."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"
+    """The name of a class, cut in its middle if it is long, because ends tell classes apart as often as beginnings.
+
+    With 17 characters in the first column and in two headers, a table fits 60 columns.
+    """
+    return name if len(name) <= 17 else f"{name[:8]}…{name[-8:]}"

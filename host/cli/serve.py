@@ -20,6 +20,7 @@ from p4sgd.host.cli.options import (
     is_given,
     link_fault_option,
     output_options,
+    path_option,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
@@ -30,22 +31,26 @@ if TYPE_CHECKING:
 _MOST_SLOTS = 1 << 20
 """Maximum number of slots of all jobs together: 1.6 GB, once all have been used with the longest frames."""
 
-_token_option = click.option(
+_control_option = click.option(
+    "--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH, for its owner, or tcp:HOST:PORT."
+)
+_token_option = path_option(
     "--token",
-    "token_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may "
-    "read. Needed for all but loopback addresses.",
+    "FILE",
+    "With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may read. "
+    "Needed for all but loopback addresses.",
 )
 
 
-def _read_token(address: "ControlAddress", path: Path | None) -> bytes | None:
+def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, bytes | None]":
+    """The address of a control socket, and the secret in the file ``token``."""
+    from p4sgd.host.rpc.address import ControlAddress
     from p4sgd.host.rpc.token import read_token
 
-    if path is not None and address.path is not None:
+    address = ControlAddress.parse(control)
+    if token is not None and address.path is not None:
         raise UserError(f"--token is for tcp:HOST:PORT, not for {address}, which is its owner's anyway: leave it out")
-    return None if path is None else read_token(path)
+    return address, None if token is None else read_token(token)
 
 
 @click.command()
@@ -58,7 +63,7 @@ def _read_token(address: "ControlAddress", path: Path | None) -> bytes | None:
     help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 or udp:10.0.0.1:51200 for UDP at an address "
     "of this machine, which serves any number of workers. Repeat it for each port of the aggregator, port 0 first.",
 )
-@click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
+@_control_option
 @_token_option
 @click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, help="Slots of each job.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, help="Maximum number of jobs at a time.")
@@ -68,7 +73,7 @@ def _read_token(address: "ControlAddress", path: Path | None) -> bytes | None:
 def serve(
     interfaces: tuple[str, ...],
     control: str,
-    token_file: Path | None,
+    token: Path | None,
     slots: int,
     jobs: int,
     metrics: str | None,
@@ -98,8 +103,7 @@ def serve(
         raise UserError(f"--interface: an aggregator has at most {MAX_PORTS} ports, not {len(interfaces)}")
     if twice := {name for name in interfaces if interfaces.count(name) > 1}:
         raise UserError(f"--interface: {min(twice)} is given twice")
-    address = ControlAddress.parse(control)
-    token = _read_token(address, token_file)
+    address, secret = _read_address(control, token)
     metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
     becomes = None if user is None else find_user(user)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as opened:
@@ -108,11 +112,11 @@ def serve(
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
         owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
-        check_address(address, token)  # before the loops are compiled
+        check_address(address, secret)  # before the loops are compiled
         with _ending_at_once():
             warm_up()
         server = SoftwareAggregatorServer(
-            links, address, slots=slots, jobs=jobs, owner=owner, token=token, tell=output.remark
+            links, address, slots=slots, jobs=jobs, owner=owner, token=secret, tell=output.remark
         )
         opened.callback(server.close)
         if metrics_at is not None:
@@ -173,12 +177,7 @@ def _claim(interface: str) -> Iterator[None]:
     help="For packets: eth0 for an Ethernet interface; udp:10.0.0.2, or udp:10.0.0.2:51201 with a port, 51200 to "
     "51455, for UDP at an address of this machine.",
 )
-@click.option(
-    "--control",
-    required=True,
-    metavar="ADDRESS",
-    help="Control socket: unix:PATH, for its owner only, or tcp:HOST:PORT.",
-)
+@_control_option
 @_token_option
 @click.option("--config", "name", type=configuration, default="small", help="Configuration of the worker.")
 @click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
@@ -214,7 +213,7 @@ def _claim(interface: str) -> Iterator[None]:
 def worker(
     interface: str,
     control: str,
-    token_file: Path | None,
+    token: Path | None,
     name: str,
     sparse: bool,
     slots: int | None,
@@ -234,7 +233,7 @@ def worker(
     """
     from p4sgd.host.links import Link, open_link
     from p4sgd.host.links.faulty import FaultyLink
-    from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
+    from p4sgd.host.rpc.address import ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
     from p4sgd.hw.spec.packet import most_micro_batches
@@ -242,8 +241,7 @@ def worker(
     from p4sgd.sim.emulator import warm_up
     from p4sgd.sim.emulator.networked import NetworkedWorker
 
-    address = ControlAddress.parse(control)
-    token = _read_token(address, token_file)
+    address, secret = _read_address(control, token)
     if math.isnan(speed):
         raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:
@@ -261,7 +259,7 @@ def worker(
             link = FaultyLink(link, fault, seed)
         served: ServedWorker
         if device == "rtl":
-            check_address(address, token)  # before the work
+            check_address(address, secret)  # before the work
             with output.working(SIMULATOR_OPENING, told=True):
                 served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
             memory_limit = config.memories << MEMORY_BITS - 20
@@ -270,6 +268,6 @@ def worker(
             served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
             with _ending_at_once():
                 warm_up(config)
-        listener = stack.enter_context(contextlib.closing(ControlListener(address, token=token)))
+        listener = stack.enter_context(contextlib.closing(ControlListener(address, token=secret)))
         output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
         WorkerServer(served, link, listener, memory_limit << 20, tell=output.remark).serve()

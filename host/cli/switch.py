@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import NameFrom, common_options, folder_option
+from p4sgd.host.cli.options import NameFrom, common_options, folder_option, path_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.serve import serve
 from p4sgd.host.errors import P4sgdError, UserError
@@ -21,24 +21,22 @@ if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller, JobProgress, WaitingSlot
     from p4sgd.host.aggregators.tables import TableController
 
-_cluster_option = click.option(
+_cluster_option = path_option(
     "--cluster",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.toml",
-    help="File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd "
-    "cluster up).",
+    "FILE.toml",
+    "File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd cluster "
+    "up).",
 )
 
 
 @contextlib.contextmanager
-def _controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
+def _controller_of(file: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.aggregators.opening import open_controller
     from p4sgd.host.serve.local_cluster import local_cluster_file
 
-    cluster = read_cluster(path or local_cluster_file())
+    cluster = read_cluster(file or local_cluster_file())
     with contextlib.closing(open_controller(cluster)) as controller:
         yield cluster, controller
 
@@ -50,11 +48,7 @@ def _controller_of(path: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     required=True,
     help="Switch that runs the program: BMv2's simple_switch, or a Tofino.",
 )
-@click.option(
-    "--slots",
-    default=4096,
-    help="AllReduce operations that a job can have in flight, a power of two.",
-)
+@click.option("--slots", default=4096, help="AllReduce operations that a job can have in flight, a power of two.")
 @click.option("--jobs", default=4, help="Number of jobs at the same time, a power of two.")
 @folder_option
 @common_options
@@ -107,7 +101,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 @click.command()
 @_cluster_option
 @common_options
-def deploy(path: Path | None, output: Output) -> None:
+def deploy(cluster: Path | None, output: Output) -> None:
     """Load the program of a switch.
 
     The cluster file names the switch and the folder with its program, made by p4sgd switch build. The switch loses all
@@ -121,12 +115,12 @@ def deploy(path: Path | None, output: Output) -> None:
     from p4sgd.host.serve.local_cluster import local_cluster_file
     from p4sgd.hw.spec.packet import mac_text
 
-    path = path or local_cluster_file()
-    cluster = read_cluster(path)
-    aggregator = cluster.aggregator
-    ports = sorted({worker.port for worker in cluster.workers} | {there.port for there in aggregator.ports})
+    file = cluster or local_cluster_file()
+    described = read_cluster(file)
+    aggregator = described.aggregator
+    ports = sorted({worker.port for worker in described.workers} | {there.port for there in aggregator.ports})
     stations = {int(station): there.port for there in aggregator.ports for station in there.stations}
-    with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(path, aggregator)) as controller:
+    with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(file, aggregator)) as controller:
         controller.set_forwarding(ports, stations)
         controller.set_mac(aggregator.address)
         slots, jobs = controller.slots, controller.jobs
@@ -135,35 +129,31 @@ def deploy(path: Path | None, output: Output) -> None:
     output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")
 
 
-def _loaded(path: Path, aggregator: "AggregatorAddress") -> "TableController":
+def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
     """The controller of a switch, once it runs the program."""
     if aggregator.kind == "tofino":
         from p4sgd.host.aggregators.bfruntime import open_bfruntime
 
         return open_bfruntime(aggregator)
     if aggregator.kind != "bmv2":
-        raise UserError(f"{path}: aggregator.kind: an aggregator of kind {aggregator.kind} has no program to load")
+        raise UserError(f"{file}: aggregator.kind: an aggregator of kind {aggregator.kind} has no program to load")
     if aggregator.program is None:
-        raise UserError(f"{path}: aggregator.program: is missing: the folder that p4sgd switch build has made")
+        raise UserError(f"{file}: aggregator.program: is missing: the folder that p4sgd switch build has made")
     from p4sgd.host.aggregators.tables import read_program
 
     program = read_program(aggregator.program, aggregator.kind)
-    from p4sgd.host.aggregators.p4runtime import open_p4runtime
+    from p4sgd.host.aggregators.p4runtime import open_p4runtime  # needs finsy
 
     controller = open_p4runtime(aggregator)
     controller.deploy(program)
     return controller
 
 
-_MOST_LINES = 20
-"""Number of lines about slots of one job; further ones are only counted."""
-
-
 @click.command()
 @_cluster_option
 @click.option("--interval", type=click.FloatRange(0, 3600), default=1.0, help="Seconds between the two readings.")
 @common_options
-def status(path: Path | None, interval: float, output: Output) -> None:
+def status(cluster: Path | None, interval: float, output: Output) -> None:
     """Show the jobs of an aggregator, and what they wait for.
 
     All slots are read twice. A slot that is active both times, in the same state, is waiting: lines below the table
@@ -176,7 +166,7 @@ def status(path: Path | None, interval: float, output: Output) -> None:
     from p4sgd.host.aggregators.controller import read_active_slots, read_progress
     from p4sgd.hw.spec.aggregator import job_counters
 
-    with _controller_of(path) as (cluster, controller), output.working("reading the slots"):
+    with _controller_of(cluster) as (described, controller), output.working("reading the slots"):
         before = read_active_slots(controller)
         counted = controller.counters()
         time.sleep(interval)
@@ -187,7 +177,7 @@ def status(path: Path | None, interval: float, output: Output) -> None:
     for each in found:
         name = next(iter(job_counters(each.place)))
         packets = counts[name] - counted[name] if name in counts else None
-        jobs.append(_job_document(cluster, each, packets))
+        jobs.append(_job_document(described, each, packets))
     output.document(size | {"jobs": jobs})
     if not found:
         output.say("no job is served")
@@ -200,7 +190,7 @@ def status(path: Path | None, interval: float, output: Output) -> None:
         rows.append([*(job[key] for key in keys), len(job["stuck"]), accepted])
     output.table(titles, rows, texts=0)
     for job in jobs:
-        for line in _sentences(job, udp=cluster.udp):
+        for line in _sentences(job, udp=described.udp):
             output.say(line)
         if interval and job["packets_accepted"] == 0:
             output.say(
@@ -253,16 +243,15 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> list[str]:
         what = "no partials have arrived from" if partials else "the sums are not acknowledged by"
         whom = ", ".join(who[shard] for shard in shards)
         lines.append(f"job {job['job']}, {which}, round {first['round']}: {what} {whom}")
-    if len(lines) > _MOST_LINES:
-        left = len(lines) - _MOST_LINES
-        return [*lines[:_MOST_LINES], f"and {left} more lines of this kind: p4sgd switch slots lists all"]
-    return lines
+    left = len(lines) - 20
+    more = [f"and {left} more lines of this kind: p4sgd switch slots lists all"] if left > 0 else []
+    return lines[:20] + more
 
 
 @click.command()
 @_cluster_option
 @common_options
-def slots(path: Path | None, output: Output) -> None:
+def slots(cluster: Path | None, output: Output) -> None:
     """List the slots that are under way.
 
     These are the slots that have partials of their round and still lack acknowledgements. Shards whose partials or
@@ -270,7 +259,7 @@ def slots(path: Path | None, output: Output) -> None:
     """
     from p4sgd.host.aggregators.controller import read_active_slots
 
-    with _controller_of(path) as (_, controller):
+    with _controller_of(cluster) as (_, controller):
         seen = read_active_slots(controller)
     found = [
         {"place": place, "job": job.number, "aggregated": slot.aggregated, "acknowledged": slot.acknowledged}
@@ -294,14 +283,14 @@ def slots(path: Path | None, output: Output) -> None:
 @click.command()
 @_cluster_option
 @common_options
-def counters(path: Path | None, output: Output) -> None:
+def counters(cluster: Path | None, output: Output) -> None:
     """Show the counters of an aggregator.
 
     Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all.
     """
     from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 
-    with _controller_of(path) as (_, controller):
+    with _controller_of(cluster) as (_, controller):
         counted = controller.counters()
         meanings = dict(COUNTERS)
         for place in range(controller.jobs):
@@ -315,13 +304,13 @@ def counters(path: Path | None, output: Output) -> None:
 @_cluster_option
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
 @common_options
-def clear(path: Path | None, job: int | None, output: Output) -> None:
+def clear(cluster: Path | None, job: int | None, output: Output) -> None:
     """End a job, so that its place and its number are free again.
 
     If the job has a run under way, that run is lost: the aggregator drops its workers' packets until they give up, and
     p4sgd train fails. p4sgd train --resume then continues from the checkpoint, as a new job.
     """
-    with _controller_of(path) as (_, controller):
+    with _controller_of(cluster) as (_, controller):
         served = {each.number: place for place, each in controller.served().items()}
         known = ", ".join(map(str, sorted(served))) or "none"
         if job is None and len(served) != 1:

@@ -12,7 +12,7 @@ import click
 
 from p4sgd.host.cli.failures import INTERRUPTED
 from p4sgd.host.cli.options import given, options_file, take_reading
-from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
+from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.training.events import Events, Stage
 
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
     from p4sgd.host.training.dealing.columns import Split
     from p4sgd.sim.cluster.trace import Trace
-
-_METRICS = {"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"}
-
-COLUMNS = {
-    "epoch": "epoch",
-    **{f"{data}_{n}": f"{data} {title}" for data in ("train", "validation", "test") for n, title in _METRICS.items()},
-    "learning_rate": "rate",
-    "samples_per_second": "samples/s",
-}
-"""Titles of the columns of the table of epochs, by key."""
 
 _FOLD_METRICS = {
     **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
@@ -112,21 +102,19 @@ def run_folds(
     document = {"cross_validation": found}
     if request.out is None:
         output.document(run.to_json() | document)
-    _print_folds(output, done, {"mean": mean, "±": deviation})
+    _print_folds(output, done, **{"mean": mean, "±": deviation})
     return document
 
 
-def _print_folds(
-    output: Output, done: "Sequence[Fold]", summaries: Mapping[str, Mapping[str, float]] = MappingProxyType({})
-) -> None:
+def _print_folds(output: Output, done: "Sequence[Fold]", **summaries: Mapping[str, float]) -> None:
     """A table with a row for each fold, and then for each summary."""
     if not done:
         return
     names = [name for name in _FOLD_METRICS if name in done[0].metrics]
-    rows: list[list[object]] = [
-        [fold.number, fold.samples, fold.result.best_epoch, *(cell(name, fold.metrics[name]) for name in names)]
-        for fold in done
-    ]
+    rows: list[list[object]] = []
+    for fold in done:
+        metrics = (cell(name, fold.metrics[name]) for name in names)
+        rows.append([fold.number, fold.samples, fold.result.best_epoch, *metrics])
     rows += [[title, "", "", *(cell(name, values[name]) for name in names)] for title, values in summaries.items()]
     output.table(["fold", "samples", "epoch", *(_FOLD_METRICS[name] for name in names)], rows)
 
@@ -161,58 +149,50 @@ class _Display(_Remarks):
 
     def __init__(self, output: Output, run: "TrainingRun", on_trace: "Callable[[Trace], None]") -> None:
         super().__init__(output)
+        self._run = run
         self._on_trace = on_trace
         self.shown = contextlib.ExitStack()
-        self.table = EpochTable(output, run.options.epochs, COLUMNS)
-        self._epochs = run.options.epochs
-        self._is_simulated = run.device == "rtl"
-        self._names: Sequence[str] = ()
-        self._row = self._epochs_of_row = 0
+        self.table = EpochTable(output, run.options.epochs)
+        self._row, self._names = 0, list[str]()
         self._on_progress: OnProgress | None = None
 
     def stage(self, stage: Stage) -> None:
-        """Show a stage in place of the one before: two live displays at once are not possible."""
-        self.shown.close()
+        self.shown.close()  # two live displays at once are not possible
         if stage is Stage.VERIFY:
             self._on_progress = self.shown.enter_context(show_steps(self._output))
         elif stage is Stage.OPEN:
-            what = SIMULATOR_OPENING if self._is_simulated else "getting ready"
-            self.shown.enter_context(self._output.working(what, told=self._is_simulated))
+            is_simulated = self._run.device == "rtl"
+            what = SIMULATOR_OPENING if is_simulated else "getting ready"
+            self.shown.enter_context(self._output.working(what, told=is_simulated))
         elif stage is Stage.TRAIN:
             self.shown.enter_context(self.table.live())
 
     def progress(self, step: "Step", done: int, total: int) -> None:
-        """Show how much of the prepared data is verified."""
         if self._on_progress is not None:
             self._on_progress(step, done, total)
 
     def row(self, row: int, names: Sequence[str]) -> None:
-        """Show the epochs of a row of the model in place of those of the row before."""
         self.shown.close()
-        self._names, self._row, self._epochs_of_row = names, row, 0
+        self._row, self._names = row, list(names)
         title = f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch"
-        self.table = EpochTable(self._output, self._epochs, COLUMNS, title)
+        self.table = EpochTable(self._output, self._run.options.epochs, title)
         self.shown.enter_context(self.table.live())
 
     def epoch(self, record: "EpochRecord") -> None:
-        """Add an epoch to the table."""
         self.table.add(record.to_json())
-        self._epochs_of_row += 1
 
     def trace(self, trace: "Trace") -> None:
-        """Hand over the trace of a simulated device."""
         self._on_trace(trace)
 
     def rows_done(self) -> str:
         """How far the rows of the model are, for a message; empty if it has a single one, or none has begun."""
         if not self._names:
             return ""
-        done, now = self._epochs_of_row, shorten(self._names[self._row])
+        done, now = len(self.table.rows), shorten(self._names[self._row])
         epochs = f"{done} epoch{'s' if done != 1 else ''}"
         return f"{self._row} of {len(self._names)} rows of the model are finished, and {epochs} of {now}"
 
     def split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
-        """Show what each worker has of the columns, and what all of them would take on one kind of workers."""
         columns = ["worker", "columns", "nonzeros", "predicted µs a sample"]
         self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)
 

@@ -23,8 +23,7 @@ from p4sgd.host.cli.options import (
     take_reading,
     tuning_options,
 )
-from p4sgd.host.cli.output import Output, cell
-from p4sgd.host.cli.training_run import COLUMNS
+from p4sgd.host.cli.output import COLUMNS, Output, cell
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:

@@ -398,27 +398,37 @@ def test_one_line_says_what_is_wrong(files, monkeypatch, words, says):
         assert re.match(r"(\./)?" + says, line), line
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect"])
 @pytest.mark.parametrize(
-    "damage", ["missing", "empty", "text", "cut", "folder", "other", "version", "loss", "labels", "training"]
+    ("file", "words"),
+    [
+        *(("model", words) for words in ("predict {} breast_cancer", "evaluate {} breast_cancer", "inspect {}")),
+        ("kept", "train --resume {} --epochs 3"),
+    ],
 )
-def test_model_files_that_are_none(files, tmp_path, monkeypatch, command, damage):
+@pytest.mark.parametrize(
+    "damage", ["missing", "empty", "text", "cut", "folder", "other", "version", "kind", "loss", "labels", "training"]
+)
+def test_files_that_are_no_models_or_checkpoints(files, tmp_path, monkeypatch, file, words, damage):
     monkeypatch.chdir(tmp_path)
-    path, whole = Path("model"), (files / "model").read_bytes()
+    path, whole = Path(file), (files / file).read_bytes()
     content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": whole[:-8]}
     parts = {"version": "99", "loss": "cubic", "labels": {}, "training": []}
     if damage in content:
         path.write_bytes(content[damage])
-    elif damage in parts:
-        rewrite(files / "model", to=path, **{damage: parts[damage]})
+    elif damage == "kind":
+        path.write_bytes((files / {"model": "kept", "kept": "model"}[file]).read_bytes())
     elif damage == "folder":
         path.mkdir()
     elif damage == "other":
         save_file({"tensor": np.zeros(3)}, path)
-    line = refused(command, path, *(["breast_cancer"] if command != "inspect" else []))
-    assert line.startswith("model: ")
+    elif damage == "version" or (damage in parts and file == "model"):
+        rewrite(files / file, to=path, **{damage: parts[damage]})
+    line = refused(*words.format(path).split())
+    assert line.startswith(f"{file}: ")
     if damage == "version":
-        assert re.search(r"model file of version 99, .*version \d", line), line
+        assert re.search(r"(model file|checkpoint) of version 99, .*version \d", line), line
+    if damage == "kind":
+        assert re.search(f"not a {'model file' if file == 'model' else 'checkpoint'} of p4sgd: .*--", line), line
 
 
 def test_files_that_are_to_be_replaced(files, tmp_path, monkeypatch):

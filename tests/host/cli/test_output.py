@@ -10,8 +10,7 @@ from rich.console import Console
 
 from p4sgd.host import training
 from p4sgd.host.cli.app import main
-from p4sgd.host.cli.output import EpochTable, Output
-from p4sgd.host.cli.training_run import COLUMNS
+from p4sgd.host.cli.output import COLUMNS, EpochTable, Output
 from p4sgd.host.errors import P4sgdError
 
 
@@ -94,7 +93,7 @@ def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, heads):
     row = dict.fromkeys(columns, 0.12345678) | {"epoch": 1000, "learning_rate": 0.01234, "samples_per_second": speed}
 
     def show(output):
-        table = EpochTable(output, 1, COLUMNS)
+        table = EpochTable(output, 1)
         table.add(row)
         table.print()
 

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from support import command_line
 from support.failing_device import FailingDevice
 from support.tensor_file import rewrite
 
 from p4sgd.host import devices
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.training import load_checkpoint
@@ -79,9 +77,6 @@ def refused(*words):
     (line,) = done.stderr.splitlines()
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
     return line.removeprefix("p4sgd train: ")
-
-
-# -- what stops a run ------------------------------------------------------------------------------------------------
 
 
 def test_the_command_that_is_told_works(monkeypatch):
@@ -147,31 +142,19 @@ def test_a_killed_program():
     assert document("--resume", "c", "--out", "model") == whole
 
 
-@pytest.mark.rtl
-@pytest.mark.slow
-def test_on_the_simulated_verilog(monkeypatch):
-    """With staleness, where two versions of the weights are in use: what is loaded is what would have been kept."""
-    rng = np.random.default_rng(0)
-    np.savez("small.npz", X=rng.normal(size=(64, 20)), y=np.arange(64) % 2)
-    words = ["small.npz", "--epochs", 4, "--precision", 3, "--config", "tiny", "--workers", 2, "--staleness", 1]
-    words += ["--precondition", "block"]
-    whole = document(*words)
-    fail(monkeypatch, 3, *words, "--checkpoint", "c")
-    rtl = document("--resume", "c", "--device", "rtl")
-    assert (whole.pop("device"), rtl.pop("device")) == ("emulator", "rtl")
-    assert rtl == whole
-
-
-# -- what may change -------------------------------------------------------------------------------------------------
-
-
 def test_remarks_are_told_once(monkeypatch):
+    """How columns are dealt is told by the run that goes on, which may have other workers, not by the one before."""
     words = ["breast_cancer", "--scaling", "minmax", "--lr", "2e-7", "--epochs", "3"]
-    remarks = document(*words)["remarks"]
-    assert len(remarks) == 1
-    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[0] == remarks[0]
+    (remark,) = document(*words)["remarks"]
+    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[0] == remark
     done = run("--resume", "c", "--json")
-    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", remarks)
+    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", [remark])
+    write_dataset(make_source("rcv1", scale=0.02), Path("rcv1.libsvm"))
+    words = ["rcv1.libsvm", "--config", "small", "--batch", 256, "--skip-zeros", "always", "--lr", 1]
+    run(*words, "--epochs", 1, "--checkpoint", "state")
+    resumed = document("--resume", "state", "--epochs", 2, "--workers", 2)["remarks"]
+    (remark,) = [text for text in resumed if "pass over zeros" in text]
+    assert remark in document(*words, "--epochs", 2, "--workers", 2)["remarks"]
 
 
 def test_options_that_agree_are_no_contradiction(monkeypatch):
@@ -207,23 +190,23 @@ def test_data_that_have_moved(monkeypatch):
     Path("first").rename("second.csv")
     assert re.match("c: .*data first .*: p4sgd train --resume c DATA$", refused("--resume", "c"))
     assert refused("--resume", "c", "second.csv").endswith("p4sgd train --resume c --test DATA")
+    rewrite(Path("c"), to=Path("library"), origin={})
+    assert re.match("library: .*data .*: p4sgd train --resume library DATA$", refused("--resume", "library"))
     resumed = document("--resume", "c", "second.csv", "--test", "second.csv")
     assert (whole.pop("data"), resumed.pop("data")) == ("first", "second.csv")
     assert resumed == whole
 
 
-def test_a_finished_run(monkeypatch):
+def test_a_finished_run():
     whole = document(*RUN, "--checkpoint", "c")
-    expected = re.compile(r"c: all 5 epochs are done, nothing is left to do: .*--epochs .*--out MODEL")
-    assert expected.match(refused("--resume", "c"))
-    assert expected.match(refused("--resume", "c", "--epochs", 5, "--device", "rtl"))
+    ended = re.compile(r"c: all 5 epochs are done, nothing is left to do: .*--epochs .*--out MODEL")
+    assert ended.match(refused("--resume", "c", "--epochs", 5, "--device", "rtl"))
     assert re.match("c: 5 epochs are done, --epochs 3 is less: .*larger", refused("--resume", "c", "--epochs", 3))
     assert document("--resume", "c", "--out", "model") == whole, "the model may be all that is wanted"
-    assert load_model(Path("model")).training["epoch"] == whole["best_epoch"]
-    assert expected.match(refused("--resume", "c"))
+    assert ended.match(refused("--resume", "c"))
     Path("model").unlink()
     run("--resume", "c")
-    assert Path("model").exists(), "it was to be written there"
+    assert load_model(Path("model")).training["epoch"] == whole["best_epoch"], "it was to be written there"
     assert document("--resume", "c", "--epochs", 7) == document(*RUN, "--epochs", 7)
     run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "early")
     says = r"early: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"
@@ -244,72 +227,24 @@ def test_a_resumed_run_replaces_no_model_but_its_own():
     assert load_model(Path("other")).training["options"]["epochs"] == 8
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def checkpoint():
-    run("breast_cancer", "--epochs", 2, "--test", "breast_cancer", "--lr", 0.5, "--checkpoint", "c")
-
-
-def test_contradictions(checkpoint):
-    """Others are in test_errors.py."""
-    data = read_dataset("breast_cancer")
-    features = data.features.copy()
-    features[500, 20] += 1
-    np.savez("changed.npz", X=features, y=data.labels)
-    Path("more.toml").write_text("[train]\nl2 = 0.5\n")
-    for words, says in (
-        (["--options", "more.toml"], "began with --l2 0.0, not with --l2 0.5"),
-        (["changed.npz"], "changed.npz .*values or labels .*breast_cancer.*: name the same"),
-        (["--test", "changed.npz"], "test data .* changed.npz .*values or labels .*breast_cancer"),
-    ):
-        assert re.search(says, line := refused("--resume", "c", "--epochs", 5, *words)), line
-
-
-def test_data_that_are_read_in_another_way():
-    """The same file may be named as before, so it is not what is wrong."""
+def test_data_that_are_others_or_read_in_another_way():
+    """The same file may be named as before, so it is not what is wrong. Other contradictions are in test_errors.py."""
     Path("data.libsvm").write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
-    run("data.libsvm", "--epochs", 1, "--checkpoint", "c")
-    for words in (["--hash-bits", 12], ["data.libsvm", "--hash-bits", 12]):
-        assert re.match(
-            r"c: with this --hash-bits the data are not those .* 4,096 features, .*: leave that out, or",
-            refused("--resume", "c", "--epochs", 2, *words),
-        )
     Path("other.libsvm").write_text("1 1:1\n0 2:1\n")
-    line = refused("--resume", "c", "--epochs", 2, "other.libsvm", "--hash-bits", 12)
-    assert re.search("other.libsvm .*: name the same", line)
+    Path("more.toml").write_text("[train]\nl2 = 0.5\n")
+    data = read_dataset("breast_cancer")
+    data.features[500, 20] += 1
+    np.savez("changed.npz", X=data.features, y=data.labels)
+    run("data.libsvm", "--epochs", 1, "--checkpoint", "c")
+    run("breast_cancer", "--epochs", 1, "--test", "breast_cancer", "--checkpoint", "kept")
+    hashed = r"c: with this --hash-bits the data are not those .* 4,096 features, .*: leave that out, or"
+    for words, says in (
+        ("c --hash-bits 12", hashed),
+        ("c data.libsvm --hash-bits 12", hashed),
+        ("c other.libsvm --hash-bits 12", "other.libsvm .*: name the same"),
+        ("kept --options more.toml", "began with --l2 0.0, not with --l2 0.5"),
+        ("kept changed.npz", "changed.npz .*values or labels .*breast_cancer.*: name the same"),
+        ("kept --test changed.npz", "test data .* changed.npz .*values or labels .*breast_cancer"),
+    ):
+        assert re.search(says, line := refused("--resume", *words.split(), "--epochs", 2)), line
     run("--resume", "c", "--epochs", 2)
-
-
-def test_files_that_are_no_checkpoints(checkpoint):
-    run("breast_cancer", "--epochs", 1, "--out", "model")
-    Path("text").write_text("1,2,3\n")
-    Path("cut").write_bytes(Path("c").read_bytes()[:-9])
-    rewrite(Path("c"), to=Path("later"), version="99")
-    rewrite(Path("c"), to=Path("library"), origin={})
-    for name, says in {
-        "model": "not a checkpoint of p4sgd: .*--checkpoint",
-        "text": "not a checkpoint .*damaged.*--checkpoint",
-        "cut": "a damaged checkpoint: ",
-        "later": "a checkpoint of version 99, .*train again",
-        "none": "cannot read .*No such file",
-        ".": "cannot read",
-        "library": "data .*: p4sgd train --resume library DATA$",
-    }.items():
-        line = refused("--resume", name, "--epochs", 3)
-        assert re.match(f"{re.escape(name)}: .*{says}", line), line
-    done = CliRunner().invoke(main, ["predict", "c", "breast_cancer"])
-    assert (done.exit_code, "c: not a model file of p4sgd" in done.stderr) == (2, True)
-
-
-def test_how_columns_are_dealt_is_told_once(tmp_path):
-    """By the run that goes on, which may have other workers, and not by the one before, too."""
-    write_dataset(make_source("rcv1", scale=0.02), tmp_path / "rcv1.libsvm")
-    words = ["rcv1.libsvm", "--config", "small", "--batch", 256, "--skip-zeros", "always", "--lr", 1]
-    run(*words, "--epochs", 1, "--checkpoint", "state")
-    found = json.loads(run("--resume", "state", "--epochs", 2, "--workers", 2, "--json").stdout)
-    (remark,) = [text for text in found["remarks"] if "pass over zeros" in text]
-    whole = json.loads(run(*words, "--epochs", 2, "--workers", 2, "--json").stdout)
-    assert remark in whole["remarks"]
-    assert found["weights_sha256"] == whole["weights_sha256"]

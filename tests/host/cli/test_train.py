@@ -3,16 +3,11 @@
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from support import command_line
@@ -25,18 +20,7 @@ from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
-
-
 run = functools.partial(command_line.run, "train")
-
-
-def test_one_process_has_no_others_to_divide_samples_with(tmp_path):
-    path = tmp_path / "data.libsvm"
-    path.write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
-    said = run(path, "--epochs", 1, "--parallel", "data").stderr
-    assert "there is only one: start N of them with mpiexec -n N" in said
-    assert "on all ranks" not in said
 
 
 def test_json_document(tmp_path):
@@ -97,6 +81,7 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     few = run(path, *sizes, "--workers", 2, "--unit", 64, "--config", "tiny", "--epochs", 1, "--lr", 1).stderr
     assert re.search(r"all dense +at most 128 +too many columns", few)
     assert "columns" not in run(path, *sizes, "--epochs", 1, "--lr", 1, "--quiet").stderr
+    assert "of which mpiexec -n N starts more than one" in run(path, "--parallel", "data").stderr
 
 
 def test_the_model_is_that_of_any_workers(tmp_path):
@@ -113,9 +98,7 @@ def test_the_model_is_that_of_any_workers(tmp_path):
             del training["metrics"][name]
         return {name: array.tolist() for name, array in arrays.items()}, header, training
 
-    expected = model(1, "u280")
-    for workers, config in itertools.product((1, 2, 4, 8), ("tiny", "small", "u280")):
-        assert model(workers, config) == expected, (workers, config)
+    assert model(1, "u280") == model(2, "tiny") == model(8, "small")
 
 
 def test_table_of_epochs():
@@ -163,28 +146,9 @@ def test_quiet_leaves_out_all_but_results(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("gone", ["reader", "space"])
-def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
-    reader, output = os.pipe()
-    os.close(reader)
-    if gone == "space":
-        os.close(output)
-        output = os.open("/dev/full", os.O_WRONLY)
-    np.savez(tmp_path / "data.npz", X=np.random.default_rng(0).normal(size=(40, 6)), y=np.arange(40) % 2)
-    command = [PROGRAM, "train", tmp_path / "data.npz", "--epochs", "2", "--out", tmp_path / "model"]
-    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(output)
-    assert load_model(tmp_path / "model").training["epoch"] == 2
-    expected = (1, "") if gone == "reader" else (2, "p4sgd train: No space left on device\n")
-    assert (done.returncode, done.stderr) == expected
-
-
-def test_flags_are_reported():
+def test_flags_and_options_without_effect_are_reported():
     document = json.loads(run("breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 500, "--json").stdout)
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
-
-
-def test_a_process_alone_has_nothing_to_merge():
     words = ["breast_cancer", "--epochs", 1, "--lr", 0.1, "--merge"]
     assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(run(*words, 4).stderr.split())
     assert "--merge" not in run(*words, "auto").output
