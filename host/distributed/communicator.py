@@ -22,10 +22,8 @@ class Started(Protocol[T_co]):
         """Its result, once it is there. To be called once."""
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. A call also moves everything forward that is under way.
-
-        An MPI library may send only while it is called, so a rank that computes for long calls this now and then.
-        """
+        """Whether `wait` would return at once. A call also moves everything forward that is under way: an MPI library
+        may send only while it is called, so a rank that computes for long calls this now and then."""
 
 
 class Communicator(Protocol):
@@ -56,12 +54,12 @@ class Communicator(Protocol):
     def start_sum(
         self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
     ) -> "Started[IntArray | None]":
-        """Start an element-wise sum over all ranks of int64 arrays of the same shape, and return at once.
+        """Start an `all_sum` and return at once; only ``owner`` gets the sum, by default all ranks.
 
         Several calls may be under way. All ranks start them in the same order, and wait for all of them; ``values``
-        must not change before that. Only ``owner`` gets the sum, by default all ranks. An interruption takes effect in
-        the next call that is not of this kind; if ``interruptible``, when this sum is waited for, and nobody waits for
-        those started after it."""
+        must not change before that. An interruption takes effect in the next call that is not of this kind; if
+        ``interruptible``, when this sum is waited for, and nobody waits for those started after it.
+        """
 
     def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
         """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`. The others
@@ -77,8 +75,6 @@ class Communicator(Protocol):
 
 
 class _Ready(Generic[T_co]):
-    """What a process that trains alone has started: it is done."""
-
     def __init__(self, values: T_co) -> None:
         self._values = values
 
@@ -127,13 +123,10 @@ def broadcast(communicator: Communicator, value: T) -> T:
 
 
 def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) -> None:
-    """Carry out an action that may fail on some ranks, ``None`` for none; the error is raised on all, so that none
-    continues alone.
+    """Carry out an action that may fail on some ranks, ``None`` for none.
 
-    Raises
-    ------
-    UserError, P4sgdError
-        The error of this rank's action; if that succeeded, the error of the first rank that failed.
+    A `UserError` or `P4sgdError` of this rank is raised; if there is none, that of the first rank that failed. So none
+    continues alone.
     """
     failure: UserError | P4sgdError | None = None
     if action is not None:
@@ -151,19 +144,9 @@ def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) 
 
 
 def check_same(communicator: Communicator, facts: Mapping[str, str]) -> None:
-    """Compare what must be the same on all ranks, by one all-gather.
+    """Compare what must be the same on all ranks, texts by name, by one all-gather.
 
-    Parameters
-    ----------
-    communicator
-        The ranks, all of which call this.
-    facts
-        Texts by name; what a rank lacks is ``none``.
-
-    Raises
-    ------
-    UserError
-        If something differs, on all ranks: the message names it, and the first rank that differs from rank 0.
+    Raises a `UserError` on all ranks if something differs; it names that, and the first rank that differs from rank 0.
     """
     first, *others = communicator.all_gather(dict(facts))
     for rank, own in enumerate(others, 1):

@@ -41,18 +41,10 @@ def launch_command(command: Sequence[str], communicator: Communicator) -> list[s
 
 
 def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator":
-    """Find the other processes that were started with this one.
+    """Find the other processes that were started with this one, by one of `LAUNCHERS`; ``None`` names none.
 
-    Parameters
-    ----------
-    launcher
-        One of `LAUNCHERS`, or ``None`` if the user has named none.
-
-    Raises
-    ------
-    UserError
-        If the launcher is unknown or has not started this process; if MPI is missing or does not belong to the
-        launcher; or if no launcher is named although several processes were started, each of which would train alone.
+    Raises `UserError` if the launcher is unknown or has not started this process, if MPI is missing or does not belong
+    to the launcher, or if none is named although several processes were started, each of which would train alone.
     """
     started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
     if launcher is None:
@@ -64,9 +56,7 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
         return SINGLE_PROCESS
     if launcher not in LAUNCHERS:
         raise UserError(f"there is no launcher {launcher!r}: choose one of {', '.join(LAUNCHERS)}")
-    if launcher == "none":
-        return SINGLE_PROCESS
-    if started == "1":
+    if launcher == "none" or started == "1":
         return SINGLE_PROCESS
     if started is None:
         raise UserError(
@@ -84,8 +74,7 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
         ) from error
     communicator = MpiCommunicator()
     if str(communicator.size) != started:
-        program = launcher_program()
-        remedy = "use the mpiexec that belongs to the library"
+        program, remedy = launcher_program(), "use the mpiexec that belongs to the library"
         if program == "srun":
             remedy = "choose another --mpi for srun (srun --mpi=list shows them)"
         raise UserError(

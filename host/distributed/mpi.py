@@ -86,18 +86,15 @@ class MpiCommunicator:
     def start_sum(
         self, values: IntArray, owner: int | None = None, *, interruptible: bool = False
     ) -> Started[IntArray | None]:
-        if interruptible:
-            own = self._flagged(values)
-            flagged = np.empty_like(own)
-            request = self._ranks.Iallreduce(own, flagged)
-            return _Request(request, lambda: self._unflagged(flagged, values.shape), self._under_way)
-        own = np.ascontiguousarray(values)
-        total = np.empty_like(own) if owner in (None, self.rank) else None
+        own = self._flagged(values) if interruptible else np.ascontiguousarray(values)
+        total = np.empty_like(own)
         if owner is None:
             request = self._ranks.Iallreduce(own, total)
         else:
             request = self._ranks.Ireduce(own, total, root=owner)
-        return _Request(request, lambda: total, self._under_way)
+        if interruptible:
+            return _Request(request, lambda: self._unflagged(total, values.shape), self._under_way)
+        return _Request(request, lambda: total if owner in (None, self.rank) else None, self._under_way)
 
     def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
         buffer = np.ascontiguousarray(values)
@@ -124,13 +121,8 @@ class MpiCommunicator:
         return np.split(received, np.cumsum(sizes)[:-1])
 
     def fail(self, failure: T) -> list[T] | None:
-        """Exchange failures with the other ranks.
-
-        Returns
-        -------
-        The failures of all ranks, in order; ``None`` if some ranks have not failed within 2 s. Those wait for this one
-        in a collective call, and only `abort` ends them.
-        """
+        """The failures of all ranks, in order; ``None`` if some ranks have not failed within 2 s. Those wait for this
+        one in a collective call, and only `abort` ends them."""
         meeting = self._failures.Ibarrier()
         end = time.monotonic() + _PATIENCE_S
         while not meeting.Test():

@@ -56,11 +56,9 @@ class MessageTimes:
     messages
         Micro-batches in each message.
     predicted_s, one_message_s
-        Predicted time of a mini-batch, and with a single message; None if a packet has no room for it, or if it was not
-        measured.
+        Predicted time of a mini-batch, and with a single message; None if that has no room for it or is not measured.
     measured_s
-        Median of the mini-batches that were done so, the last 4096 at most, on this rank; in packets, of the means of
-        the epochs. None if none was done.
+        Median of the last 4096 mini-batches that were done so, on this rank; in packets, of the means of the epochs.
     planning_s
         Time to measure messages and make the plan.
     """
@@ -93,25 +91,22 @@ class MergedSums:
 
     The first mini-batches are measured with one message and with several, which tells what a micro-batch takes and what
     each message takes the processor besides. Then messages of several sizes are measured, and the lengths of all other
-    messages are planned (`Passes.best`), unless ``merge`` says how many micro-batches a message has. Sums of integers
-    do not depend on that. All ranks use the plan of rank 0. With ``ahead`` a mini-batch is started before the one
-    before it is finished."""
+    messages are planned (`Passes.best`), unless ``merge`` says how many micro-batches a message has. All ranks use the
+    plan of rank 0. With ``ahead`` a mini-batch is started before the one before it is finished."""
 
     def __init__(self, ranks: Communicator, merge: str = "auto", *, ahead: bool = False) -> None:
         self._ranks = ranks
         self._ahead = ahead
         self._merge = None if merge == "auto" else int(merge)
-        self._latest: Started[IntArray | None] | None = None
-        """The message that was started last, if it is under way."""
+        self._latest: Started[IntArray | None] | None = None  # the message started last, if it is under way
         self._begin(1)
 
     def _begin(self, micro_batches: int) -> None:
         self._micro_batches = micro_batches
         self._trials = [cut(micro_batches, -(-micro_batches // messages)) for messages in (1, _SEVERAL)] * _TRIALS
-        self._missing = len(self._trials)
-        """Trials that are not finished."""
+        self._missing = len(self._trials)  # those that are not finished
+        # By number of messages: seconds of the forward and of the backward passes of mini-batches.
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        """By number of messages: seconds of the forward and of the backward passes of mini-batches."""
         self._plan: MessageTimes | None = None
         self._piece = micro_batches
         self._seconds: deque[float] = deque(maxlen=_MEASURED)
@@ -126,10 +121,7 @@ class MergedSums:
     def start(self, micro_batches: int, forward: Forward) -> Callable[[Backward], None]:
         """Start a mini-batch, see `p4sgd.sim.emulator.RemoteWorkers`; what is returned finishes it.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            On Ctrl-C in any rank, in all of them: when a mini-batch is finished, or when messages are measured.
+        Ctrl-C in any rank raises `KeyboardInterrupt` in all: when a mini-batch is finished, or messages are measured.
         """
         if micro_batches != self._micro_batches:
             self._begin(micro_batches)
@@ -219,7 +211,7 @@ class MergedSums:
         return times
 
     def _measure_messages(self) -> tuple[CostTable, float]:
-        """How long a message of so many micro-batches keeps the channel busy, and its latency."""
+        """Time that a message of so many micro-batches keeps the channel busy, and its latency."""
 
         def seconds(size: int, at_once: int) -> float:
             values, taken = np.zeros(BANKS * size, np.int64), []

@@ -36,12 +36,11 @@ def cut(count: int, length: int) -> list[int]:
 
 
 class _State(NamedTuple):
-    """Times after the messages of the first items; the smaller each of the first three numbers is, the better."""
+    """Times after the messages of the first items, when the channel is free and when the backward passes of these are
+    done, as far as the start of messages does not delay them. The smaller the first three numbers are, the better."""
 
     channel: float
-    """When the channel is free."""
     backward: float
-    """When the backward passes of these items are done, as far as the start of messages does not delay them."""
     messages: int
     lengths: tuple[int, ...] = ()
 
@@ -52,23 +51,14 @@ class Passes:
 
     - The forward passes of the items, which are micro-batches or several of them, follow each other. A message has the
       results of consecutive items, and takes the processor ``start_s`` when they are there.
-    - The channel carries one message after another, each for the time ``cost(size)``. Its sums are there ``latency_s``
-      after that, while the channel may already carry the next one.
+    - The channel carries one message after another, each for the time ``cost`` of the sum of the ``sizes`` of its
+      items. Its sums are there ``latency_s`` after that, while the channel may already carry the next one.
     - To take the sums of a message takes the processor ``take_s``; then follow the backward passes of its items.
     - One processor computes all backward passes after all forward passes, which read the weights from before them.
     - With ``ahead`` it computes the forward passes of the next mini-batch before the backward passes of this one, as
       staleness allows. Then what ends is a period: the time from one mini-batch to the next, in the long run.
 
     Without backward passes this is a chain of sums, such as those of layers (MG-WFBP, S. Shi et al., INFOCOM 2019).
-
-    Attributes
-    ----------
-    forward, backward
-        Times of the passes of each item.
-    sizes
-        Size of each item, in the unit of ``cost``.
-    cost
-        Time for which a message of a size keeps the channel busy: any function.
     """
 
     forward: Sequence[float]
@@ -179,18 +169,10 @@ class FactorCosts:
 class FactorPlan:
     """Plan of who inverts which of several factors, all of the same size.
 
-    Attributes
-    ----------
-    owned
-        The first so many factors have an owner each, ranks in turn, which inverts them and sends the inverses in their
-        order; then all ranks invert the others.
-    messages
-        Numbers of the factors whose parts are added up together and have the same owner, in the order in which these
-        are computed.
-    predicted_s
-        Predicted time until all ranks have all inverses.
-    lower_bound_s
-        Time that is not possible to beat once all parts are computed first.
+    The first ``owned`` factors have an owner each, ranks in turn, which inverts them and sends the inverses in their
+    order; then all ranks invert the others. ``messages`` has the numbers of the factors whose parts are added up
+    together and have the same owner, in the order in which these are computed. The times are until all ranks have all
+    inverses, as predicted, and at least if all parts are computed first.
     """
 
     owned: int

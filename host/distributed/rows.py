@@ -35,22 +35,11 @@ _SILENCE_NS = 2_000_000_000
 
 
 class AggregatedRows:
-    """Sums over the ranks, by an aggregator to which each of them is connected as a worker is.
+    """Sums over the ranks, by an aggregator to which each of them is connected as a worker is: worker i of the cluster
+    is rank i, and has an interface. The first rank controls the aggregator.
 
-    Parameters
-    ----------
-    cluster
-        The cluster file's contents; its worker i is rank i, and has an interface.
-    ranks
-        The ranks. The first one controls the aggregator.
-
-    Raises
-    ------
-    UserError
-        If an interface cannot be opened, if another program uses a MAC address that the file gives, or if the
-        aggregator cannot be reached.
-    P4sgdError
-        If the aggregator refuses the job.
+    Raises `UserError` if an interface cannot be opened, if another program uses a MAC address that the file gives, or
+    if the aggregator cannot be reached, and `P4sgdError` if that refuses the job.
     """
 
     def __init__(self, cluster: Cluster, ranks: Communicator) -> None:
@@ -95,11 +84,8 @@ class AggregatedRows:
     def __call__(self, values: IntArray) -> IntArray:
         """Sums over the ranks of int64 (8·n,), each of which fits int32.
 
-        Raises
-        ------
-        P4sgdError
-            If no answer has come for too long, if the process of the aggregator has ended, or after Ctrl-C if no sums
-            come for 2 s. `KeyboardInterrupt` would tell that all ranks stop in the same call.
+        Raises `P4sgdError` if no answer has come for too long, if the process of the aggregator has ended, or after
+        Ctrl-C if no sums come for 2 s: `KeyboardInterrupt` would tell that all ranks stop in the same call.
         """
         if not self._begun:  # others may still compile loops, which takes longer than packets wait
             self._ranks.all_gather(None)
@@ -171,8 +157,6 @@ def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
 
 
 class _Job(NamedTuple):
-    """A job as all ranks know it."""
-
     number: int
     first_round: int
     key: int | None

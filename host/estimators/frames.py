@@ -21,7 +21,7 @@ NAME = "X"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Samples as rows of a table, (samples, columns), see `p4sgd.host.data.table.Table.rows`."""
+    """Samples as rows of a table, float64 (samples, columns), see `p4sgd.host.data.table.Table.rows`."""
 
     rows: npt.NDArray[np.float64]
     table: Table
@@ -53,34 +53,18 @@ def has_texts(columns: Any) -> bool:
     """Whether a table of pyarrow has columns of texts, or of booleans."""
     from pyarrow import types
 
-    return any(is_text(kind) or types.is_boolean(kind) for kind in _kinds(columns))
-
-
-def _kinds(columns: Any) -> list[Any]:
-    """The types of the columns of a table of pyarrow, without dictionary encoding."""
-    return list(map(plain_type, columns.schema.types))
+    return any(is_text(kind) or types.is_boolean(kind) for kind in map(plain_type, columns.schema.types))
 
 
 def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
-    """The rows of a DataFrame.
+    """The rows of what `as_table` returns, with the features of an encoding; without one the columns are surveyed
+    first, and ``missing`` is one of `p4sgd.host.data.encoding.FILLINGS`.
 
-    Parameters
-    ----------
-    columns
-        What `as_table` returns.
-    encoding
-        The features that it is to have; without an encoding its columns are surveyed first.
-    missing
-        One of `p4sgd.host.data.encoding.FILLINGS`, if there is no encoding.
-
-    Raises
-    ------
-    ValueError
-        For the first value that its column cannot have.
+    Raises `ValueError` for the first value that its column cannot have.
     """
     names, table = columns.column_names, None if encoding is None else encoding.table
     gaps = (missing if encoding is None else encoding.missing) != "error"
-    for name, kind in zip(names, _kinds(columns), strict=True):
+    for name, kind in zip(names, map(plain_type, columns.schema.types), strict=True):
         if not suits(kind):
             raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
     batches = [batch.columns for batch in columns.to_batches()]

@@ -33,7 +33,6 @@ from p4sgd.host.training.start import Start
 _NO_Y = "no_validation"
 """What `validate_data` gets for y where there is none."""
 
-
 _Own = TypeVar("_Own", bound="GLM")
 _Parameters = ParamSpec("_Parameters")
 
@@ -83,7 +82,7 @@ class _Printed(_Warnings):
 
 
 class GLM(BaseEstimator):
-    """What both estimators have in common."""
+    """Base of both estimators."""
 
     _classifies: ClassVar[bool]
 
@@ -107,13 +106,7 @@ class GLM(BaseEstimator):
         return tags
 
     def _options(self, **others: Any) -> TrainingOptions:
-        """The options of a run.
-
-        Raises
-        ------
-        ValueError
-            If a parameter has the wrong type, or a value that is not allowed.
-        """
+        """The options of a run; `ValueError` if a parameter has the wrong type, or a value that is not allowed."""
         self._validate_params()
         chosen = {name: plain_value(name, getattr(self, name)) for name in parameters_of(classifies=self._classifies)}
         suitable = {name: classifies(each) == self._classifies for name, each in LOSSES.items()}
@@ -130,16 +123,18 @@ class GLM(BaseEstimator):
     def _train(self, data: Dataset, options: TrainingOptions, start: Start | None) -> None:
         """Train, and keep the model and what is known of the run."""
         before = 0 if start is None else start.epochs
+        chosen = options.to_json()
+        if self.device == "cluster" and options.workers == default_of("workers"):
+            del chosen["workers"]  # the cluster file says how many there are
         request = TrainingRequest(
             data=data,
-            options=options.to_json() if self.device != "cluster" else _without_workers(options),
+            options=chosen,
             device=self.device,
             cluster=None if self.cluster is None else Path(self.cluster),
             config=self.config,
             sparse_workers=int(self.sparse_workers),
             start=start,
         )
-
         with value_errors(), _compilations_told(self.verbose):
             result = TrainingRun(request).execute((_Printed if self.verbose else _Warnings)(before))
         self._keep(result)
@@ -207,10 +202,7 @@ class GLM(BaseEstimator):
     def _validated(self, X: Any, y: Any = _NO_Y, *, reset: bool, **how: Any) -> Any:
         """Samples, and with y both, checked by scikit-learn; tables with texts or gaps become `Rows`.
 
-        Raises
-        ------
-        ValueError
-            If they are not what the estimator can take, or was fitted to.
+        Raises `ValueError` if they are not what the estimator can take, or was fitted to.
         """
         encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
         needed = encoding is not None or (reset and self.missing != "error")
@@ -245,7 +237,6 @@ class GLM(BaseEstimator):
         return made, y
 
     def _samples(self, X: Any) -> Dataset:
-        """Samples to predict on."""
         check_is_fitted(self, "model_")
         data = self._data(self._validated(X, reset=False))
         # Names are compared already; those in a file may be spelt as texts.
@@ -261,14 +252,6 @@ class GLM(BaseEstimator):
         self.n_features_in_ = model.space.column_count
         if model.space.column_names:
             self.feature_names_in_ = np.array(model.space.column_names, dtype=object)
-
-
-def _without_workers(options: TrainingOptions) -> dict[str, Any]:
-    """Options for a cluster, whose file says how many workers there are."""
-    chosen = options.to_json()
-    if chosen["workers"] == default_of("workers"):
-        del chosen["workers"]
-    return chosen
 
 
 @contextlib.contextmanager

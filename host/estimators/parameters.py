@@ -49,12 +49,8 @@ def parameters_of(*, classifies: bool) -> dict[str, Declaration]:
 def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
     """Give an estimator a constructor with the options of training, their descriptions and scikit-learn's constraints.
 
-    scikit-learn takes the names of parameters from the constructor's signature, as do notebooks.
-
-    Parameters
-    ----------
-    loss
-        The default loss.
+    scikit-learn takes the names of parameters from the constructor's signature, as do notebooks. ``loss`` is the
+    default.
     """
     declared = parameters_of(classifies=classifies(LOSSES[loss]))
     defaults = {name: default_of(name) for name in declared} | {"loss": loss}

@@ -16,21 +16,9 @@ from p4sgd.host.training import model_file
 def save_model(
     estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write a model file, which ``p4sgd predict`` and ``p4sgd evaluate`` take.
+    """Write a fitted estimator to a model file, which ``p4sgd predict`` and ``p4sgd evaluate`` take.
 
-    Parameters
-    ----------
-    estimator
-        A fitted estimator.
-    path
-        The file.
-    overwrite
-        Whether it may replace a model, as with ``p4sgd train --overwrite``.
-
-    Raises
-    ------
-    ValueError
-        If the file exists and is not to be replaced, or is no model, or if it cannot be written.
+    Raises `ValueError` if the file cannot be written, or exists and is no model, or is one without ``overwrite``.
     """
     check_is_fitted(estimator, "model_")
     with value_errors():
@@ -40,22 +28,10 @@ def save_model(
 
 
 def load_model(path: str | os.PathLike[str]) -> GLMClassifier | GLMRegressor:
-    """Read a model file, such as ``p4sgd train --out`` writes.
+    """Read a model file, such as ``p4sgd train --out`` writes; `ValueError` if it cannot be read or is none.
 
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    An estimator that predicts what ``p4sgd predict`` does, with the options of its training as parameters. Its
+    The estimator predicts what ``p4sgd predict`` does, and has the options of its training as parameters. Its
     `partial_fit` and ``warm_start`` go on from the weights, with a learning rate that is searched for anew.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read or is no model file.
     """
     with value_errors():
         model = model_file.load_model(Path(path))

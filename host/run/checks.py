@@ -37,11 +37,11 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         raise UserError(f"{path}: cannot write in {folder} ({error.strerror}): choose another folder") from error
 
 
-def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str) -> None:
+def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str, *, other: str = "name") -> None:
     """`check_new_file` for a file that may replace an older one of its ``kind``, or an empty file, but nothing else."""
     check_new_file(path)
     if path is not None and path.exists() and path.stat().st_size and not is_one(path):
-        raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another name or delete it")
+        raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another {other} or delete it")
 
 
 def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
@@ -69,7 +69,7 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     if is_prepared(folder):
         raise UserError(f"{folder}: holds prepared data, whose images must stay: choose another folder")
     for path in files:
-        check_replaces(path, is_image_file, "image file")
+        check_replaces(path, is_image_file, "image file", other="folder")
     return files
 
 

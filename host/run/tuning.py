@@ -182,33 +182,17 @@ class _PreparedOnce:
 
     def __init__(self, data: Dataset, options: TrainingOptions) -> None:
         self._data = data
-        self._held_out = data.held_out(options.validation_fraction)
         self._options: TrainingOptions | None = None
         self._prepared: Prepared | None = None
-
-    @property
-    def name(self) -> str:
-        return self._data.name
-
-    @property
-    def samples(self) -> int:
-        return self._data.samples - self._held_out
-
-    @property
-    def space(self) -> FeatureSpace:
-        return self._data.space
+        self.name = data.name
+        self.samples = data.samples - data.held_out(options.validation_fraction)
+        self.space: FeatureSpace = data.space
+        self.weighted = data.sample_weights is not None
+        self.communicator: Communicator = data.communicator
 
     @property
     def identity(self) -> DataIdentity:
         return identify(self._data)
-
-    @property
-    def weighted(self) -> bool:
-        return self._data.sample_weights is not None
-
-    @property
-    def communicator(self) -> Communicator:
-        return self._data.communicator
 
     @property
     def validation_weights(self) -> npt.NDArray[np.float64] | None:

@@ -1,8 +1,7 @@
 """Files for rows that do not fit into memory: buckets for sorting, and arrays of held-out samples.
 
-Sorting is a bucket sort: every row is appended to the file of the bucket that contains its destination, and later each
-bucket is put in order in memory. Destinations count from 0; bucket b holds destinations b·R to (b+1)·R − 1. Held-out
-samples are stored unchanged, in arrays that can be mapped.
+Every row is appended to the file of the bucket that contains its destination, and later each bucket is put in order in
+memory. Destinations count from 0; bucket b holds destinations b·R to (b+1)·R − 1.
 """
 
 import contextlib
@@ -28,25 +27,15 @@ _FRAME = struct.Struct("<qq")
 
 
 class Buckets:
-    """The bucket files of a matrix, in a new folder of their own.
+    """The bucket files of a matrix, in a new folder of their own, with so many ``rows`` each (R).
 
-    Parameters
-    ----------
-    features
-        Number of columns.
-    rows
-        Rows of a bucket (R).
-    dtype
-        Type of the values, float64 or float32.
-    sparse
-        Whether rows come from a `csr_array`.
+    Values are float64 or float32. ``encode`` makes features of the columns of a table when rows are loaded.
     """
 
     def __init__(self, folder: Path, features: int, rows: int, dtype: np.dtype[Any], *, sparse: bool) -> None:
         folder.mkdir()
         self.rows = rows
         self.encode: Callable[[Any], Features] = lambda rows: rows
-        """Makes features of the columns of a table when rows are loaded."""
         self._folder = folder
         self._features = features
         self._sparse = sparse
@@ -100,14 +89,7 @@ class Buckets:
 class SortedRows:
     """The samples of some buckets in order, bucket by bucket: `p4sgd.host.data.dataset.TrainingRows`.
 
-    Parameters
-    ----------
-    name
-        Source of the samples, for messages.
-    first
-        Number of the first bucket.
-    on_read
-        Called with the number of samples that were read of a pass.
+    ``first`` is the number of the first bucket; ``on_read`` is called with the number of samples read in a pass.
     """
 
     buckets: Buckets
@@ -131,7 +113,7 @@ class SortedRows:
 
     def parts(self) -> Iterator[Dataset]:
         """The samples of each bucket."""
-        return map(self._as_dataset, self.feature_blocks())
+        return map(self._as_dataset, self.feature_blocks())  # which keeps none while the next one is read
 
     def _as_dataset(self, features: Features) -> Dataset:
         return Dataset(features, np.zeros(features.shape[0]), self.name)

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,14 @@ from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.matrix import stored_values
+from p4sgd.host.data.matrix import Features, stored_values
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import Extremes, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image import Shard
-from p4sgd.host.image.file import ImageWriter, image_file
-from p4sgd.host.image.packing import plan_images
+from p4sgd.host.image.file import image_file
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress, Step
@@ -58,7 +57,6 @@ from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import (
     PackedRows,
-    code_labels,
     fit_scaling,
     missing_error,
     pack_rows,
@@ -76,25 +74,13 @@ _REQUEST = "job.json"
 _ROWS = "rows"
 """Name of the folder of buckets."""
 
-_PROGRAM_BYTES = 320 << 20
-"""Memory of the program, its libraries, and the current blocks or the samples whose lines are predicted, independent of
-the data."""
-
-_SAMPLE_BYTES = 120
-"""Upper bound for the memory per sample without its features: label, weight, destination, and computing these."""
-
-_FEATURE_BYTES = {False: 500, True: 150}
-"""Memory per feature without the buckets: statistics, scaling, sums, and, unless all workers are sparse (the key),
-blocks of at least 8 samples."""
-
-_WHITENED_BYTES = 2600
-"""Further memory per feature that is whitened: moments, matrix as integers and as float64."""
-
-_LEAST_BUCKET = 8 << 20
-"""Least size of a bucket in bytes: smaller ones would be too many files."""
-
-_COPIES = {False: 1.25, True: 4.0}
-"""Memory for putting a bucket in order, relative to the size of its file, by whether it is sparse (more copies)."""
+# Memory in bytes, and disk: bounds that were measured.
+_PROGRAM_BYTES = 320 << 20  # of the program, its libraries, and blocks or samples whose lines are predicted
+_SAMPLE_BYTES = 120  # of a sample without its features: label, weight, destination, and computing these
+_FEATURE_BYTES = {False: 500, True: 150}  # of a feature's statistics, and unless all workers are sparse 8 samples
+_WHITENED_BYTES = 2600  # of a feature's moments, and its row of the matrix as integers and as float64
+_LEAST_BUCKET = 8 << 20  # of a bucket: smaller ones would be too many files
+_COPIES = {False: 1.25, True: 4.0}  # to put a bucket in order, relative to its file, by whether it is sparse
 
 
 def unfinished_folder(folder: Path) -> Path:
@@ -111,12 +97,10 @@ def make_folder(
     memory: int = 1 << 30,
     on_progress: OnProgress = lambda step, done, total: None,
 ) -> Manifest:
-    """Prepare a data set for training, in bounded memory.
+    """Prepare a data set for training, in bounded memory; images are those of `prepare_images`, byte for byte.
 
     Parameters
     ----------
-    source
-        The data.
     options
         Training options, of which those matter that are chosen when data are prepared (`Fact.PREPARED`).
     config
@@ -125,10 +109,6 @@ def make_folder(
         The folder to make. If it exists, it must be the result of the same call.
     memory
         Approximate limit for the memory of the process, in bytes.
-
-    Returns
-    -------
-    The manifest. The images are those of `p4sgd.host.image.prepare_images`, byte for byte.
 
     Raises
     ------
@@ -222,7 +202,6 @@ class _Preparation:
     on_progress: OnProgress
 
     def run(self) -> None:
-        """Carry out all steps."""
         source, options = self.source, self.options
         if options.missing != "error" and not source.fills_gaps:
             raise missing_error(source.name, options)
@@ -257,7 +236,7 @@ class _Preparation:
                 raise whitening_error(source.name)
             if options.scaling in CENTRED:
                 raise centring_error(options.scaling, found.stored / (found.count * found.space.count))
-        self._check_room(found, most, targets, shards, held_out.size)
+        self._check_room(found, most, shards, held_out.size)
         buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
         extremes = self._sort(found, buckets, rest, held_out)
         if extremes is None:
@@ -286,25 +265,14 @@ class _Preparation:
             config = WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
         return config, deal_units(found.space.count, self.options, [config] * self.options.workers)
 
-    def _check_room(self, found: Scan, most: Scan, targets: Targets, shards: Sequence[Shard], held_out: int) -> None:
+    def _check_room(self, found: Scan, most: Scan, shards: Sequence[Shard], held_out: int) -> None:
         """Refuse to begin if the disk is too small for the images and the buckets."""
-        options = self.options
+        options, samples = self.options, -(-most.count // self.options.batch) * self.options.batch
         needed = row_bytes(found, overhead=24) + row_bytes(most, overhead=24) * held_out // found.count
         if options.skip_zeros != "always":  # if zeros are skipped, nobody knows how much smaller images are
-            unknown, stored = np.zeros(most.space.count), np.zeros(most.space.count, np.int64)
-            stored[0] = most.stored  # of which columns does not matter to the sum
-            scaling = Scaling(options.scaling, unknown, unknown, signed=True)
-            labels, weights = code_labels(targets, options, self.source.name)
-            images = plan_images(
-                labels,
-                scaling,
-                shards,
-                stored=options.stored,
-                batch=options.batch,
-                counts=stored,
-                importances=weights,
-            )
-            needed += sum(ImageWriter(image).size for image in images)
+            for shard in shards:
+                lines = shard.config.labels_memory * shard.layout(samples, options.stored).lines_bytes
+                needed += 5 * most.stored // len(shards) if shard.config.sparse else lines
         free = shutil.disk_usage(self.work).free
         if needed > free:
             raise UserError(
@@ -317,9 +285,9 @@ class _Preparation:
 
         Returns the ranges of the training samples, unless they are still columns of a table.
         """
+        edge = -(-rest.size // buckets.rows) * buckets.rows
         destinations = np.empty(found.count, np.intp)
         destinations[rest] = np.arange(rest.size)
-        edge = -(-rest.size // buckets.rows) * buckets.rows
         destinations[held_out] = edge + np.arange(held_out.size)
         extremes = None if found.table is not None else Extremes(found.space.count, rest.size)
         first = 0
@@ -345,14 +313,12 @@ class _Preparation:
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
         fit = EncodingFit(table, self.options.missing)
-        for _ in map(fit.add, SortedRows(buckets, name, train, columns).feature_blocks()):
-            pass
+        _each(fit.add, SortedRows(buckets, name, train, columns))
         encoding = fit.finish()
         buckets.encode = lambda rows: encoding.apply(rows, table)
         extremes = Extremes(encoding.count, train)
         rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))
-        for _ in map(extremes.add, rows.feature_blocks()):
-            pass
+        _each(extremes.add, rows)
         rows = SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows))
         stored = sum(map(stored_values, rows.feature_blocks()))
         found = dataclasses.replace(
@@ -412,6 +378,12 @@ class _Preparation:
         _sync(work)
 
 
+def _each(take: Callable[[Features], None], rows: SortedRows) -> None:
+    """Have each block of features taken, of which none is kept while the next one is read."""
+    for _ in map(take, rows.feature_blocks()):
+        pass
+
+
 def row_bytes(found: Scan, *, overhead: int) -> int:
     """Bytes of all samples in files, with so many beside the values of each."""
     return found.stored * (found.dtype.itemsize + 4 * found.sparse) + overhead * found.count
@@ -430,8 +402,7 @@ def widest(found: Scan, missing: str) -> Scan:
 def bucket_rows(found: Scan, memory: int, *, whitened: bool = False, sparse_workers: bool = False) -> int:
     """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
 
-    ``sparse_workers`` says that no sample is ever filled up with zeros. Raises `UserError` if that is too little
-    memory; the message says how much is needed.
+    ``sparse_workers`` says that no sample is ever filled up with zeros. `UserError` if that is too little memory.
     """
     sample = row_bytes(found, overhead=16) / found.count
     feature = _FEATURE_BYTES[found.sparse and sparse_workers] + (_WHITENED_BYTES if whitened else 0)

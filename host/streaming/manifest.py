@@ -32,28 +32,15 @@ _KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", 
 
 _BLOCK_BYTES = 1 << 22
 
-# Names of arrays, which are files NAME.npy. They are int64 (features,) if nothing else is said.
-
-LABELS = "labels"
-"""float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
-
-WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"
-"""float64, if samples do not all weigh the same: `train_weights` and `validation_weights` of `Prepared`."""
-
-HEAT = "heat"
-"""Of sparse data: `p4sgd.host.data.Scaling.heat`."""
-
-SUMS = "sums"
-"""`p4sgd.host.training.hardware_features.feature_sums` of the training samples."""
-
-WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
-"""The first is int32 (features, 64): see `p4sgd.host.precondition.Whitening`."""
-
+# Names of arrays, which are files NAME.npy. Those of features are int64 (features,).
+LABELS = "labels"  # float64 (samples,), in the order of the images, as `LabelCoding.labels_of` gives them
+WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"  # of `Targets`, if samples do not all weigh the same
+HEAT = "heat"  # of sparse data: `p4sgd.host.data.Scaling.heat`
+SUMS = "sums"  # `p4sgd.host.training.hardware_features.feature_sums` of the training samples
+WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")  # of `Whitening`: int32 (features, 64), …
+# Held-out samples: labels as in the data, and features, unchanged; sparse ones are the parts of a CSR matrix.
 VALIDATION_LABELS, VALIDATION = "validation_labels", "validation"
-"""Of held-out samples: labels as in the data, float64 (samples,), and dense features, unchanged."""
-
 VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
-"""Sparse features of held-out samples, as the parts of a CSR matrix."""
 
 
 @dataclass(frozen=True)
@@ -78,25 +65,19 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Description of prepared data and of the files that hold them.
+    """Description of prepared data and of the files that hold them, by name.
 
     Parameters
     ----------
-    source, config
-        The data, and the configuration of the workers.
     options
         The options that are chosen when data are prepared (`Fact.PREPARED`), by name.
-    samples, validation_samples, space, sparse
-        Number of samples to train on, and of held-out samples; their features, and whether they are sparse.
+    samples, validation_samples
+        Number of samples to train on, and of held-out samples.
     scaling, reason, signed
         See `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of whitened features it is
         the scaling before that.
-    labels
-        Meaning of the labels.
     remarks, mean_square
         See `p4sgd.host.training.prepared.Prepared`.
-    files
-        The files by name.
     """
 
     source: SourceFacts

@@ -323,8 +323,8 @@ def load_model(path: Path) -> Model | ModelSet:
     """Read a model file; `UserError` if it cannot be read, is no model file, is damaged, or is of another version."""
     arrays, header = _KIND.load(path)
     with _KIND.decoding(path):
-        labels, training = coding_from_json(header["labels"]), header["training"]
-        rows = _rows(arrays, header, labels)
+        labels, training = coding_from_json(header["labels"]), msgspec.convert(header["training"], dict[str, Any])
+        rows = _rows(arrays, header, labels, training)
     return ModelSet(rows, labels, training) if len(rows) > 1 else rows[0]
 
 
@@ -338,7 +338,9 @@ def _numbers(arrays: Arrays, name: str, *shape: int) -> FloatArray:
     return values
 
 
-def _rows(arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCoding) -> tuple[Model, ...]:
+def _rows(
+    arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCoding, training: dict[str, Any]
+) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
     space, codings, weights = space_from_json(header["space"]), labels.rows, arrays["weights"]
     features, width, count = space.count, weights.shape[-1], len(codings)
@@ -352,8 +354,7 @@ def _rows(arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCo
         or (space.encoding is not None and space.encoding.names != space.names)
     ):
         raise ValueError(f"the description of the features contradicts itself or the {features} coefficients")
-    training, parameters = header["training"], header["loss_parameters"]
-    facts = [dict(training)]
+    facts, parameters = [training], header["loss_parameters"]
     if each:
         own = training.pop("rows")
         facts = [training | own[row] | {"labels": coding.to_json()} for row, coding in enumerate(codings)]

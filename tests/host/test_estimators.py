@@ -4,7 +4,6 @@ import dataclasses
 import doctest
 import inspect
 import json
-import logging
 import pickle
 from contextlib import nullcontext
 
@@ -90,25 +89,20 @@ def test_parameters_are_the_options_of_training(kind, task):
     ("parameters", "message"),
     [
         ({"epochs": 0}, "'epochs' parameter of GLMClassifier must be an int in the range \\[1, inf\\). Got 0"),
-        ({"epochs": 5.0}, "'epochs' .* must be an int"),
         ({"precision": True}, "^precision must be a number, not True$"),
         ({"bias": "yes"}, "'bias' .* must be an instance of 'bool'"),
         ({"split": 8.5}, "'split' .* must be an instance of 'str'"),
         ({"planes": 2.0}, "'planes' .* must be an int .* or None"),
-        ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
-        ({"loss": "log_loss"}, "there is no loss 'log_loss', which is logistic here: choose one of logistic"),
-        ({"loss": "squared_error"}, "the loss squared_error is not for classification: choose one of logistic, hinge"),
-        ({"device": "abacus"}, "there is no device 'abacus'"),
-        ({"device": "cluster"}, "^device='cluster' needs cluster='FILE.toml', which names"),
-        ({"damping": 0.1}, "^damping has no effect without precondition='block': add that, or leave it out$"),
-        ({"l1_ratio": 0.1}, "^l1_ratio has no effect without alpha, of which it is a part: add that, or take l1$"),
         ({"validation_fraction": 1.0}, "'validation_fraction' .* must be a float in the range"),
         ({"scaling": "best"}, "'scaling' .* must be a str among"),
+        ({"loss": "log_loss"}, "there is no loss 'log_loss', which is logistic here: choose one of logistic"),
+        ({"loss": "squared_error"}, "the loss squared_error is not for classification: choose one of logistic, hinge"),
+        ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
+        ({"damping": 0.1}, "^damping has no effect without precondition='block': add that, or leave it out$"),
+        ({"device": "abacus"}, "there is no device 'abacus'"),
+        ({"device": "cluster"}, "^device='cluster' needs cluster='FILE.toml', which names"),
         ({"sparse_workers": 2}, "^sparse_workers=2 leaves none of 1 workers dense: .* workers, or config='sparse' for"),
-        ({"device": "cluster", "cluster": "nowhere.toml"}, "nowhere.toml: "),
         ({"config": "tiniest"}, "there is no configuration 'tiniest'"),
-        ({"sparse_workers": -1}, "^sparse_workers must be at least 0, not -1$"),
-        ({"precision": 8, "planes": 4}, "precision must be at most the 4 stored planes"),
         ({"random_state": -1}, "seed must be at least 0"),
         ({"random_state": "0"}, "cannot be used to seed"),
     ],
@@ -123,10 +117,14 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     X, y = load_diabetes(return_X_y=True)
     numbers = {"epochs": np.int64(2), "l2": np.float32(0.125), "learning_rate": np.float64(0.0625), "merge": "4"}
     ours = GLMRegressor(random_state=np.uint8(3), **numbers).fit(X, y)
-    save_model(ours, tmp_path / "model")
+    save_model(ours, str(tmp_path / "model"))
     same = GLMRegressor(epochs=2, l2=0.125, learning_rate=0.0625, random_state=3, merge=4).fit(X, y)
-    assert load_model(tmp_path / "model").get_params() == same.get_params() | {"merge": "4"}
+    loaded = load_model(str(tmp_path / "model"))
+    assert type(loaded) is GLMRegressor
+    assert loaded.get_params() == same.get_params() | {"merge": "4"}
     assert (ours.coef_ == same.coef_).all()
+    assert (loaded.n_features_in_, loaded.intercept_) == (10, same.intercept_)
+    assert (loaded.fit(X, y).coef_ == same.coef_).all()
 
 
 @pytest.mark.parametrize("kind", [GLMClassifier, GLMRegressor])
@@ -145,18 +143,15 @@ def test_partial_fit_takes_weights(kind):
 def test_weights_of_classes():
     """By class, whatever these are called; and a search finds the parameter."""
     X, y = load_breast_cancer(return_X_y=True)
-    names = np.array(["bad", "good"])[y]
-    weights = {"bad": 2, "good": np.float32(0.5)}
     spelt = GLMClassifier(epochs=2).fit(X, y, sample_weight=np.where(y == 0, 2, 0.5))
-    for model in (
-        GLMClassifier(epochs=2, class_weight=weights).fit(X, names),
-        GLMClassifier(epochs=2, class_weight={0: 2, 1: 0.5}).fit(X, y),
-        GLMClassifier(epochs=2, class_weight={False: 2, True: 0.5}).fit(X, y.astype(bool)),
-        GLMClassifier(epochs=2, class_weight={-3: 2, 7: 0.5}).fit(X, np.where(y == 0, -3, 7)),
+    for weights, labels in (
+        ({"bad": 2, "good": np.float32(0.5)}, np.array(["bad", "good"])[y]),
+        ({0: 2, 1: 0.5}, y),
+        ({False: 2, True: 0.5}, y.astype(bool)),
+        ({-3: 2, 7: 0.5}, np.where(y == 0, -3, 7)),
     ):
-        assert model.coef_.tolist() == spelt.coef_.tolist()
-    parameters = {"class_weight": [None, "balanced", {0: 2, 1: 1}]}
-    search = GridSearchCV(GLMClassifier(epochs=2), parameters, cv=2).fit(X, y)
+        assert (GLMClassifier(epochs=2, class_weight=weights).fit(X, labels).coef_ == spelt.coef_).all()
+    search = GridSearchCV(GLMClassifier(epochs=2), {"class_weight": [None, "balanced", {0: 2, 1: 1}]}, cv=2).fit(X, y)
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
     with pytest.raises(ValueError, match="class_weight names the label 2, which no sample has; there are 0, 1"):
         GLMClassifier(class_weight={2: 1}).fit(X, y)
@@ -210,13 +205,9 @@ CASES = {
     "defaults": (GLMClassifier, lambda: load_breast_cancer(return_X_y=True), {"epochs": 6}),
     "texts": (GLMClassifier, texts, {"loss": "hinge", "precision": 3, "workers": 3, "epochs": 4, "l2": 0.01}),
     "float32": (GLMClassifier, digits, {"planes": 6, "precision": 4, "validation_fraction": 0.2, "patience": 2}),
-    "whole numbers": (GLMClassifier, lambda: (digits()[0].astype(np.uint8), digits()[1]), {"epochs": 3}),
     "sparse": (GLMClassifier, sparse_samples, {"epochs": 5, "l1": 1e-4, "random_state": 9}),
-    "rather sparse": (GLMClassifier, lambda: sparse_samples(density=0.3), {"epochs": 2, "staleness": 1}),
-    "ten classes": (GLMClassifier, lambda: load_digits(return_X_y=True), {"epochs": 2, "learning_rate": 10.0}),
     "three texts": (GLMClassifier, flowers, {"epochs": 4, "validation_fraction": 0.2, "loss": "hinge"}),
     "no bias": (GLMClassifier, digits, {"bias": False, "epochs": 3, "scaling": "minmax"}),
-    "regression": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"epochs": 7, "batch": 32}),
     "whitened": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"precondition": "block", "epochs": 3}),
 }
 """Estimator, data and parameters by name."""
@@ -278,24 +269,10 @@ def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_loaded_model_has_the_options_of_its_training(tmp_path):
-    X, y = load_diabetes(return_X_y=True)
-    ours = GLMRegressor(epochs=3, precision=5, l2=0.01, workers=2, random_state=7, scaling="minmax").fit(X, y)
-    save_model(ours, str(tmp_path / "model"))
-    loaded = load_model(str(tmp_path / "model"))
-    assert type(loaded) is GLMRegressor
-    assert loaded.get_params() == ours.get_params()
-    assert loaded.n_features_in_ == 10
-    assert (loaded.coef_ == ours.coef_).all()
-    assert loaded.intercept_ == ours.intercept_
-    again = loaded.set_params(warm_start=False).fit(X, y)
-    assert (again.coef_ == ours.coef_).all()
-
-
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["defaults", "texts", "sparse", "no bias", "regression", "whitened"])
+@pytest.mark.parametrize("case", ["defaults", "texts", "sparse", "no bias", "whitened"])
 @pytest.mark.parametrize("schedule", ["adaptive", "invscaling"])
 def test_epochs_of_partial_fit_are_those_of_a_run(case, schedule):
     """As long as training does not diverge. The schedule ``adaptive`` is then ``constant``."""
@@ -323,15 +300,11 @@ def test_partial_fit_on_a_stream():
     X, y = load_breast_cancer(return_X_y=True)
     parts = np.array_split(np.random.default_rng(3).permutation(400), 8)
     classifier = GLMClassifier()
-    for part in parts * 3:
+    for part in (*parts * 3, np.flatnonzero(y == 0)[:40], np.flatnonzero(y == 1)[:40]):
         classifier.partial_fit(X[part], y[part], classes=[0, 1])
-    assert classifier.score(X[400:], y[400:]) > 0.93
-    assert classifier.n_iter_ == 24
-    scaling = classifier._next_start.scaling
-    for label in (0, 1):
-        only = np.flatnonzero(y == label)[:40]
-        classifier.partial_fit(X[only], y[only])
+    assert classifier.n_iter_ == 26
     assert classifier.score(X[400:], y[400:]) > 0.9
+    scaling = classifier._next_start.scaling
     assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
     with pytest.raises(ValueError, match="those of earlier calls were"):
         classifier.partial_fit(X, y, classes=[0, 2])
@@ -369,14 +342,6 @@ def test_diverging_on_a_part_goes_back_to_the_weights_before():
     assert (after.weights == before.weights).all()
 
 
-def test_a_warm_start_needs_a_loss_for_the_same_task():
-    X, y = load_diabetes(return_X_y=True)
-    regressor = GLMRegressor(epochs=2, warm_start=True).fit(X, y)
-    assert regressor.set_params(loss="huber").fit(X, y).score(X, y) > 0.4
-    with pytest.raises(ValueError, match="the loss poisson is for regression of numbers of at least 0"):
-        regressor.set_params(loss="poisson").fit(X, y)
-
-
 def test_warm_start_goes_on_from_the_weights():
     X, y = load_breast_cancer(return_X_y=True)
     parameters = {"learning_rate": 0.05, "schedule": "constant", "precision": 4}
@@ -391,6 +356,9 @@ def test_warm_start_goes_on_from_the_weights():
             clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
     with pytest.raises(ValueError, match="y has the class 2"):
         parts.fit(X, y + 1)
+    regressor = GLMRegressor(epochs=1, warm_start=True).fit(X, y + 1).set_params(loss="huber").fit(X, y + 1)
+    with pytest.raises(ValueError, match="the loss poisson is for regression of numbers of at least 0"):
+        regressor.set_params(loss="poisson").fit(X, y + 1)
     cold = parts.set_params(warm_start=False).fit(X, y + 1)
     assert cold.classes_.tolist() == [1, 2]
 
@@ -432,13 +400,11 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
 def test_a_search_over_a_pipeline():
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), GLMClassifier(epochs=5))
-    grid = {"glmclassifier__precision": [1, 4], "glmclassifier__l2": [0.0, 0.01]}
-    search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+    search = GridSearchCV(pipeline, {"glmclassifier__precision": [1, 4]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.95
-    best = search.best_params_["glmclassifier__precision"], search.best_params_["glmclassifier__l2"]
-    alone = GLMClassifier(epochs=5, precision=best[0], l2=best[1]).fit(StandardScaler().fit_transform(X), y)
-    assert (search.predict(X) == alone.predict(StandardScaler().fit_transform(X))).all()
-    assert cross_val_score(GLMRegressor(epochs=10), *load_diabetes(return_X_y=True), cv=3).mean() > 0.4
+    alone = GLMClassifier(epochs=5, precision=search.best_params_["glmclassifier__precision"])
+    scaled = StandardScaler().fit_transform(X)
+    assert (search.predict(X) == alone.fit(scaled, y).predict(scaled)).all()
 
 
 def test_copies_go_on_alike():
@@ -483,22 +449,6 @@ def test_probabilities_only_of_losses_that_give_them():
         assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
-def test_several_classes_are_one_against_the_rest():
-    X, y = load_iris(return_X_y=True)
-    classifier = GLMClassifier(epochs=5).fit(X, y)
-    assert classifier.coef_.shape == (3, 4)
-    assert classifier.intercept_.shape == (3,)
-    assert classifier.n_iter_ == 5
-    assert [record["class"] for record in classifier.history_] == [name for name in "012" for _ in range(5)]
-    alone = GLMClassifier(epochs=5).fit(X, y == 2)
-    assert (alone.coef_[0] == classifier.coef_[2]).all()
-    assert alone.intercept_[0] == classifier.intercept_[2]
-    z = classifier.decision_function(X)
-    assert z == pytest.approx(X @ classifier.coef_.T + classifier.intercept_)
-    assert (classifier.predict(X) == z.argmax(axis=1)).all()
-    assert classifier.predict_proba(X).sum(axis=1) == pytest.approx(1)
-
-
 def test_several_classes_in_parts_and_warm():
     """Each class as it would be by itself."""
     X, y = load_digits(return_X_y=True)
@@ -510,17 +460,21 @@ def test_several_classes_in_parts_and_warm():
     assert (classifier.coef_[3] == alone.coef_[0]).all()
     assert classifier.n_iter_ == 4
     assert classifier.score(X, y) > 0.9
+    z = classifier.decision_function(X)
+    assert z == pytest.approx(X @ classifier.coef_.T + classifier.intercept_)
+    assert (classifier.predict(X) == z.argmax(axis=1)).all()
+    assert classifier.predict_proba(X).sum(axis=1) == pytest.approx(1)
     for estimator, labels in ((classifier, y), (alone, y == 3)):
         estimator.set_params(warm_start=True, epochs=2).fit(X, labels)
     assert (classifier.coef_[3] == alone.coef_[0]).all()
     assert classifier.n_iter_ == 2
+    assert [record["class"] for record in classifier.history_] == [name for name in "0123456789" for _ in range(2)]
 
 
 def test_several_targets_are_regressions_one_by_one(tmp_path):
     X, y = load_diabetes(return_X_y=True)
     several = np.column_stack([y, np.log(y), -y])
     regressor = GLMRegressor(epochs=4).fit(X, several)
-    assert regressor.coef_.shape == (3, 10)
     assert regressor.predict(X) == pytest.approx(X @ regressor.coef_.T + regressor.intercept_)
     alone = GLMRegressor(epochs=4).fit(X, several[:, 1])
     assert (regressor.coef_[1] == alone.coef_).all()
@@ -530,10 +484,8 @@ def test_several_targets_are_regressions_one_by_one(tmp_path):
     counts = GLMRegressor(loss="poisson", epochs=4).fit(X, several[:, :2])
     each = [GLMRegressor(loss="poisson", epochs=4).fit(X, target).score(X, target) for target in several[:, :2].T]
     assert counts.score(X, several[:, :2]) == pytest.approx(np.mean(each))
-    warm = GLMRegressor(epochs=2, warm_start=True).fit(X, several).fit(X, several)
-    assert warm.score(X, several) > 0.4
-    parts = GLMRegressor().partial_fit(X, several).partial_fit(X, several)
-    assert parts.n_iter_ == 2
+    assert GLMRegressor(epochs=2, warm_start=True).fit(X, several).fit(X, several).score(X, several) > 0.4
+    assert GLMRegressor().partial_fit(X, several).partial_fit(X, several).n_iter_ == 2
 
 
 def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
@@ -579,30 +531,22 @@ def test_several_targets_of_a_file_have_their_classes(tmp_path):
     assert (load_model(model).predict(X) == predicted).all()
 
 
-def test_integers_are_classes_however_many():
-    """Of a file they would be taken for measurements."""
-    X = np.random.default_rng(0).normal(size=(120, 3))
-    y = np.arange(120) % 40
-    assert GLMClassifier(epochs=1).fit(X, y).classes_.tolist() == list(range(40))
-    held_out = GLMClassifier(epochs=1, validation_fraction=0.4).fit(X, y)
-    assert held_out.predict(X).dtype == y.dtype
-
-
 def test_classes_keep_their_type():
-    X = np.array([[0.0], [1.0]] * 8)
+    """Integers are classes however many there are; of a file they would be taken for measurements."""
+    X = np.random.default_rng(0).normal(size=(120, 3))
     for classes in (
         [False, True],
         [np.int8(-1), np.int8(1)],
         ["no", "yes"],
-        np.array(["no", "yes"], dtype=object),
+        np.array(["maybe", "no", "yes"], dtype=object),
         [2**60, 2**60 + 1],
-        ["maybe", "no", "yes"],
         [2**60, 2**60 + 1, 2**60 + 2],
+        list(range(40)),
     ):
-        y = np.array(classes)[[0, 1] * 8 if len(classes) == 2 else np.arange(16) % 3]
-        predicted = GLMClassifier(epochs=3).fit(X, y).predict(X)
-        assert predicted.dtype == y.dtype
-        assert len(classes) > 2 or (predicted == y).all()
+        y = np.array(classes)[np.arange(120) % len(classes)]
+        estimator = GLMClassifier(epochs=1, validation_fraction=0.4 if len(classes) == 40 else 0.0).fit(X, y)
+        assert estimator.classes_.tolist() == list(classes)
+        assert estimator.predict(X).dtype == y.dtype
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -623,22 +567,12 @@ def test_frames(library, tmp_path):
     assert pipeline.fit(frame, y)[-1].feature_names_in_.tolist() == names
 
 
-def test_sparse_frames():
-    frames = pytest.importorskip("pandas")
-    X, y = load_digits(return_X_y=True)
-    frame = frames.DataFrame(X).astype(frames.SparseDtype(float, 0))
-    classifier = GLMClassifier(epochs=2).fit(frame, y % 2)
-    assert (classifier.coef_ == GLMClassifier(epochs=2).fit(scipy.sparse.csr_array(X), y % 2).coef_).all()
-    assert classifier.predict(frame[:9]).size == 9
-
-
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
 def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
     X, y = load_breast_cancer(return_X_y=True)
     quiet = GLMClassifier(epochs=5).fit(X, y)
-    assert quiet.remarks_
     assert capfd.readouterr() == ("", "")
     GLMClassifier(epochs=5, verbose=1).fit(X, y)
     *epochs, remark = capfd.readouterr().out.splitlines()
@@ -659,17 +593,6 @@ def test_a_worker_that_is_lost_is_warned_of_also_when_quiet(monkeypatch, capfd):
             classifier.fit(X, y)
         assert [str(each.message) for each in told] == [text for text in classifier.remarks_ if "is gone" in text]
         assert "is gone" not in capfd.readouterr().out
-
-
-def test_a_compilation_is_told_when_verbose(capfd):
-    logger = logging.getLogger("p4sgd.sim.compiled")
-    logger.handlers.clear()  # of a command in the same process
-    before = logger.level, list(logger.handlers)
-    for verbose in (0, 1):
-        with estimators.glm._compilations_told(verbose):
-            logger.info("compiling loops")
-        assert capfd.readouterr() == ("compiling loops\n" * verbose, "")
-    assert (logger.level, logger.handlers) == before
 
 
 def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
@@ -774,16 +697,6 @@ def test_a_column_that_only_other_rows_have(kind):
     told = pytest.warns(UserWarning, match="t: 2 values that the model does not know")
     with nullcontext() if kind == pa.float64() else told:
         assert estimator.predict(other).tolist() == y[:3].tolist()
-
-
-def test_weights_of_samples_in_a_table():
-    table = make_table("titanic", samples=300)
-    X, y = table.drop(["survived"]), table["survived"].to_numpy()
-    weights = np.random.default_rng(0).integers(0, 3, 300)
-    plain = GLMClassifier(missing="mean", epochs=2).fit(X, y)
-    weighed = GLMClassifier(missing="mean", epochs=2).fit(X, y, sample_weight=weights)
-    assert weighed.model_.space.encoding == plain.model_.space.encoding
-    assert not (weighed.model_.weights == plain.model_.weights).all()
 
 
 def test_gaps_in_arrays():

@@ -1,6 +1,5 @@
 """The container: what is written comes back, in the words of safetensors, and every damage is an error."""
 
-import json
 import os
 import struct
 
@@ -43,29 +42,23 @@ def test_arrays_come_back(tmp_path, arrays, kind):
     assert kind.is_of(path)
 
 
-def test_a_flipped_bit_is_seen_anywhere(tmp_path):
-    path = tmp_path / "file"
-    KIND.save(path, ARRAYS, HEADER)
+@pytest.mark.parametrize("text", [False, True])
+def test_every_damage_is_seen(tmp_path, text):
+    """A flipped bit anywhere, and an end that comes too early or too late."""
+    path, read = tmp_path / "file", KIND.load_text if text else KIND.load
+    if text:
+        KIND.save_text(path, HEADER)
+        assert read(path) == (HEADER, path.read_bytes())
+    else:
+        KIND.save(path, ARRAYS, HEADER)
     content = path.read_bytes()
-    for place in range(len(content)):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << place % 8
+    flipped = [
+        content[:place] + bytes([each ^ 1 << place % 8]) + content[place + 1 :] for place, each in enumerate(content)
+    ]
+    for damaged in (*flipped, *(content[:keep] for keep in range(len(content) - text)), content + b"\0"):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"^{path}: "):
-            KIND.load(path)
-
-
-def test_a_flipped_bit_of_a_text_is_seen(tmp_path):
-    path = tmp_path / "file"
-    KIND.save_text(path, HEADER)
-    content = path.read_bytes()
-    assert KIND.load_text(path) == (HEADER, content)
-    for place in range(len(content)):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << place % 8
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"^{path}: "):
-            KIND.load_text(path)
+        with pytest.raises(UserError, match=f"^{path}: .*: make (one|it again)$"):
+            read(path)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 1 << 20, 100_000_001, 1 << 63, (1 << 64) - 1])
@@ -78,37 +71,14 @@ def test_forged_sizes_of_the_header(tmp_path, length):
     assert not KIND.is_of(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "not a thing .*damaged"),
-        (b"\2\0\0\0\0\0\0\0[]", "not a thing .*damaged"),
-        (b"\x10\0\0\0\0\0\0\0" + b"[" * 16, "not a thing .*damaged"),
-        (b"1,2,3\n" * 100, "not a thing .*damaged"),
-    ],
-)
-def test_files_that_are_none(tmp_path, content, says):
+@pytest.mark.parametrize("content", [b"", b"\2\0\0\0\0\0\0\0[]", b"\x10\0\0\0\0\0\0\0" + b"[" * 16, b"1,2,3\n" * 100])
+def test_files_that_are_none(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
     for read in (KIND.load, KIND.load_text, lambda path: KIND.map(path, bool)):
-        with pytest.raises(UserError, match=f"^{path}: "):
+        with pytest.raises(UserError, match=f"^{path}: (not a thing .*damaged|cannot read)"):
             read(path)
-    with pytest.raises(UserError, match=says):
-        KIND.load(path)
     assert not KIND.is_of(path)
-
-
-def test_cut_off_longer_or_missing(tmp_path):
-    path = tmp_path / "file"
-    KIND.save(path, ARRAYS, HEADER)
-    content = path.read_bytes()
-    for keep in range(len(content)):
-        path.write_bytes(content[:keep])
-        with pytest.raises(UserError, match=f"^{path}: "):
-            KIND.load(path)
-    path.write_bytes(content + b"\0")
-    with pytest.raises(UserError, match=f"^{path}: a damaged thing: .* bytes: make it again"):
-        KIND.load(path)
     with pytest.raises(UserError, match=f"{tmp_path}/no: cannot read the thing: No such file .*: make one"):
         KIND.load(tmp_path / "no")
     with pytest.raises(UserError, match="cannot read: Is a directory"):
@@ -116,11 +86,9 @@ def test_cut_off_longer_or_missing(tmp_path):
 
 
 def test_other_versions(tmp_path):
-    KIND.save(tmp_path / "now", {}, {})
     later = FileKind("p4sgd-thing", 4, "", "")
     later.save(tmp_path / "later", {}, {})
     later.save_text(tmp_path / "text", {})
-    KIND.load(tmp_path / "now")
     for read, name in ((KIND.load, "later"), (KIND.load_text, "text")):
         with pytest.raises(UserError, match=f"{name}: a thing of version 4, .* reads version 3: make it again"):
             read(tmp_path / name)
@@ -142,13 +110,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_what_is_decoded_names_the_file(tmp_path):
-    for error in (
-        KeyError("x"),
-        json.JSONDecodeError("x", "", 0),
-        UserError("x"),
-        IndexError("x"),
-        RecursionError("x"),
-    ):
+def test_what_is_decoded_names_the_file():
+    for error in (KeyError("x"), ValueError("x"), UserError("x"), IndexError("x"), RecursionError("x"), TypeError("x")):
         with pytest.raises(UserError, match=r"^file: a damaged thing: .*x.*: make it again"), KIND.decoding("file"):
             raise error

@@ -52,8 +52,8 @@ def images(folder):
 @pytest.mark.parametrize(
     ("name", "more"),
     [(name, {}) for name in FORMATS]
-    + [("data.npz", {"scaling": kind}) for kind in ("standard", "robust")]
-    + [(name, {"precondition": "block"}) for name in ("data.csv", "data.npy", "sparse.npz")],
+    + [("data.npz", {"scaling": "robust"})]
+    + [(name, {"precondition": "block"}) for name in ("data.csv", "sparse.npz")],
 )
 def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, more):
     path = write_data(tmp_path, name, *make_samples(7, 101, 40))
@@ -91,7 +91,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"bias": False, "precondition": "block"}, {"loss": "hinge", "l2": 0.001, "staleness": 1}]
+    "more", [{"bias": False, "precondition": "block"}, {"loss": "hinge", "l2": 0.001, "staleness": 1}]
 )
 def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
     """With a checkpoint from which one process goes on."""
@@ -120,24 +120,17 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_norms_do_not_depend_on_the_samples_beside(kind):
-    features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)
-    scaling = Scaling.fit(features)
-    whole = square_norms(features, scaling)
-    assert square_norms(np.asfortranarray(features), scaling).tobytes() == whole.tobytes()
-    assert whole == pytest.approx((np.clip(scaling.apply(features), -1, 1) ** 2).sum(axis=1))
-    for size in (1, 7, 128):
-        parts = [square_norms(features[first : first + size], scaling) for first in range(0, 300, size)]
-        assert np.concatenate(parts).tobytes() == whole.tobytes()
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("scaling", ["none", "maxabs", "minmax", "standard"])
-def test_norms_do_not_depend_on_the_format(kind, scaling):
-    """Of sparse samples only stored values are scaled; zeros may become other numbers."""
-    features = scipy.sparse.random_array((60, 999), density=0.1, rng=np.random.default_rng(5), dtype=kind, format="csr")
-    fitted = Scaling.fit(features.toarray(), scaling)
-    assert square_norms(features, fitted).tobytes() == square_norms(features.toarray(), fitted).tobytes()
+@pytest.mark.parametrize("scaling", ["none", "minmax", "standard"])
+def test_norms_depend_on_the_sample_alone(kind, scaling):
+    """Not on the samples beside it, nor on the format: zeros may become other numbers."""
+    sparse = scipy.sparse.random_array((300, 99), density=0.1, rng=np.random.default_rng(5), dtype=kind, format="csr")
+    dense = sparse.toarray()
+    fitted = Scaling.fit(dense, scaling)
+    whole = square_norms(dense, fitted)
+    assert whole == pytest.approx((np.clip(fitted.apply(dense), -1, 1) ** 2).sum(axis=1))
+    parts = [square_norms(dense[first : first + 7], fitted) for first in range(0, 300, 7)]
+    for other in (square_norms(sparse, fitted), square_norms(np.asfortranarray(dense), fitted), np.concatenate(parts)):
+        assert other.tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize(

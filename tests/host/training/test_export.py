@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
-from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.export import to_onnx, to_sklearn
 from p4sgd.host.training.model_file import Model, ModelSet, load_model
@@ -37,6 +37,8 @@ CODINGS |= {name: (name, OF_TASK[loss.task]) for name, loss in LOSSES.items()}
 CODINGS |= {
     "several classes": ("logistic", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0, 7.0))),
     "several texts": ("hinge", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0), names=("Größe", "other", "ß"))),
+    "targets": ("squared", TargetCoding((OF_TASK[Task.REGRESSION],) * 2, ("a", "b"))),
+    "labels": ("logistic", TargetCoding((OF_TASK[Task.CLASSIFICATION],) * 2, ("a", "b"))),
     "several, modified_huber": ("modified_huber", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0, 2.0))),
 }
 
@@ -69,7 +71,7 @@ def ours(model, features):
     """Predictions as `p4sgd predict` writes them, activations, and probabilities of the classes, if there are."""
     data = Dataset(features, np.zeros(features.shape[0]), "d")
     predictions = model.predict(data).tolist()
-    if model.labels.task is Task.CLASSIFICATION:
+    if isinstance(model.labels, LabelCoding) and model.labels.task is Task.CLASSIFICATION:
         predictions = list(map(model.labels.name, predictions))
     z, loss = model.decision_function(data), LOSSES[model.loss]
     shares = None
@@ -81,7 +83,7 @@ def ours(model, features):
 
 
 def assert_same(found, expected):
-    if isinstance(expected[0], float):
+    if not isinstance(expected[0], str | int):
         np.testing.assert_allclose(np.array(found, float), expected, rtol=1e-9)
     else:
         assert list(found) == expected
@@ -96,17 +98,16 @@ def test_scikit_learn_predicts_the_same(coding):
         warnings.simplefilter("error")
         assert_same(estimator.predict(features).tolist(), expected)
         assert_same(estimator.predict(scipy.sparse.csr_array(features)).tolist(), expected)
-        if model.labels.task is Task.CLASSIFICATION:
+        if model.labels.task is Task.CLASSIFICATION and isinstance(model.labels, LabelCoding):
             np.testing.assert_allclose(estimator.decision_function(features), z, atol=1e-9)
         if probabilities is not None:
-            np.testing.assert_allclose(estimator.predict_proba(features), probabilities, atol=1e-9)
+            found = np.array(estimator.predict_proba(features))
+            found = found[:, :, 1].T if isinstance(model.labels, TargetCoding) else found
+            np.testing.assert_allclose(found, probabilities, atol=1e-9)
     assert hasattr(estimator, "predict_proba") == (probabilities is not None)
-
-
-def test_scikit_learn_knows_the_names_of_the_features():
-    model, _ = make("numbers", names=tuple("abcde"))
-    assert to_sklearn(model).feature_names_in_.tolist() == list("abcde")
-    assert not hasattr(to_sklearn(make("numbers")[0]), "feature_names_in_")
+    assert not hasattr(estimator, "feature_names_in_")
+    named, _ = make(coding, names=tuple("abcde"))
+    assert to_sklearn(named).feature_names_in_.tolist() == list("abcde")
 
 
 @pytest.mark.parametrize("coding", CODINGS)
@@ -178,4 +179,4 @@ def test_without_the_package_it_says_how_to_install_it(trained, monkeypatch):
     done = run("export", trained, "--to", "onnx", "--out", "m.onnx", status=2)
     assert done.stderr.strip().endswith("pip install 'p4sgd[export]'")
     assert not Path("m.onnx").exists()
-    assert "not one of 'onnx', 'sklearn'" in run("export", trained, "--to", "pmml", "--out", "m", status=2).stderr
+    assert "choose one of onnx, sklearn" in run("export", trained, "--to", "pmml", "--out", "m", status=2).stderr
