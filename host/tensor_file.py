@@ -28,12 +28,8 @@ from p4sgd.host.files import new_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_MOST_HEADER = 100_000_000
-"""Largest size of the text before the arrays, bytes, as safetensors has it."""
-
-_SPARE = 256
-"""Bytes of the text that are left for gaps behind arrays that end shorter than was planned."""
-
+_MOST_HEADER = 100_000_000  # bytes of the text before the arrays, as safetensors has it
+_SPARE = 256  # bytes of the text that are left for gaps behind arrays that end shorter than was planned
 _SEAL = re.compile(rb'(?<="crc32":)( ?")([0-9a-f]{8})(?=")')
 _NO_SEAL = "0" * 8
 
@@ -180,16 +176,9 @@ class FileKind:
 
 
 class TensorWriter:
-    """Layout of a new file, whose arrays are written piece by piece.
+    """Layout of a new file, whose arrays are written piece by piece; the header is JSON data.
 
-    Parameters
-    ----------
-    kind
-        The kind of the file.
-    header
-        All that is no array, as JSON data.
-    arrays
-        Type and shape of each array. They are little-endian in the file.
+    Arrays are given by type and shape, and are little-endian in the file.
     """
 
     def __init__(

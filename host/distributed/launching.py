@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 LAUNCHERS = ("none", "mpi")
 """Names of launchers, the default first: ways to start the processes that train together."""
 
+# Environment variables: with the number of processes, of MPICH, Open MPI and Slurm, of which the first one set counts;
+# set in every process that srun starts; and set by the mpiexec of MPICH (Hydra) and of Open MPI (ORTE, PRTE) alone.
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Environment variables in which MPICH, Open MPI and Slurm give the number of processes; the first one set counts."""
-
 _SLURM = ("SLURM_STEP_ID", "SLURM_PROCID")
-"""Set in every process that srun starts."""
-
 _MPIEXEC = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE")
-"""Set by the mpiexec of MPICH (Hydra) and of Open MPI (ORTE, PRTE), but not by srun."""
 
 
 def launcher_program() -> str:

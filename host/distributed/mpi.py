@@ -15,12 +15,8 @@ from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 T = TypeVar("T")
 
-_PATIENCE_S = 2.0
-"""Time that a failed rank waits for the others to fail too, in seconds."""
-
-_FORWARD_S = 0.3
-"""Time for the launcher to forward what a rank has printed: once the job is aborted, some forget it."""
-
+_PATIENCE_S = 2.0  # for which a failed rank waits for the others to fail too
+_FORWARD_S = 0.3  # for the launcher to forward what a rank has printed: once the job is aborted, some forget it
 _POLL_S = 0.01
 
 

@@ -20,31 +20,20 @@ from p4sgd.hw.spec.fixed import IntArray
 Forward: TypeAlias = Callable[[range], IntArray]
 Backward: TypeAlias = Callable[[range, IntArray], None]
 
-_TRIALS = 5
-"""Mini-batches that are measured with one message, and as many with several."""
-
-_SEVERAL = 8
-"""How many these are: the more, the better do they show what a message takes the processor."""
-
-_REPEATS = 5
-"""How often a message of each size is measured."""
-
-_AT_ONCE = 4
-"""Messages under way at the same time when their latency is measured."""
+_TRIALS = 5  # mini-batches that are measured with one message, and as many with several
+_SEVERAL = 8  # messages: the more, the better do they show what a message takes the processor
+_REPEATS = 5  # of the measurement of a message of each size
+_AT_ONCE = 4  # messages under way at the same time when their latency is measured
+_MEASURED = 4096  # most mini-batches whose times are kept
+_TOLD = 8  # most messages whose lengths are told
+_MOST_ITEMS = (
+    32  # of a plan, which takes milliseconds with so many; if there are more, an item is several micro-batches
+)
 
 _PIECE, _PIECE_S = 10, 2e-4
 """Least time that a rank computes before it lets messages that are under way move on: as many times what a message
 takes the processor, and so many seconds. Some MPI libraries do not move messages without calls, but every piece that is
 computed takes time of its own."""
-
-_MEASURED = 4096
-"""Most mini-batches whose times are kept."""
-
-_TOLD = 8
-"""Most messages whose lengths are told."""
-
-_MOST_ITEMS = 32
-"""Most items of a plan, which takes milliseconds with so many. With more micro-batches an item is several of them."""
 
 
 @dataclass(frozen=True)

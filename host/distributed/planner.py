@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-_MOST_ITEMS = 64
-"""Most items of a plan of sums, to keep it short. With more factors an item is several of them."""
+_MOST_ITEMS = 64  # of a plan of sums, to keep it short: with more factors an item is several of them
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,9 @@ from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, mac_text
 from p4sgd.sim.network.endpoint import Endpoint
 
-_SLOTS = 64
-"""Sums that are under way at the same time."""
-
-_LOOK_MS = 200
-"""Longest wait for a frame before a look at what else may have happened."""
-
-_SILENCE_NS = 2_000_000_000
-"""Time without sums after which an interrupted rank no longer waits for the call in which all ranks stop."""
+_SLOTS = 64  # sums that are under way at the same time
+_LOOK_MS = 200  # longest wait for a frame before a look at what else may have happened
+_SILENCE_NS = 2_000_000_000  # without sums, then an interrupted rank waits no longer for the call in which all stop
 
 
 class AggregatedRows:

@@ -112,13 +112,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             Their classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
             several labels. Then ``classes_`` are the numbers of the labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            How much each sample counts, at least 0; all count the same without it. The hardware has steps of 1/65,536
-            of the largest.
-
-        Raises
-        ------
-        ValueError
-            If data or parameters do not suit.
+            How much each sample counts, at least 0. The hardware has steps of 1/65,536 of the largest.
         """
         warm = self.warm_start and hasattr(self, "model_")
         X, y = self._checked(X, y, reset=not warm)
@@ -139,19 +133,12 @@ class GLMClassifier(ClassifierMixin, GLM):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples.
+        X, sample_weight
+            See `fit`.
         y : array-like of shape (n_samples,)
             Their classes; one class is enough.
         classes : array-like of shape (n_classes,), default=None
             All classes, needed in the first call.
-        sample_weight : array-like of shape (n_samples,), default=None
-            How much each sample counts beside the others of this call.
-
-        Raises
-        ------
-        ValueError
-            If data or parameters do not suit.
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")

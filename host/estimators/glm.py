@@ -30,8 +30,7 @@ from p4sgd.host.training.events import Events
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
-_NO_Y = "no_validation"
-"""What `validate_data` gets for y where there is none."""
+_NO_Y = "no_validation"  # for `validate_data`
 
 _Own = TypeVar("_Own", bound="GLM")
 _Parameters = ParamSpec("_Parameters")
@@ -135,7 +134,7 @@ class GLM(BaseEstimator):
             sparse_workers=int(self.sparse_workers),
             start=start,
         )
-        with value_errors(), _compilations_told(self.verbose):
+        with value_errors(), _compilations_told() if self.verbose else contextlib.nullcontext():
             result = TrainingRun(request).execute((_Printed if self.verbose else _Warnings)(before))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
@@ -255,12 +254,9 @@ class GLM(BaseEstimator):
 
 
 @contextlib.contextmanager
-def _compilations_told(verbose: int) -> Iterator[None]:
-    """Print when Numba compiles the emulator's loops, if ``verbose``."""
+def _compilations_told() -> Iterator[None]:
+    """Print when Numba compiles the emulator's loops."""
     logger = logging.getLogger("p4sgd.sim.compiled")
-    if not verbose:
-        yield
-        return
     handler, level = logging.StreamHandler(sys.stdout), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

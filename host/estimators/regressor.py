@@ -38,8 +38,7 @@ class GLMRegressor(RegressorMixin, GLM):
 
     Notes
     -----
-    Errors that the user can correct are a `ValueError`. Ctrl-C in `fit` keeps the best model so far, and raises
-    `KeyboardInterrupt`.
+    See `GLMClassifier`.
 
     Examples
     --------
@@ -103,11 +102,6 @@ class GLMRegressor(RegressorMixin, GLM):
             Their targets; of several, each becomes a row of the model.
         sample_weight : array-like of shape (n_samples,), default=None
             As in `GLMClassifier.fit`.
-
-        Raises
-        ------
-        ValueError
-            If data or parameters do not suit.
         """
         return self._fit(self._checked(X, y, sample_weight, reset=not (self.warm_start and hasattr(self, "model_"))))
 

@@ -29,23 +29,17 @@ class TrainingRequest:
         data themselves.
     samples
         Train on so many samples, the first ones; ``None`` for all.
-    reading
-        Arguments of `read_dataset`.
-    options
-        Fields of `TrainingOptions` that the user has given.
+    reading, options
+        Arguments of `read_dataset`, and fields of `TrainingOptions`, that the user has given.
     device, device_options
         Name of the device, ``None`` is the emulator; further arguments for it.
-    cluster
-        Cluster file of the device ``cluster``.
     config
         Name of the workers' configuration; ``None`` takes the checkpoint's, the prepared folder's or the device's.
     sparse_workers
         How many of the emulator's workers are sparse, the last ones, whatever the configuration of the others.
-    out
-        Model file to write.
-    overwrite
-        Whether it may replace a model, and the checkpoint of the same run that has ended. A run that is resumed may
-        replace its own in any case.
+    out, overwrite
+        Model file to write, and whether it may replace a model, and the checkpoint of the same run that has ended. A
+        run that is resumed may replace its own in any case.
     images
         Folder for the workers' memory images; ``None`` keeps them in memory.
     checkpoint, resume
@@ -53,10 +47,8 @@ class TrainingRequest:
     init, start
         Model file whose weights training on data in memory starts from, without checkpoints; or what it starts from
         otherwise.
-    report
-        HTML file to write in the end, see `p4sgd.host.report`.
-    trace
-        Whether a simulated device gives its trace to `Events.trace`; it does so for a report, too.
+    report, trace
+        HTML file to write in the end; whether a simulated device gives its trace to `Events.trace`, as for a report.
     options_file
         File that the options were read from, which must not be overwritten.
     """

@@ -59,8 +59,6 @@ class TrainingRun:
     ----------
     request : TrainingRequest
         The request, completed from the checkpoint that it resumes or the model that it starts from.
-    device, options : str, TrainingOptions
-        Name of the device, and all options.
     fixed : dict
         Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
     config : WorkerConfig or None
@@ -68,12 +66,9 @@ class TrainingRun:
     data, folder : Dataset or PreparedFolder, PreparedFolder or None
         The training data, read, or a prepared folder, opened; and the latter only.
     rows : Dataset or None
-        The training data as they were read: a table with texts or gaps has its columns in place of features; ``None``
-        for a prepared folder.
-    test, cluster : Dataset or None, Cluster or None
-        The test data, and the cluster file's content, for the device ``cluster``.
-    checkpoint, resume : CheckpointFile or None, Checkpoint or None
-        The file that keeps the state, and the checkpoint that is resumed.
+        Data that were read, with the columns of a table with texts or gaps in place of features.
+    cluster : Cluster or None
+        The cluster file's content, for the device ``cluster``.
     """
 
     def __init__(self, request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) -> None:
@@ -165,9 +160,8 @@ class TrainingRun:
         events.stage(Stage.OPEN)
         with contextlib.ExitStack() as opened:
             sample_ranks = self._divide_samples(opened) if self.options.parallel == "data" else None
-            opened.enter_context(self._noting_ended())
+            opened.enter_context(self._noting_remedies(resume_words))
             device = opened.enter_context(contextlib.closing(self._open(sample_ranks, keep)))
-            opened.enter_context(self._noting_remedies(device, resume_words))
             if asks:
                 self._verify(device, events)
             events.stage(Stage.TRAIN)
@@ -370,35 +364,26 @@ class TrainingRun:
         return devices.open_device(self.device, self.config, workers, **more)
 
     @contextlib.contextmanager
-    def _noting_ended(self) -> Iterator[None]:
-        """Add to an error about a process of the local cluster that has ended the command that starts it again."""
+    def _noting_remedies(self, words: Sequence[str]) -> Iterator[None]:
+        """Add to an error how to start what has ended, examine the network if that has failed, and resume the run."""
         try:
             yield
-        except (UserError, P4sgdError) as error:
-            if self.device == CLUSTER:
+        except (Exception, KeyboardInterrupt) as error:
+            if self.device == CLUSTER and isinstance(error, UserError | P4sgdError):
                 from p4sgd.host.serve.local_cluster import find_local_cluster
 
                 with contextlib.suppress(UserError, P4sgdError):
                     for each in (find_local_cluster() or {"members": []})["members"]:
                         if each["ended"] and each["control"] in str(error):
                             error.add_note(f"{each['name']} {each['ended']}; to start it again: {each['command']}")
-            raise
-
-    @contextlib.contextmanager
-    def _noting_remedies(self, device: Device, resume_words: Sequence[str]) -> Iterator[None]:
-        """Add to an error how to examine the network, if that has failed, and how to resume, if something is kept."""
-        try:
-            yield
-        except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, NetworkError):
-                if device.name == CLUSTER:
-                    what = f"--cluster {shlex.quote(str(self.request.cluster))}"
-                else:
-                    names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
-                    what = " ".join([f"--workers {len(device.workers)}", *(f"--config {name}" for name in names[:1])])
-                error.add_note(f"p4sgd doctor --device {device.name} {what} says more")
+                what = f"--cluster {shlex.quote(str(self.request.cluster))}"
+                if self.device != CLUSTER:
+                    names = [name for name, make in PRESETS.items() if make() == self.config]
+                    what = " ".join([f"--workers {self.options.workers}", *(f"--config {name}" for name in names[:1])])
+                error.add_note(f"p4sgd doctor --device {self.device} {what} says more")
             if self.checkpoint is not None and self.checkpoint.last:
-                error.add_note(resume_advice(self.checkpoint, self.ranks, resume_words))
+                error.add_note(resume_advice(self.checkpoint, self.ranks, words))
             raise
 
 

@@ -68,11 +68,8 @@ from p4sgd.host.training.prepared import Placement, Targets
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
-_REQUEST = "job.json"
-"""Data and options that a folder is prepared from."""
-
-_ROWS = "rows"
-"""Name of the folder of buckets."""
+_REQUEST = "job.json"  # data and options that a folder is prepared from
+_ROWS = "rows"  # the folder of buckets
 
 # Memory in bytes, and disk: bounds that were measured.
 _PROGRAM_BYTES = 320 << 20  # of the program, its libraries, and blocks or samples whose lines are predicted

@@ -64,7 +64,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best model so far: its epoch, the monitored metric after that, and its weights."""
+    """The best model so far, with the monitored metric as score."""
 
     epoch: int
     score: float
@@ -79,8 +79,6 @@ class State:
     ----------
     weights
         Those from which the next epoch starts; ``None`` before the first.
-    history, remarks
-        The completed epochs; the remarks so far.
     first_rate
         The initial learning rate, which may be chosen from the data, or the one with which training has begun again
         after it diverged; ``None`` before it is chosen.
@@ -89,7 +87,7 @@ class State:
     idle
         Number of epochs without progress.
     best
-        The best model so far, to which the schedule ``adaptive`` goes back, and training that diverges.
+        To which the schedule ``adaptive`` goes back, and training that diverges.
     """
 
     weights: Weights | None = None
@@ -168,7 +166,7 @@ class Checkpoint:
 
 
 def epochs_done(states: Sequence[State]) -> int:
-    """Number of epochs that are completed, of all rows."""
+    """Number of completed epochs of all rows."""
     return sum(state.epoch for state in states)
 
 
@@ -196,21 +194,10 @@ def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
 
 
 class CheckpointFile:
-    """The file to which a run writes its state.
+    """The file to which a run writes its state, with plain data for resuming it: names of data and files to write.
 
-    Parameters
-    ----------
-    path
-        The file; an older one stays until there is something to write.
-    origin
-        Plain data for resuming the run: names of the data and of the files to write.
-    overwrite
-        Whether it may replace the checkpoint of the same run that has ended.
-
-    Attributes
-    ----------
-    last : str
-        The last epoch of this run in the file, such as ``epoch 3 of row 2 of 10``; empty as long as it has none.
+    ``overwrite`` lets it replace the checkpoint of the same run that has ended. ``last`` is the last epoch of this run
+    in the file, such as ``epoch 3 of row 2 of 10``; empty as long as it has none.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
@@ -222,11 +209,8 @@ class CheckpointFile:
         self._epochs: list[list[bytes]] = []
 
     def check_replaces(self, run: Run, states: Sequence[State] = ()) -> None:
-        """Raise a `UserError` if the file has something else than this run, which may be hours of work.
-
-        A checkpoint of the same run may be replaced if that is not ahead of the ``states`` that this one goes on from,
-        and with ``overwrite`` if it has ended where this one will: in the end it is the same again.
-        """
+        """Raise a `UserError` if the file has more than the ``states`` of this run that it goes on from, which may be
+        hours of work; with ``overwrite`` this run may have ended where it will end again."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
         anew = "name another file for this run, or delete it"
@@ -287,8 +271,6 @@ is_checkpoint_file = _KIND.is_of
 
 @dataclass(frozen=True)
 class _Row:
-    """What the header has of a row."""
-
     remarks: list[str]
     first_rate: float | None = None
     divisor: float = 1.0

@@ -1,7 +1,8 @@
 """Export of models, as an ONNX graph or as an estimator of scikit-learn."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,9 +10,6 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.training.model_file import Model, ModelSet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _OPSET, _IR = 13, 7
 """Versions of ONNX that have all that is needed, so that old runtimes read it, too."""
@@ -24,10 +22,7 @@ _PROBABILITIES: dict[str, list[tuple[Any, ...]]] = {
 
 
 def to_onnx(model: Model | ModelSet) -> bytes:
-    """An ONNX graph that predicts as the model does, in float64.
-
-    Coefficients of raw features may cancel: in float32, the usual type of ONNX graphs, features with a mean far above
-    their deviation would lose the digits that count.
+    """An ONNX graph that predicts as the model does, in float64: coefficients of raw features may cancel.
 
     The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
@@ -36,10 +31,7 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     (samples, targets). The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the
     last of them how features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
 
-    Raises
-    ------
-    UserError
-        If the package onnx is not installed.
+    Raises `UserError` if the package onnx is not installed, or if targets have different classes.
     """
     try:
         from onnx import TensorProto, helper, numpy_helper
@@ -47,7 +39,6 @@ def to_onnx(model: Model | ModelSet) -> bytes:
         raise UserError("ONNX needs the package onnx, which is not installed: pip install 'p4sgd[export]'") from error
 
     coding, (coefficients, intercept) = model.labels, model.linear()
-    # What classes the outputs name: of several targets those of each, which must be the same.
     of_labels = [coding] if isinstance(coding, LabelCoding) else list(coding.rows)
     classes = of_labels[0].named(np.array(of_labels[0].classes))
     if any(each.named(np.array(each.classes)) != classes for each in of_labels):
@@ -59,7 +50,7 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     several, chooses, nodes, outputs = len(model.rows) > 1, len(coding.classes) > 2, [], []
     columns = [len(model.rows)] if several else []
 
-    def node(kind: str, inputs: "Sequence[str]", output: str, **attributes: Any) -> None:
+    def node(kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
 
     def result(name: str, kind: int, *more: int) -> None:
@@ -71,7 +62,8 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     if linear == "logarithm":
         node("Exp", ["logarithm"], "prediction")
     if coding.task is Task.CLASSIFICATION:
-        constants |= {"classes": _array(classes), "columns": np.array([1], np.int64)}
+        texts = any(isinstance(name, str) for name in classes)  # ONNX wants them as objects
+        constants |= {"classes": np.array(classes, object if texts else None), "columns": np.array([1], np.int64)}
         if chooses:
             node("ArgMax", ["activation"], "index", axis=1, keepdims=0)
         else:
@@ -82,8 +74,7 @@ def to_onnx(model: Model | ModelSet) -> bytes:
         result("label", helper.np_dtype_to_tensor_dtype(constants["classes"].dtype), *([] if chooses else columns))
         if model.loss in _PROBABILITIES:
             last = "activation"
-            if not several:
-                # Each from its own activation: 1 − σ(z) would round small probabilities to 0.
+            if not several:  # each from its own activation: 1 − σ(z) would round small probabilities to 0
                 node("Neg", ["activation"], "opposite")
                 node("Unsqueeze", ["opposite", "columns"], "first_column")
                 node("Unsqueeze", ["activation", "columns"], "second_column")
@@ -104,9 +95,7 @@ def to_onnx(model: Model | ModelSet) -> bytes:
                 last = "shares"
             node("Identity", [last], "probabilities")
             result("probabilities", TensorProto.DOUBLE, *(columns or [len(classes)]))
-        result("activation", TensorProto.DOUBLE, *columns)
-    else:
-        result("prediction", TensorProto.DOUBLE, *columns)
+    result("activation" if coding.task is Task.CLASSIFICATION else "prediction", TensorProto.DOUBLE, *columns)
     graph = helper.make_graph(
         nodes,
         "p4sgd",
@@ -116,22 +105,15 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     )
     opset = helper.make_opsetid("", _OPSET)
     made = helper.make_model(graph, producer_name="p4sgd", opset_imports=[opset], ir_version=_IR)
-    texts: dict[str, Any] = {
-        "loss": model.loss,
-        "classes": classes,
-        **({"targets": coding.row_names} if isinstance(coding, TargetCoding) else {}),
-        "feature_names": model.space.names,
-    }
+    about: dict[str, Any] = {"loss": model.loss, "classes": classes}
+    if isinstance(coding, TargetCoding):
+        about["targets"] = coding.row_names
+    about["feature_names"] = model.space.names
     if model.space.encoding is not None:
-        texts["table"] = model.space.encoding.to_json()
-    helper.set_model_props(made, {name: json.dumps(value) for name, value in texts.items()})
+        about["table"] = model.space.encoding.to_json()
+    helper.set_model_props(made, {name: json.dumps(value) for name, value in about.items()})
     content: bytes = made.SerializeToString()
     return content
-
-
-def _array(classes: "Sequence[str | int | float]") -> Any:
-    """Names of classes as an array: of objects if they are texts, as ONNX wants it, else of int64 or float64."""
-    return np.array(classes, object if any(isinstance(name, str) for name in classes) else None)
 
 
 def to_sklearn(model: Model | ModelSet) -> Any:
@@ -139,19 +121,17 @@ def to_sklearn(model: Model | ModelSet) -> Any:
 
     Of classifiers it is a `LogisticRegression` for the loss logistic, or of more than two classes an `SGDClassifier`,
     which gives the probabilities of one against the rest; an `SGDClassifier` for modified_huber; and else a
-    `LinearSVC`, which has no probabilities. Of regressions it is a `PoissonRegressor` or a `GammaRegressor` for these
-    losses, and else a `LinearRegression`. Of several targets it is a `MultiOutputClassifier` or a
-    `MultiOutputRegressor` of these.
+    `LinearSVC`, which has no probabilities. Of regressions it is a `PoissonRegressor`, a `GammaRegressor` or a
+    `TweedieRegressor` for these losses, and else a `LinearRegression`. Of several targets it is a
+    `MultiOutputClassifier` or a `MultiOutputRegressor` of these.
     """
     from scipy.sparse import csr_array
-    from sklearn import linear_model
+    from sklearn import linear_model, multioutput
     from sklearn.svm import LinearSVC
 
-    coding, (coefficients, intercept) = model.labels, model.linear()
+    coding, loss, (coefficients, intercept) = model.labels, model.loss, model.linear()
     estimator: Any
     if isinstance(coding, TargetCoding):
-        from sklearn import multioutput
-
         rows = list(map(to_sklearn, model.rows))
         if coding.task is Task.CLASSIFICATION:
             estimator = multioutput.MultiOutputClassifier(rows[0])
@@ -160,30 +140,23 @@ def to_sklearn(model: Model | ModelSet) -> Any:
             estimator = multioutput.MultiOutputRegressor(rows[0])
         estimator.estimators_ = rows
     elif coding.task is Task.CLASSIFICATION:
-        if model.loss == "logistic" and len(model.rows) > 1:
-            estimator = linear_model.SGDClassifier(loss="log_loss")
-        elif model.loss == "logistic":
+        if loss == "logistic" and len(model.rows) == 1:
             estimator = linear_model.LogisticRegression()
-        elif model.loss == "modified_huber":
-            estimator = linear_model.SGDClassifier(loss="modified_huber")
+        elif loss in _PROBABILITIES:
+            estimator = linear_model.SGDClassifier(loss="log_loss" if loss == "logistic" else loss)
         else:
             estimator = LinearSVC()
-        estimator.coef_ = np.array(coefficients, ndmin=2)
-        estimator.intercept_ = np.array(intercept, ndmin=1)
+        estimator.coef_, estimator.intercept_ = np.array(coefficients, ndmin=2), np.array(intercept, ndmin=1)
         estimator.classes_ = np.array(coding.named(np.array(coding.classes)))
         estimator.n_iter_ = np.array([max(row.training.get("epoch", 0) for row in model.rows)], np.int32)
     else:
-        if coding.task in (Task.NON_NEGATIVE, Task.POSITIVE):
-            if model.loss == "poisson":
-                estimator = linear_model.PoissonRegressor()
-            elif model.loss == "gamma":
-                estimator = linear_model.GammaRegressor()
-            else:
-                power = get_loss(model.loss, model.rows[0].loss_parameters).parameters["tweedie_power"]
-                estimator = linear_model.TweedieRegressor(power=power, link="log")
+        estimator = linear_model.LinearRegression()
+        if coding.task is not Task.REGRESSION:
+            kinds = {"poisson": linear_model.PoissonRegressor, "gamma": linear_model.GammaRegressor}
+            parameters = get_loss(loss, model.rows[0].loss_parameters).parameters
+            power = {"power": parameters["tweedie_power"], "link": "log"} if loss == "tweedie" else {}
+            estimator = kinds.get(loss, linear_model.TweedieRegressor)(**power)
             estimator.fit(csr_array((2, model.space.count)), [1.0, 1.0])  # which keeps more than coefficients
-        else:
-            estimator = linear_model.LinearRegression()
         estimator.coef_, estimator.intercept_ = coefficients.copy(), intercept
     estimator.n_features_in_ = model.space.count
     if model.space.names:

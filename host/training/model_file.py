@@ -18,10 +18,9 @@ is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of 
 features here, too.
 
 **Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x and do not clamp. And a
-run at P < S planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average,
-and fits its weights to those. Training corrects what this does to the mean activation by fitting the intercept on
-full-precision samples (see `p4sgd.host.training.metrics`). It cannot correct one case, and remarks on it: one bit of a
-signed feature is −1 or 0, so the weights are fitted without positive features.
+run at P < S planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average.
+Training corrects what this does to the mean activation by fitting the intercept on full-precision samples (see
+`p4sgd.host.training.metrics`), but for one case, and remarks on it: one bit of a signed feature is −1 or 0.
 """
 
 import math
@@ -70,17 +69,15 @@ class Model:
 
     Parameters
     ----------
-    coefficients, intercept
-        float64 (features,): coefficients of the raw features; and a number.
+    coefficients
+        float64 (features,), of the raw features, which ``space`` describes.
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
         float64 (features,), and float64 as ``weights``: the hardware's feature value is slope · raw feature + offset,
         or with ``mixing`` a mixture of such values.
-    loss, loss_parameters
-        Name of the loss; its parameters, in the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
-    labels, space
-        The meaning of the labels; the features that the coefficients are for, to read other data to match.
+    loss_parameters
+        In the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
     features
         Format of the features in training: planes and sign.
     mixing
@@ -89,8 +86,7 @@ class Model:
     training
         Facts about the training run, as plain data: options, epochs, metrics, versions.
     scaling
-        The scaling of the features, with their preconditioning, which training on other samples goes on from; ``None``
-        if it is not known, as in files of p4sgd 0.1.
+        What training on other samples goes on from; ``None`` if it is not known, as in files of p4sgd 0.1.
     """
 
     coefficients: FloatArray
@@ -162,16 +158,9 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class ModelSet:
-    """A model of several rows, each a model by itself of the same features; its arrays have a row for each.
+    """A model of several rows, each a model by itself of the same features, for several classes or several targets.
 
-    Parameters
-    ----------
-    rows
-        The models, which share all but coefficients, intercept, weights, labels and parameters of the loss.
-    labels
-        The meaning of the labels, of several classes or of several targets; ``labels.rows`` are those of the rows.
-    training
-        Facts about the training run that are those of all rows, as plain data.
+    Its arrays have a row for each, ``labels.rows`` are those of the rows, and ``training`` has what is true of all.
     """
 
     rows: tuple[Model, ...]

@@ -19,20 +19,12 @@ from p4sgd.host.errors import UserError, flag, option
 if TYPE_CHECKING:
     from p4sgd.host.losses import Loss
 
+# Names that options may have.
 PRECONDITIONS = ("none", "block")
-"""Preconditioners by name. block: features are whitened in blocks of 64 columns, by `p4sgd.host.precondition`."""
-
 ON_LOSS = ("adopt", "stop")
-"""What may be done when a worker is lost."""
-
 PARALLELS = ("model", "data")
-"""What workers divide among themselves: the columns, or the samples."""
-
 SKIP_ZEROS = ("auto", "never", "always")
-"""Whether dense workers pass over lines of zeros."""
-
 SHARES = ("fixed", "auto")
-"""How workers may get their shares of the features."""
 
 
 def names_in(where: str) -> Iterable[str]:
@@ -71,16 +63,12 @@ class Declaration:
     ----------
     help
         Its meaning, in which ``{l2}`` stands for another option.
-    least, most, above, below
-        Bounds of a number.
     choices
         Where the names are that it may have, for `names_in`.
     metavar
-        What a value is called on the command line.
+        Name of a value on the command line.
     estimators
         Which estimators have it as a parameter.
-    facts
-        What else holds of it.
     """
 
     help: str

@@ -12,14 +12,11 @@ from p4sgd.host.training.start import Start
 
 
 class StopReason(Enum):
-    """Why training ended."""
+    """Why training ended: all epochs were run, there was no progress for ``patience`` epochs, or by Ctrl-C."""
 
     EPOCHS = "epochs"
-    """All epochs were run."""
     PATIENCE = "patience"
-    """The monitored loss made no progress for ``patience`` epochs."""
     INTERRUPTED = "interrupted"
-    """Ctrl-C."""
 
 
 class Remarks:
@@ -58,15 +55,11 @@ class TrainingResult:
     model, metrics
         The model of the best epoch; its metrics, as those of an epoch, but ``train_…`` are of the unrounded training
         samples, unless the data were prepared in advance.
-    history
-        All completed epochs.
     best_epoch, monitored
         The epoch with the smallest monitored metric, which is ``validation_loss``; without validation samples
         ``objective``, or ``train_loss`` if there are no penalties.
-    remarks
-        Lines for the user: rounding of rates, saturations, divergence, too few epochs.
-    summary
-        Facts about the run, as plain data: samples, features, learning rate and so on.
+    remarks, summary
+        Lines for the user, and facts about the run as plain data.
     more_epochs
         Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
         the classes are not separable; else ``None``.
@@ -118,17 +111,10 @@ def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ResultSet:
-    """The result of a training run with several rows.
+    """The result of a training run with several rows, each of which has one of its own.
 
-    Parameters
-    ----------
-    model, metrics
-        The model, of the best epoch of each row; its metrics by data, such as ``train_accuracy``; see
-        `p4sgd.host.training.metrics.measure_model`.
-    rows
-        The result of each row by itself.
-    activations, next_start
-        See `TrainingResult`; activations are (samples, rows).
+    The model is that of the best epoch of each row; its metrics are those of
+    `p4sgd.host.training.metrics.measure_model`, and activations (samples, rows). For the rest see `TrainingResult`.
     """
 
     model: ModelSet
@@ -139,7 +125,7 @@ class ResultSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the rows."""
+        """Of the rows."""
         return self.model.labels.row_names
 
     @property
