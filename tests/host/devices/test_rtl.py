@@ -19,10 +19,12 @@ class Simulator:
     """A simulator that answers every request with 1. Tests write the files that it would write."""
 
     def __init__(self, _, settings):
-        self.settings = settings
-        self.stopped = self.closed = False
+        Simulator.last, self.settings = self, settings
+        self.stopped = self.closed = self.dead = False
 
     def request(self, do, **_):
+        if self.dead:
+            raise SimulationError("the simulator ended unexpectedly")
         return 1
 
     def stop(self):
@@ -41,19 +43,39 @@ def open_rtl(tmp_path, monkeypatch):
     return lambda **options: open_device("rtl", WorkerConfig.tiny(), 1, **options)
 
 
-def faults_of(device):
-    """Inputs that are not 0, but for those of the memories' timing."""
-    inputs = device._simulator._process.settings
-    return {name: value for name, value in inputs.items() if value and name not in MemoryTiming().inputs}
+DEFAULT = {name: value for name, value in MemoryTiming().inputs.items() if value}
 
 
-def test_memories_are_as_fast_as_they_are_to_be(open_rtl):
-    inputs = open_rtl(memory=MemoryTiming(latency=75, refresh=True))._simulator._process.settings
-    assert {name: value for name, value in inputs.items() if value} == {
-        "memory_latency": 75,
-        "memory_outstanding": MemoryTiming().outstanding,
-        "memory_refresh": 1,
-    }
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ({"memory_stall": 0.003, "link_stall": 0.9999}, {"memory_stall": 1, "link_stall": 255}),
+        ({"link_loss": 1e-5}, {"up_loss": 1, "down_loss": 1}),
+        ({"link_loss": 0.5, "down_loss": 0.25}, {"up_loss": 1 << 15, "down_loss": 1 << 14}),
+        ({"up_burst_begin": 0.125, "worker_pause": 2**-16}, {"up_burst_begin": 1 << 13, "worker_pause": 1}),
+        ({"memory": MemoryTiming(latency=75, refresh=True)}, {"memory_latency": 75, "memory_refresh": 1}),
+        ({"on_trace": print}, {"note_events": 1}),
+    ],
+)
+def test_inputs_of_the_simulated_cluster(open_rtl, options, inputs):
+    """Chances are rounded to the nearest, and a direction may have faults of its own."""
+    open_rtl(**options)
+    assert {name: value for name, value in Simulator.last.settings.items() if value} == DEFAULT | inputs
+
+
+@pytest.mark.parametrize(
+    ("chances", "error", "says"),
+    [
+        ({"memory_stall": 0.001}, UserError, "memory stall must be 0 or at least 0.00391, not 0.001"),
+        ({"link_loss": 1e-6}, UserError, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
+        ({"link_stall": 1.0}, UserError, "link stall must be 0 to below 1, not 1"),
+        ({"link_pause": 0.1}, TypeError, r"\['link_pause'\]"),
+    ],
+)
+def test_chances_that_cannot_be_simulated(open_rtl, chances, error, says):
+    with pytest.raises(error, match=says):
+        open_rtl(**chances)
+    assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
 
 
 @pytest.mark.parametrize("wrong", [{"latency": 4}, {"latency": 1 << 15}, {"outstanding": 0}, {"outstanding": 257}])
@@ -62,62 +84,20 @@ def test_memories_are_not_faster_than_their_model(wrong):
         MemoryTiming(**wrong)
 
 
-@pytest.mark.parametrize(
-    ("chances", "inputs"),
-    [
-        ({"memory_stall": 0.003, "link_stall": 0.9999}, {"memory_stall": 1, "link_stall": 255}),
-        ({"link_loss": 1e-5}, {"up_loss": 1, "down_loss": 1}),
-        ({"link_loss": 0.5, "down_loss": 0.25}, {"up_loss": 1 << 15, "down_loss": 1 << 14}),
-        ({"up_burst_begin": 0.125, "worker_pause": 2**-16}, {"up_burst_begin": 1 << 13, "worker_pause": 1}),
-    ],
-)
-def test_chances_are_rounded_to_the_nearest(open_rtl, chances, inputs):
-    """And a direction may have faults of its own."""
-    assert faults_of(open_rtl(**chances)) == inputs
-
-
-def test_what_is_simulated():
-    assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
-
-
-def test_unknown_faults(open_rtl):
-    with pytest.raises(TypeError, match=r"\['link_pause'\]"):
-        open_rtl(link_pause=0.1)
-
-
-@pytest.mark.parametrize(
-    ("name", "chance", "says"),
-    [
-        ("memory_stall", 0.001, "memory stall must be 0 or at least 0.00391, not 0.001"),
-        ("link_loss", 1e-6, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
-        ("link_stall", 1.0, "link stall must be 0 to below 1, not 1"),
-    ],
-)
-def test_chances_that_cannot_be_simulated(open_rtl, name, chance, says):
-    with pytest.raises(UserError, match=says):
-        open_rtl(**{name: chance})
-
-
-def test_a_full_memory(open_rtl):
+def test_memory_of_a_worker(open_rtl):
+    (worker,) = open_rtl().workers
     with pytest.raises(UserError, match=r"needs 16,777,217 bytes, the simulated memory has 16,777,216: use fewer"):
-        open_rtl().workers[0].write_memory(0, 1 << 24, np.zeros(1, np.uint8))
-
-
-def test_memory_that_cannot_be_written(open_rtl):
-    worker = open_rtl().workers[0]
-    worker.write_memory(0, 0, np.zeros(64, np.uint8))
-    (Simulator.directory / "worker0_bank0.bin").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"worker0_bank0\.bin: cannot write: No space left on device"):
-        worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
-
-
-def test_memory_that_was_saved_in_part(open_rtl):
-    device = open_rtl()
-    worker = device.workers[0]
+        worker.write_memory(0, 1 << 24, np.zeros(1, np.uint8))
     worker.write_memory(0, 0, np.arange(64, dtype=np.uint8))
-    worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
-    assert (Simulator.directory / "worker0_bank0.bin").read_bytes() == bytes(range(64))
-    (Simulator.directory / "worker0_bank0.bin.txt").write_text("0 4\n00000000 0000")
+    start = registers.CTRL.offset, registers.CTRL.encode(start=1)
+    bank = Simulator.directory / "worker0_bank0.bin"
+    bank.symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"worker0_bank0\.bin: cannot write: No space left on device"):
+        worker.write_register(*start)
+    bank.unlink()
+    worker.write_register(*start)
+    assert bank.read_bytes() == bytes(range(64))
+    bank.with_name("worker0_bank0.bin.txt").write_text("0 4\n00000000 0000")
     with pytest.raises(UserError, match="the disk may be full"):
         worker.read_memory(0, 0, 64)
 
@@ -132,45 +112,30 @@ def test_the_waveform_is_kept(open_rtl, tmp_path, traced):
     with pytest.raises(P4sgdError, match=r"events.txt is incomplete") if traced else contextlib.nullcontext():
         device.close()
     assert (tmp_path / "run.vcd").read_text() == "$timescale"
-    assert device._simulator._process.stopped
-    assert device._simulator._process.closed
+    assert Simulator.last.stopped
+    assert Simulator.last.closed
 
 
-@pytest.mark.parametrize("reason", ["no folder", "no waveform"])
-def test_a_waveform_that_cannot_be_saved(open_rtl, tmp_path, reason):
+def test_a_waveform_that_cannot_be_saved(open_rtl, tmp_path):
     waves = tmp_path / "run.vcd"
     waves.write_text("an older one")
-    if reason == "no folder":
-        (Simulator.directory / "dump.vcd").write_text("$timescale")
-        device = open_rtl(waves=tmp_path / "gone" / "run.vcd")
-        with pytest.raises(UserError, match="cannot write"):
-            device.close()
-    else:  # the simulator has written none
-        device = open_rtl(waves=waves)
-        device.close()
+    open_rtl(waves=waves).close()  # the simulator has written none
     assert waves.read_text() == "an older one"
-    assert device._simulator._process.closed
+    (Simulator.directory / "dump.vcd").write_text("$timescale")
+    with pytest.raises(UserError, match="cannot write"):
+        open_rtl(waves=tmp_path / "gone" / "run.vcd").close()
+    assert Simulator.last.closed
 
 
-def test_the_trace_is_passed_on(open_rtl):
+def test_the_trace_of_a_simulator_is_passed_on_unless_it_is_dead(open_rtl):
     traces = []
-    device = open_rtl(on_trace=traces.append)
-    assert device._simulator._process.settings["note_events"] == 1
-    (Simulator.directory / "events.txt").write_text("end 0\n")
-    device.close()
+    for dead in (False, True):
+        device = open_rtl(on_trace=traces.append)
+        (Simulator.directory / "events.txt").write_text("40 0 3\n" if dead else "end 0\n")
+        if dead:
+            Simulator.last.dead = True
+            with pytest.raises(P4sgdError, match="ended unexpectedly"):
+                device.workers[0].read_register(0)
+        device.close()  # without an error, as the first call has reported it
+        assert Simulator.last.closed
     assert [trace.whole for trace in traces] == [True]
-    assert open_rtl()._simulator._process.settings["note_events"] == 0, "no events are recorded if nobody reads them"
-
-
-def test_a_dead_simulator_has_no_trace(open_rtl, monkeypatch):
-    device = open_rtl(on_trace=lambda _: pytest.fail("half a trace"))
-    (Simulator.directory / "events.txt").write_text("40 0 3\n")
-
-    def dead(*_, **__):
-        raise SimulationError("the simulator ended unexpectedly")
-
-    monkeypatch.setattr(device._simulator._process, "request", dead)
-    with pytest.raises(P4sgdError, match="ended unexpectedly"):
-        device.workers[0].read_register(0)
-    device.close()  # without an error, as the first call has reported it
-    assert device._simulator._process.closed

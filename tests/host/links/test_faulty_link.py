@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from support.bench import default_seed
 
+from p4sgd.host.devices.faults import faults
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.faulty import FAULTS, FaultyLink
 
@@ -40,41 +41,33 @@ def both_ways(chances, seed=0):
     return wire.sent, received
 
 
-def test_without_chances_nothing_happens():
-    assert both_ways({}) == (FRAMES, FRAMES)
-    link = FaultyLink(Wire(), {}, 0)
+@pytest.mark.parametrize(
+    ("chances", "up", "down"),
+    [
+        ({}, 0, 0),
+        ({"up_loss": 0.1}, 0.1, 0),
+        ({"down_loss": 0.1}, 0, 0.1),
+        ({"link_loss": 0.1}, 0.1, 0.1),
+        ({"link_loss": 0.1, "down_loss": 0.0}, 0.1, 0),  # a chance for a direction takes the place of that for both
+    ],
+)
+def test_losses_are_of_the_direction_that_is_named(chances, up, down):
+    for arrived, chance in zip(both_ways(chances, default_seed()), (up, down), strict=True):
+        assert abs(len(FRAMES) - len(arrived) - chance * len(FRAMES)) <= (500 if chance else 0)
+        assert arrived == sorted(set(arrived))
+    link = FaultyLink(Wire(), chances, 0)
     assert (link.lost, link.address, link.reaches(7), link.reaches(8)) == (3, 5, True, False)
 
 
-@pytest.mark.parametrize("way", ["up", "down", "link"])
-def test_losses_are_of_the_direction_that_is_named(way):
-    seed = default_seed()
-    for arrived, name in zip(both_ways({f"{way}_loss": 0.1}, seed), ("up", "down"), strict=True):
-        if way in (name, "link"):
-            assert 17_500 < len(arrived) < 18_500
-            assert arrived == sorted(arrived)
-            assert set(arrived) < set(FRAMES)
-        else:
-            assert arrived == FRAMES
-
-
-def test_a_chance_for_a_direction_takes_the_place_of_that_for_both():
-    sent, received = both_ways({"link_loss": 0.1, "down_loss": 0.0})
-    assert len(sent) < 18_500
-    assert received == FRAMES
-
-
 def test_duplicates_follow_each_other():
-    seed = default_seed()
-    arrived, _ = both_ways({"up_duplication": 0.1}, seed)
+    arrived, _ = both_ways({"up_duplication": 0.1}, default_seed())
     assert sorted(set(arrived)) == FRAMES
     assert arrived == sorted(arrived)
     assert 21_500 < len(arrived) < 22_500
 
 
 def test_reordered_frames_are_overtaken_by_the_next():
-    seed = default_seed()
-    arrived, _ = both_ways({"up_reordering": 0.1}, seed)
+    arrived, _ = both_ways({"up_reordering": 0.1}, default_seed())
     late = [index for index, (one, next_) in enumerate(pairwise(arrived)) if one > next_]
     assert sorted(arrived)[:-1] == FRAMES[: len(arrived) - 1], "but for the last, which may still be held"
     assert 1_500 < len(late) < 2_100
@@ -85,9 +78,10 @@ def test_reordered_frames_are_overtaken_by_the_next():
 def test_bursts_of_losses():
     arrived, _ = both_ways({"up_burst_begin": 0.01, "up_burst_end": 0.1, "up_burst_loss": 0.99}, 1)
     numbers = [int.from_bytes(frame, "big") for frame in arrived]
-    gaps = [after - before for before, after in pairwise(numbers)]
-    assert max(gaps) > 20
+    assert max(after - before for before, after in pairwise(numbers)) > 20
     assert 1_000 < len(FRAMES) - len(arrived) < 3_000, "a tenth or so of the time"
+    with pytest.raises(UserError, match="--fault burst_begin without burst_end"):
+        FaultyLink(Wire(), {"link_burst_begin": 0.1}, 0)
 
 
 def test_a_seed_decides_all():
@@ -97,12 +91,5 @@ def test_a_seed_decides_all():
 
 
 def test_names_are_those_of_the_simulated_cluster():
-    from p4sgd.host.devices.faults import faults
-
     assert set(faults()) - set(FAULTS) == {"memory_stall", "link_stall", "worker_pause"}
     assert set(FAULTS) < set(faults())
-
-
-def test_bursts_that_would_never_end():
-    with pytest.raises(UserError, match="--fault burst_begin without burst_end"):
-        FaultyLink(Wire(), {"link_burst_begin": 0.1}, 0)

@@ -46,15 +46,19 @@ def receive(link, seconds=10.0):
     return link.receive()
 
 
+def batch_of(*frames):
+    batch = FrameBatch(len(frames))
+    for row, frame in enumerate(frames):
+        batch.put(row, frame)
+    return batch
+
+
 def test_frames_of_version_2_in_batches(opened):
-    """Of each number of micro-batches that a datagram has room for, and one too many."""
+    """Of each number of micro-batches that a datagram has room for."""
     a, b = (opened(f"udp:{loopback(host)}") for host in (1, 2))
     assert most_micro_batches(a.most_bytes) == 45
     frames = [frame_between(loopback(1), loopback(2), bytes([count]) * (26 + 32 * count)) for count in range(1, 46)]
-    batch = FrameBatch(45)
-    for row, frame in enumerate(frames):
-        batch.put(row, frame)
-    a.send_batch(batch, np.arange(45))
+    a.send_batch(batch_of(*frames), np.arange(45))
     came = FrameBatch(64)
     assert select.select([b], [], [], 10.0)[0]
     assert b.receive_batch(came) == 45
@@ -66,11 +70,10 @@ def test_a_batch_of_what_goes_and_comes_one_by_one(opened):
     """Packets to several addresses, lost ones to addresses of Ethernet, and datagrams that are no packets."""
     hosts = [loopback(host) for host in (1, 2, 3)]
     a, b, c = (opened(f"udp:{host}") for host in hosts)
-    to = [hosts[1], None, hosts[2], hosts[1], None]
-    batch = FrameBatch(len(to))
-    for row, host in enumerate(to):
-        frame = frame_between(hosts[0], host or hosts[1], bytes([row]) * 50)
-        batch.put(row, frame if host else bytes.fromhex("025034534700") + frame[6:])
+    frames = [frame_between(hosts[0], hosts[to], bytes([row]) * 50) for row, to in enumerate((1, 1, 2, 1, 1))]
+    for row in (1, 4):
+        frames[row] = bytes.fromhex("025034534700") + frames[row][6:]
+    batch = batch_of(*frames)
     a.send_batch(batch, np.arange(5)[::-1])
     assert a.lost == 2
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
@@ -105,9 +108,7 @@ def test_broadcasts_come_in_batches_too():
 
 def test_nobody_there_is_no_error(opened):
     link, other = (opened(f"udp:{loopback(host)}") for host in (1, 2))
-    batch = FrameBatch(2)
-    batch.put(0, frame_between(loopback(1), loopback(9), bytes(50)))
-    batch.put(1, frame_between(loopback(1), loopback(2), bytes(50)))
+    batch = batch_of(*(frame_between(loopback(1), loopback(host), bytes(50)) for host in (9, 2)))
     for send in (lambda: link.send_batch(batch, np.array([0])), lambda: link.send(batch.frame(0))):
         send()
         time.sleep(0.01)
@@ -267,42 +268,26 @@ def test_an_address_that_is_taken(opened, colon, port):
         open_link(text)
 
 
-def test_a_switch_for_udp(tmp_path):
-    """Workers behind one port, which answers to all leave through to a group."""
-    seed = default_seed()
-    with (
-        contextlib.closing(Namespace()) as namespace,
-        contextlib.ExitStack() as stack,
-        serving(namespace, tmp_path, ["udp:127.0.0.9"]) as (_, control),
-    ):
-        namespace.ip("link", "set", "lo", "multicast", "on")
-        hosts = [IPv4Address(f"127.0.0.{host}") for host in (1, 2, 3)]
-        texts = [f"udp:{host},group={GROUP}" for host in hosts]
-        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
-        control.set_mac(address_of(IPv4Address("127.0.0.9")))
-        job = Job(1, tuple(Member(address_of(host), 0) for host in hosts), address_of(GROUP), 1)
-        control.begin(0, job, 1)
-        macs = [member.mac for member in job.members]
-        workers = Workers(links, seed=seed, loss=0.1, macs=macs, peer=address_of(IPv4Address("127.0.0.9")))
-        got, right = workers.all_reduce(20)
-        assert got == [right] * 3
-
-
-def test_a_switch_for_udp_without_a_group(tmp_path):
-    """What is for all goes to each worker in UDP by itself, and to all behind another port as it is."""
-    seed = default_seed()
+@pytest.mark.parametrize("group", [False, True])
+def test_a_switch_for_udp(tmp_path, group):
+    """What is for all goes to a group or, without one, to each worker in UDP by itself and to all behind another port
+    as it is."""
+    seed, peer = default_seed(), address_of(IPv4Address("127.0.0.9"))
     with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
+        namespace.ip("link", "set", "lo", "multicast", "on")
         namespace.pair("s1", "w1")
         _, control = stack.enter_context(serving(namespace, tmp_path, ["udp:127.0.0.9", "s1"]))
-        texts = ["udp:127.0.0.1", "udp:127.0.0.2", "w1", "udp:127.0.0.3", "udp:127.0.0.4"]
+        texts = [f"udp:127.0.0.{host}" + f",group={GROUP}" * group for host in (1, 2, 3, 4)]
+        texts.insert(2, texts.pop() if group else "w1")
         links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
         macs = [0x0250_0000_0001 if link.address is None else link.address for link in links]
-        peer = address_of(IPv4Address("127.0.0.9"))
         control.set_mac(peer)
-        members = [Member(mac, port) for mac, port in zip(macs, (0, 0, 1, 0, 0), strict=True)]
-        control.begin(0, Job(1, tuple(members[:3]), GROUP_MAC, 0b11), 1)
-        control.begin(1, Job(2, tuple(members[3:]), GROUP_MAC, 0b1), 1)
-        for number, own in ((1, slice(0, 3)), (2, slice(3, 5))):
+        to_all = address_of(GROUP) if group else GROUP_MAC
+        ports = [int(text == "w1") for text in texts]
+        for number, own in ((1, slice(0, 3)), (2, slice(3, None))):
+            members = tuple(Member(mac, port) for mac, port in zip(macs[own], ports[own], strict=True))
+            control.begin(number - 1, Job(number, members, to_all, sum(1 << port for port in set(ports[own]))), 1)
+        for number, own in ((1, slice(0, 3)), (2, slice(3, None))):
             workers = Workers(links[own], number, seed=seed, loss=0.1, macs=macs[own], peer=peer)
             got, right = workers.all_reduce(20)
             assert got == [right] * len(links[own])
