@@ -56,25 +56,10 @@ DEVICES: Mapping[str, DeviceKind] = {
 
 
 def open_device(name: str, config: WorkerConfig | None, workers: int, **options: Any) -> Device:
-    """Open a device.
+    """Open one of `DEVICES` with so many workers, 1 to 32; its class documents the options.
 
-    Parameters
-    ----------
-    name
-        One of `DEVICES`.
-    config
-        Configuration of every worker; None is allowed for devices whose workers report their own.
-    workers
-        Number of workers, 1 to 32.
-    options
-        Passed to the device's class, which documents them.
-
-    Raises
-    ------
-    UserError
-        If the name is unknown or the number of workers is out of range.
-    P4sgdError
-        If the device cannot be opened.
+    ``config`` is that of every worker; None is allowed for devices whose workers report their own. A `UserError` if the
+    name is unknown or the number of workers is out of range; a `P4sgdError` if the device cannot be opened.
     """
     if name not in DEVICES:
         raise UserError(f"there is no device {name!r}: choose one of {', '.join(DEVICES)}")

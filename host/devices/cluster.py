@@ -108,27 +108,14 @@ class ClusterWorker:
 
 
 class ClusterDevice(Device):
-    """The workers and the aggregator of a cluster file.
+    """The ``workers`` workers and the aggregator of a cluster file; those that it allows to be late may be missing.
 
-    Parameters
-    ----------
-    config
-        Configuration that the workers must have. None accepts any, which may differ but for the number of slots.
-    workers
-        Number of workers that the file must have. Those that it allows to be late may be missing.
-    cluster
-        The contents of the file.
-    ranks
-        Ranks with a device each. Worker i belongs to rank i mod ranks; rank 0 controls the aggregator, which is None in
-        the others.
+    ``config`` is the configuration that the workers must have. None accepts any, which may differ but for the number of
+    slots. ``ranks`` have a device each: worker i belongs to rank i mod ranks, and rank 0 controls the aggregator, which
+    is None in the others.
 
-    Raises
-    ------
-    UserError
-        If a worker or the aggregator cannot be reached, or if the workers have another configuration than
-        ``config``, or differ in their slots.
-    P4sgdError
-        If a worker or the aggregator does not answer as it should.
+    A `UserError` if a worker or the aggregator cannot be reached, or if the workers' configurations do not suit; a
+    `P4sgdError` if a worker or the aggregator does not answer as it should.
     """
 
     name = "cluster"
@@ -162,7 +149,7 @@ class ClusterDevice(Device):
             if not connections:
                 raise UserError("none of the cluster file's workers is there: start one, with p4sgd worker")
             found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in connections.items()])
-            _check_configurations(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
+            _check_configurations(sorted(each for part in found for each in part), config)
             if ranks.rank == 0:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
@@ -240,7 +227,7 @@ class ClusterDevice(Device):
             connection = self._connections[index]
             with contextlib.suppress(P4sgdError):
                 connection.close()
-            self._absent[index] = connection.process if isinstance(connection, RemoteWorker) else None
+            self._absent[index] = connection.process
         self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
@@ -251,13 +238,11 @@ class ClusterDevice(Device):
         came: dict[int, _Connection] = {}
         present = [(index, str(each), each.config) for index, each in self._connections.items()]
         for index, dropped in sorted(self._absent.items()):
-            address = self._cluster.workers[index]
-            if address.board is not None:
+            if self._cluster.workers[index].board is not None:
                 continue
             connection = None
             try:
-                control, token = ControlAddress.parse(address.control), self._cluster.token
-                connection = RemoteWorker(index, control, token, connect_s=_RECONNECT_S)
+                connection = _connect(index, self._cluster, connect_s=_RECONNECT_S)
                 if connection.process != dropped:
                     _check_configurations([*present, (index, str(connection), connection.config)], self._config)
                     came[index] = self._opened.enter_context(contextlib.closing(connection))
@@ -284,14 +269,15 @@ def _end_jobs(membership: Membership) -> None:
         membership.end()
 
 
-def _connect(index: int, cluster: Cluster) -> _Connection:
+def _connect(index: int, cluster: Cluster, **options: float) -> _Connection:
     address = cluster.workers[index]
     if address.interface:
         raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
         return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
     interface = UDP + udp_address_text(address.local_mac) if cluster.udp else "INTERFACE"
-    return RemoteWorker(index, ControlAddress.parse(address.control), cluster.token, interface=interface)
+    control = ControlAddress.parse(address.control)
+    return RemoteWorker(index, control, cluster.token, interface=interface, **options)
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
@@ -299,8 +285,13 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
     _, first, known = workers[0]
     for _, name, there in workers:
         if config is not None and there != config:
+            differences = [
+                f"{key} {value}, not {wanted}"
+                for (key, value), wanted in zip(vars(there).items(), vars(config).values(), strict=True)
+                if value != wanted
+            ]
             raise UserError(
-                f"{name} has another configuration than was asked for ({_describe(there, config)}): leave "
+                f"{name} has another configuration than was asked for ({', '.join(differences)}): leave "
                 f"{option('config')} out, start it with that --config, or use an xclbin of that configuration"
             )
         if there.slots != known.slots:  # operation n is in slot n mod slots
@@ -308,11 +299,3 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
                 f"{name} has {there.slots} slots, {first} has {known.slots}: workers of one job must have equally "
                 f"many: those that are programs can be started with --slots {known.slots}"
             )
-
-
-def _describe(config: WorkerConfig, wanted: WorkerConfig) -> str:
-    """The differences of a configuration from the one that is wanted."""
-    there = vars(config)
-    return ", ".join(
-        f"{name} {there[name]}, not {value}" for name, value in vars(wanted).items() if there[name] != value
-    )

@@ -41,14 +41,8 @@ class Echo:
 def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
     """Have a worker send a probe about a slot; returns the answer, or None if none comes.
 
-    Parameters
-    ----------
-    number
-        Number of the probe, 1 to 255, different from that of the previous one.
-    broadcast
-        Whether to ask any aggregator, rather than the one with address PEER_MAC.
-    echo_s
-        Seconds to wait for the answer (`NetworkSettings.echo_s`); 0 in a simulated network.
+    ``number``, 1 to 255, differs from that of the previous probe. ``broadcast`` asks any aggregator, rather than the
+    one with address PEER_MAC. ``echo_s`` are seconds to wait (`NetworkSettings.echo_s`); 0 in a simulated network.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
     return _wait_for_echo(client, number, echo_s)
@@ -149,16 +143,11 @@ def explain_network_error(
 ) -> tuple[str, frozenset[int]]:
     """Explain in one line why workers gave up, and find the shards that no longer answer, though others still do.
 
+    ``reports`` are what `diagnose_worker` returns, by shard, and ``names`` what the workers are called.
+
     The aggregator's echoes say which shards are missing there, or what is wrong with a worker's own settings. A worker
     that got an echo is still connected: it gave up itself, and others may lack its packets only because of that. So the
     explanations are tried from the most to the least specific.
-
-    Parameters
-    ----------
-    reports
-        What `diagnose_worker` returns for the workers, by shard index.
-    names
-        What the workers are called, by shard index; by default as their shards.
     """
     named = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
     given_up = {shard: report for shard, report in enumerate(reports) if report is not None}

@@ -12,20 +12,12 @@ from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
 if TYPE_CHECKING:
     from p4sgd.host.distributed.overlap import MessageTimes
 
-_MINI_BATCHES = 8
-"""Most mini-batches of a run that is measured."""
+_MINI_BATCHES, _RUN_S = 8, 0.02
+"""Most mini-batches of a run that is measured, and most seconds, but one mini-batch at least."""
 
-_RUN_S = 0.02
-"""It has no more than take so long, but one at least."""
-
-_ROUNDS = 7
-"""How often each run is measured."""
-
-_ENOUGH_S = 0.3
-"""No round begins after so many seconds of measured runs."""
-
-_LONGEST_S = 2.0
-"""Nor after so many with what is around the runs: requests to workers that are far away take long."""
+_ROUNDS, _ENOUGH_S, _LONGEST_S = 7, 0.3, 2.0
+"""How often each run is measured. No round begins after so many seconds of measured runs, nor after so many with what
+is around the runs: requests to workers that are far away take long."""
 
 _GAIN = 0.1
 """Part of the time that a plan must save beside the fewest packets: what was measured may be wrong by as much."""
@@ -76,21 +68,12 @@ def plan_packets(
 ) -> "MessageTimes | None":
     """Measure packets of several lengths in short runs, and choose the length with which a mini-batch takes least.
 
-    Parameters
-    ----------
-    measure
-        Runs some mini-batches, given their number and the micro-batches in a packet; returns the seconds that one takes
-        and those of the whole run with all around it, the same on all ranks. None if the workers do not measure time.
-    count
-        Micro-batches of a mini-batch, at least 2.
-    most
-        Most of them in a packet.
-    merge
-        So many in a packet, and no plan; None to plan.
+    ``measure`` runs some mini-batches, given their number and the micro-batches in a packet; it returns the seconds
+    that one takes and those of the whole run with all around it, the same on all ranks; None if the workers do not
+    measure time. A mini-batch has ``count`` micro-batches, at least 2, of which ``most`` fit in a packet; with
+    ``merge``, so many are in a packet, and there is no plan.
 
-    Returns
-    -------
-    The plan, with what it predicts; None if nothing could be measured.
+    Returns the plan, with what it predicts; None if nothing could be measured.
     """
     from p4sgd.host.distributed.overlap import MessageTimes
     from p4sgd.host.distributed.planner import cut

@@ -19,31 +19,16 @@ from p4sgd.hw.spec.register_map import RegisterClient
 _TIMEOUT_S = 30.0
 """Longest time without an answer: a worker answers between two mini-batches."""
 
-_IDENTITY = [
-    register.offset
-    for register in (
-        registers.MAGIC_WORD,
-        registers.ABI,
-        registers.GEOMETRY,
-        registers.CONFIG_HASH,
-        registers.CHUNKS_MAX,
-        registers.LINE_FIFO_DEPTH,
-        registers.SLOTS,
-        registers.SEGMENTS,
-    )
-]
-"""What `read_configuration` reads."""
+_IDENTITY = range(registers.MAGIC_WORD.offset, registers.SEGMENTS.offset + 4, 4)
+"""The identification block, which `read_configuration` reads."""
 
 _COMMANDS = {
-    register.offset
-    for register in (
-        registers.CTRL,
-        registers.STATUS,
-        registers.JOIN,
-        registers.SNAPSHOT,
-        registers.ABORT,
-        registers.PROBE,
-    )
+    registers.CTRL.offset,
+    registers.STATUS.offset,
+    registers.JOIN.offset,
+    registers.SNAPSHOT.offset,
+    registers.ABORT.offset,
+    registers.PROBE.offset,
 }
 """Registers that do something when they are written; others only keep a value."""
 

@@ -55,29 +55,12 @@ class RtlDevice(Device):
     """A cluster of ``workers`` workers and an aggregator, simulated from its Verilog.
 
     Workers that join under the same job number are a job; there may be several at a time
-    (`p4sgd.host.aggregators.membership`).
+    (`p4sgd.host.aggregators.membership`). ``seed`` and ``chances``, as for `inject_faults`, are of simulated faults;
+    ``waves`` is where to leave a waveform (VCD); ``on_trace`` is called with the trace of the workers in the end;
+    ``memory`` tells how fast the memories are.
 
-    Parameters
-    ----------
-    config
-        Size of every worker.
-    seed
-        Of the simulated faults.
-    waves
-        Where to leave a waveform (VCD).
-    on_trace
-        Called with the trace of the workers when the device is closed.
-    memory
-        How fast the memories are; None for the default.
-    chances
-        Chances of faults, as for `inject_faults`.
-
-    Raises
-    ------
-    UserError
-        If a chance is too small to be simulated.
-    P4sgdError
-        If a tool is missing, or the model cannot be built.
+    A `UserError` if a chance is too small to be simulated; a `P4sgdError` if a tool is missing, or the model cannot be
+    built.
     """
 
     name = "rtl"

@@ -35,8 +35,7 @@ _ABORT_SECONDS = 0.02
 """Longest time to wait for the end of an aborted run, in seconds. Outstanding reads of memory take microseconds."""
 
 _NOT_RUN = {"aborted", "not_joined", "refused"}
-"""Fields of STATUS that are set only if another program has written to the worker's registers: a session finds such
-mistakes of its own before it starts a run."""
+"""Fields of STATUS that are set only if another program has written to the worker's registers."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,9 @@ class Session:
     """A device in use: it is checked, loaded and run.
 
     Call `upload`, `load_table` and `configure` in this order, then `run`, `read_weights`, `write_weights`,
-    `load_labels`, `load_table` and `configure` as often as needed. The workers join a job when the session begins.
+    `load_labels`, `load_table` and `configure` as often as needed. The workers join a job when the session begins. A
+    `P4sgdError` if a worker is no P4SGD worker, has another version of the register map or another configuration than
+    the device expects, or if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
 
     Parameters
     ----------
@@ -79,10 +80,10 @@ class Session:
     network
         How the workers find the aggregator. If None, the device's settings are used, or the defaults.
     communicator
-        Ranks that share a job, with a session each: worker i belongs to rank i mod ranks. All ranks must make the same
-        calls.
+        Ranks that share a job, with a session each: worker i belongs to rank i mod ranks. All make the same calls.
     merge
-        Micro-batches in a packet, at most; None for as many as all members of the job take.
+        Micro-batches in a packet, at most; None for as many as all members of the job take. A `UserError` if they do
+        not take so many.
 
     Attributes
     ----------
@@ -92,14 +93,6 @@ class Session:
         The version of the packet that all members speak, and how many micro-batches they take in one.
     micro_batches : int
         Micro-batches in a packet, since `configure`.
-
-    Raises
-    ------
-    UserError
-        If members do not take as many micro-batches in a packet as ``merge`` asks for.
-    P4sgdError
-        If a worker is no P4SGD worker, has another version of the register map or another configuration than the
-        device expects, or if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
     """
 
     def __init__(
@@ -261,25 +254,12 @@ class Session:
     # -- a run ---------------------------------------------------------------------------------------------------
 
     def run(self, source: ModelSource, *, store: bool = True, timeout_s: float | None = None) -> RunReport:
-        """Run all workers once and wait until they end.
+        """Run all workers once and wait until they end, for up to ``timeout_s`` seconds.
 
-        No worker is left running, whatever happens. After a failed run, the workers join a new job before the next.
-
-        Parameters
-        ----------
-        source
-            Where the initial weights come from.
-        store
-            Whether the workers write their weights to memory at the end, for `read_weights`.
-        timeout_s
-            Longest time to wait, in seconds; ``None`` waits for ever.
-
-        Raises
-        ------
-        NetworkError
-            If a worker gave up waiting for the network.
-        P4sgdError
-            If a worker was busy, did not end or met a memory error.
+        The initial weights come from ``source``; with ``store`` the workers write theirs to memory at the end, for
+        `read_weights`. No worker is left running, whatever happens. After a failed run, the workers join a new job
+        before the next. A `NetworkError` if a worker gave up waiting for the network; a `P4sgdError` if one was busy,
+        did not end or met a memory error.
         """
         report = self._run(source, store=store, timeout_s=timeout_s)
         if self._plan is not None and self._settings is not None:

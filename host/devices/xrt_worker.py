@@ -52,6 +52,8 @@ class BoardWorker:
         The MAC of its link, if the xclbin has one.
     """
 
+    process = None  # see `RemoteWorker`
+
     def __init__(self, index: int, address: BoardAddress, *, rs_fec: bool = True) -> None:
         self._name = f"worker {index} at {address}"
         self._address = address
