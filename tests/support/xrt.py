@@ -34,7 +34,7 @@ from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.host.xrt import board as finding
 from p4sgd.host.xrt import library
-from p4sgd.hw.spec import aggregator as aggregator_registers
+from p4sgd.hw.spec import aggregator as spec
 from p4sgd.hw.spec import cmac, registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -80,21 +80,11 @@ def bdf_of(index):
     return f"0000:{0x3B + index:02x}:00.1"
 
 
-class RefusedError(Exception):
-    """Makes a call of XRT fail, with an error number and a message for the log."""
-
-    def __init__(self, number, text):
-        super().__init__(text)
-        self.number = number
-
-
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Allocation:
-    """An allocated part of a board's memory."""
-
     address: int
     data: np.ndarray
 
@@ -107,11 +97,13 @@ class Channel:
     """A pseudo-channel of the board's memory, or neighbours as one memory. Its initial content is arbitrary.
 
     One that is a part of ``another`` has its allocations: XRT's driver keeps a single list of what is taken of the
-    board, and looks for room in a range of it.
+    board, and looks for room in a range of it. Ports of kernels read and write it by addresses of the board.
     """
 
-    def __init__(self, base, size, another=None):
-        self.base, self.size = base, size
+    size = 0  # for workers, which do not limit it
+
+    def __init__(self, base, room, another=None):
+        self.base, self._end = base, base + room
         self.allocations = [] if another is None else another.allocations
 
     def allocate(self, size):
@@ -120,32 +112,22 @@ class Channel:
             if start + size <= known.address:
                 break
             start = max(start, -(-known.end // PAGE) * PAGE + PAGE)
-        if start + size > self.base + self.size:
-            raise RefusedError(errno.ENOMEM, f"Could not allocate {size} bytes in bank")
-        found = Allocation(start, np.full(size, 0xA5, np.uint8))
-        self.allocations.append(found)
-        return found
+        if start + size > self._end:
+            raise OSError(errno.ENOMEM, f"Could not allocate {size} bytes in bank")
+        self.allocations.append(Allocation(start, np.full(size, 0xA5, np.uint8)))
+        return self.allocations[-1]
 
-    def part(self, address, size):
+    def _part(self, address, size):
         for known in self.allocations:
             if known.address <= address and address + size <= known.end:
                 return known.data[address - known.address :][:size]
         raise EmulatorError(f"bytes {address:#x} to {address + size:#x} are in no buffer of the port's channel")
 
-
-class Port:
-    """The memory behind a worker's port, by addresses of the board."""
-
-    size = 0
-
-    def __init__(self, channel):
-        self._channel = channel
-
     def read(self, address, size):
-        return self._channel.part(address, size).copy()
+        return self._part(address, size).copy()
 
     def write(self, address, data):
-        self._channel.part(address, data.size)[:] = data.reshape(-1)
+        self._part(address, data.size)[:] = data.reshape(-1)
 
 
 # -- boards --------------------------------------------------------------------------------------------------------
@@ -157,7 +139,7 @@ class KernelWorker(NetworkedWorker):
     def __init__(self, board, config, groups, link):
         super().__init__(config, link.send, lambda: time.monotonic_ns() // CLOCK_NS, most=0)
         self._board = board
-        self._memory = [Port(board.channels[group]) for group in groups]
+        self._memory = [board.channels[group] for group in groups]
         self.hangs = False
         self._ends_at = None
 
@@ -206,44 +188,39 @@ class KernelAggregator(Kernel):
     """An aggregator as a kernel: registers in front of the switch's state machine, without counters."""
 
     def __init__(self, machine, config):
-        self._machine = machine
-        self._config = config
-        self._words = {register.offset: register.reset for register in aggregator_registers.after_reset(config)}
+        self._aggregator = machine.server.aggregator
+        self._words = {register.offset: register.reset for register in spec.after_reset(config)}
+        self._client = RegisterClient(self._words.__getitem__, self._words.__setitem__)
         self._members = {}
 
     def read_register(self, offset):
-        if offset == aggregator_registers.JOBS.offset:
-            running = sum(1 << place for place in self._machine.server.aggregator.jobs)
-            return aggregator_registers.JOBS.encode(running=running)
+        if offset == spec.JOBS.offset:
+            return spec.JOBS.encode(running=sum(1 << place for place in self._aggregator.jobs))
         return self._words.get(offset, 0)
 
     def write_register(self, offset, word):
         self._words[offset] = word
-        aggregator, client = (
-            self._machine.server.aggregator,
-            RegisterClient(self._words.__getitem__, lambda *each: None),
-        )
-        if offset == aggregator_registers.MAC[1].offset:
-            aggregator.mac = client.read_pair(aggregator_registers.MAC)
-        elif offset == aggregator_registers.END.offset:
-            aggregator.end(aggregator_registers.END.decode(word)["place"])
-        elif offset == aggregator_registers.MEMBER.offset:
-            member = aggregator_registers.MEMBER.decode(word)
-            mac = client.read_pair(aggregator_registers.MEMBER_MAC)
-            self._members[member["place"], member["shard"]] = Member(mac, member["port"])
-        elif offset == aggregator_registers.BEGIN.offset:
-            begun = aggregator_registers.BEGIN.decode(word)
-            settings, *group, ports = aggregator_registers.job_registers(begun["place"])
+        client = self._client
+        if offset == spec.MAC[1].offset:
+            self._aggregator.mac = client.read_pair(spec.MAC)
+        elif offset == spec.END.offset:
+            self._aggregator.end(spec.END.decode(word)["place"])
+        elif offset == spec.MEMBER.offset:
+            member = spec.MEMBER.decode(word)
+            found = Member(client.read_pair(spec.MEMBER_MAC), member["port"])
+            self._members[member["place"], member["shard"]] = found
+        elif offset == spec.BEGIN.offset:
+            begun = spec.BEGIN.decode(word)
+            settings, *group, ports = spec.job_registers(begun["place"])
             job = client.read(settings)
             members = tuple(self._members[begun["place"], shard] for shard in range(job["workers"]))
             found = Job(job["number"], members, client.read_pair(tuple(group)), client.read(ports)["value"])
-            aggregator.begin(begun["place"], found, begun["round"])
-        elif offset == aggregator_registers.LOOK_MEMBER.offset:
-            looked = aggregator_registers.LOOK_MEMBER.decode(word)
+            self._aggregator.begin(begun["place"], found, begun["round"])
+        elif offset == spec.LOOK_MEMBER.offset:
+            looked = spec.LOOK_MEMBER.decode(word)
             shown = self._members.get((looked["place"], looked["shard"]), Member(0, 0))
-            show = RegisterClient(self._words.__getitem__, self._words.__setitem__)
-            show.write_pair(aggregator_registers.SHOWN_MAC, shown.mac)
-            show.write(aggregator_registers.SHOWN_PORT, value=shown.port)
+            client.write_pair(spec.SHOWN_MAC, shown.mac)
+            client.write(spec.SHOWN_PORT, value=shown.port)
 
 
 class KernelSelfTest(Kernel):
@@ -261,7 +238,7 @@ class KernelSelfTest(Kernel):
     def __init__(self, board, config, cages, groups):
         self._board = board
         self._sizes = selftest.Sizes.of(WorkerConfig(**config), cages)
-        self._ports = [Port(board.channels[group]) for group in groups]
+        self._ports = [board.channels[group] for group in groups]
         self._words = {register.offset: register.reset for register in selftest.after_reset(self._sizes)}
         self._client = RegisterClient(self._words.__getitem__, self._words.__setitem__)
 
@@ -271,43 +248,39 @@ class KernelSelfTest(Kernel):
         return self._words.get(offset, 0)
 
     def write_register(self, offset, word):
+        self._words[offset] = word
         if offset == selftest.RUN.offset:
             chosen = self._client.read_pair(selftest.PORTS)
             ports = [port for port in range(self._sizes.memories) if chosen >> port & 1]
-            run = self._read if selftest.RUN.decode(word)["read"] else self._write
             for port in ports:
                 try:
-                    result = run(port)
+                    self._run(port, ports, self._read if selftest.RUN.decode(word)["read"] else self._write)
                 except EmulatorError as error:
                     self._board.machine.violations.append(f"a port reads or writes elsewhere: {error}")
-                    continue
-                strided = self._client.read(selftest.SHAPE)["stride_beats"] > 1
-                cycles = self._board.faults.get("single" if strided else "slow", {}).get(port, 1)
-                cycles = max(cycles(ports) if callable(cycles) else cycles, 1)
-                result |= {"cycles": round(result["beats"] * cycles) + self.LATENCY, "latency": self.LATENCY}
-                result["errors"] = self._board.faults.get("errors", {}).get(port, 0)
-                if port in self._board.faults.get("stuck", {}):
-                    result["beats"] = self._board.faults["stuck"][port]
-                    self._client.write_pair(selftest.BUSY, self._client.read_pair(selftest.BUSY) | 1 << port)
-                for name, register in selftest.port_results(port).items():
-                    self._client.write(register, value=result[name])
-            return
-        for cage in range(self._sizes.cages):
-            if offset == selftest.SEND.offset and self._words[selftest.CAGES.offset] >> cage & 1:
-                self._send(cage, word)
-        self._words[offset] = word
+        if offset == selftest.SEND.offset:
+            for cage in range(self._sizes.cages):
+                if self._words[selftest.CAGES.offset] >> cage & 1:
+                    self._send(cage, word)
+
+    def _run(self, port, ports, run):
+        faults, result = self._board.faults, run(port)
+        strided = self._client.read(selftest.SHAPE)["stride_beats"] > 1
+        cycles = faults.get("single" if strided else "slow", {}).get(port, 1)
+        cycles = max(cycles(ports) if callable(cycles) else cycles, 1)
+        result |= {"cycles": round(result["beats"] * cycles) + self.LATENCY, "latency": self.LATENCY}
+        result["errors"] = faults.get("errors", {}).get(port, 0)
+        if port in faults.get("stuck", {}):
+            result["beats"] = faults["stuck"][port]
+            self._client.write_pair(selftest.BUSY, self._client.read_pair(selftest.BUSY) | 1 << port)
+        for name, register in selftest.port_results(port).items():
+            self._client.write(register, value=result[name])
 
     def _port(self, port):
         """Address, first number, bytes of a beat, and what is there, of the memory that a port reaches."""
         swapped = self._board.faults.get("swapped", ())
         other = sum(swapped) - port if port in swapped else port
-        address = self._client.read_pair(selftest.address_of(other))
-        return (
-            address,
-            self._client.read(selftest.first_of(port))["value"],
-            self._sizes.bytes_of(port),
-            self._ports[other],
-        )
+        address, first = self._client.read_pair(selftest.address_of(other)), self._client.read(selftest.first_of(port))
+        return address, first["value"], self._sizes.bytes_of(port), self._ports[other]
 
     def _read(self, port):
         address, first, beat_bytes, memory = self._port(port)
@@ -327,14 +300,8 @@ class KernelSelfTest(Kernel):
         return {"beats": beats, "wrong": 0, "wrong_beat": 0, "wrong_word": 0, "wrong_words": 0}
 
     def _send(self, cage, frames):
-        result = {
-            "sending": 0,
-            "sent": frames,
-            "received": frames,
-            "wrong": 0,
-            "missing": 0,
-            "cycles": round(1.76 * frames),
-        }
+        result = {"sending": 0, "sent": frames, "received": frames, "wrong": 0, "missing": 0}
+        result["cycles"] = round(1.76 * frames)
         for name, more in self._board.faults.get("frames", {}).get(cage, {}).items():
             result[name] += more
         for name, register in selftest.cage_registers(cage).items():
@@ -421,7 +388,7 @@ class Board:
     def load(self, xclbin):
         if xclbin.platform != self.platform:
             self.machine.log("ERROR", "Xclbin does not match shell on card.")
-            raise RefusedError(errno.EOPNOTSUPP, "failed to load xclbin")
+            raise OSError(errno.EOPNOTSUPP, "failed to load xclbin")
         if self.machine.emulation:
             if self.opened:
                 self.machine.violations.append(BEGUN_ANEW)
@@ -429,7 +396,7 @@ class Board:
             return
         elif self.opened:
             self.machine.log("ERROR", "Xclbin on card is in use, can't change.")
-            raise RefusedError(errno.EBUSY, "failed to load xclbin")
+            raise OSError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
         self.controls = {name: kernel["control"] for name, kernel in xclbin.kernels.items()}
         self.kernels = {name: (self._kernel(name, kernel), kernel["groups"]) for name, kernel in xclbin.kernels.items()}
@@ -489,7 +456,7 @@ class OpenKernel:
     @property
     def worker(self):
         if self.board.uuid != self.uuid:
-            raise RefusedError(errno.EINVAL, "the kernel's xclbin is not loaded any more")
+            raise OSError(errno.EINVAL, "the kernel's xclbin is not loaded any more")
         return self.board.kernels[self.name][0]
 
 
@@ -638,9 +605,9 @@ class Machine:
                 self.calls.append(name)
                 result[0] = getattr(self, f"_{name}")(*words)
             return True
-        except RefusedError as error:
-            self.log("ERROR", str(error))
-            ctypes.set_errno(error.number)
+        except OSError as error:
+            self.log("ERROR", error.strerror)
+            ctypes.set_errno(error.errno)
         except BaseException:
             self.violations.append(traceback.format_exc())
         return False
@@ -659,7 +626,7 @@ class Machine:
         found = self._handles.get(handle)
         if not isinstance(found, kind):
             self.violations.append(f"{handle} is no open {kind.__name__} but {found}")
-            raise RefusedError(errno.EINVAL, "No such handle")
+            raise OSError(errno.EINVAL, "No such handle")
         return found
 
     def _xrtIniStringSet(self, key, value):
@@ -676,7 +643,7 @@ class Machine:
                 document = json.load(file)
             return self._add(Xclbin(bytes.fromhex(document["uuid"]), document["platform"], document["kernels"]))
         except ValueError:
-            raise RefusedError(0, "Invalid xclbin") from None
+            raise OSError(0, "Invalid xclbin") from None
 
     def _xrtXclbinGetXSAName(self, xclbin, name, size, returned):
         text = self._get(xclbin, Xclbin).platform.encode()
@@ -699,7 +666,7 @@ class Machine:
             if board.bdf == wanted:
                 return self._add(OpenDevice(board))
         text = "Invalid device string" if self.emulation else "No such device"
-        raise RefusedError(errno.EINVAL, f"{text} '{wanted}': Invalid argument")
+        raise OSError(errno.EINVAL, f"{text} '{wanted}': Invalid argument")
 
     def _xrtDeviceLoadXclbinHandle(self, device, xclbin):
         self._get(device, OpenDevice).board.load(self._get(xclbin, Xclbin))
@@ -715,20 +682,20 @@ class Machine:
     def _xrtPLKernelOpenExclusive(self, device, uuid, name):
         board = self._get(device, OpenDevice).board
         if ctypes.string_at(uuid, 16) != board.uuid:
-            raise RefusedError(errno.EINVAL, "No such xclbin")
+            raise OSError(errno.EINVAL, "No such xclbin")
         wanted = ctypes.string_at(name).decode()
         kernel, _, rest = wanted.partition(":")
         unit = rest.removeprefix("{").removesuffix("}")
         if not unit.startswith(kernel) or unit not in board.kernels:
-            raise RefusedError(errno.EINVAL, f"No such kernel '{wanted}'")
+            raise OSError(errno.EINVAL, f"No such kernel '{wanted}'")
         if board.controls[unit] != "hs":
-            raise RefusedError(errno.ENOTSUP, "AP_CTRL_NONE is only supported by XRT native API xrt::ip")
+            raise OSError(errno.ENOTSUP, "AP_CTRL_NONE is only supported by XRT native API xrt::ip")
         lock = os.open(self._locks / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise RefusedError(errno.EBUSY, "failed to open ip context: Device or resource busy") from None
+            raise OSError(errno.EBUSY, "failed to open ip context: Device or resource busy") from None
         handle = self._add(OpenKernel(board, device, board.uuid, unit, lock))
         board.opened[handle] = unit
         return handle
@@ -737,14 +704,14 @@ class Machine:
         opened = self._get(kernel, OpenKernel)
         groups = opened.board.kernels[opened.name][1]
         if not 0 <= argument < len(groups):
-            raise RefusedError(0, "vector::_M_range_check")
+            raise OSError(0, "vector::_M_range_check")
         return groups[argument]
 
     def _register(self, kernel, offset):
         opened = self._get(kernel, OpenKernel)
         if offset % 4 or offset + 4 > REGISTER_BYTES:
             self.violations.append(f"{offset:#x} is no register")
-            raise RefusedError(0, "Cannot read or write outside kernel register space")
+            raise OSError(0, "Cannot read or write outside kernel register space")
         return opened.board, opened.worker
 
     def _xrtKernelReadRegister(self, kernel, offset, word):
@@ -769,7 +736,7 @@ class Machine:
     def _xrtBOAlloc(self, device, size, flags, group):
         board = self._get(device, OpenDevice).board
         if flags or not size or not 0 <= group < len(board.channels):
-            raise RefusedError(errno.EINVAL, f"no buffer with flags {flags}, size {size}, group {group}")
+            raise OSError(errno.EINVAL, f"no buffer with flags {flags}, size {size}, group {group}")
         channel = board.channels[group]
         return self._add(Buffer(board, device, channel, channel.allocate(size), np.full(size, 0x5A, np.uint8)))
 
@@ -784,10 +751,10 @@ class Machine:
         self.before_sync(found)
         with self.lock:
             if found.board.lost:
-                raise RefusedError(errno.EIO, "unable to sync BO: Input/output error")
+                raise OSError(errno.EIO, "unable to sync BO: Input/output error")
             if size == 0 or offset + size > found.copy.size or direction not in (0, 1):
                 self.violations.append(f"sync of {size} bytes from {offset} of {found.copy.size}, way {direction}")
-                raise RefusedError(errno.EINVAL, "Invalid argument")
+                raise OSError(errno.EINVAL, "Invalid argument")
             part = slice(offset, offset + size)
             if direction == 0:
                 found.allocation.data[part] = found.copy[part]

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.jobs import SMALL, check_exact, random_job
-from support.packet_cluster import PacketCluster
 from support.worker_process import serve_worker
 from support.xrt import Machine, bdf_of, make_xclbin
 
@@ -27,9 +26,6 @@ from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CONFIGURATIONS
-
-WAIT = {"timeout_s": 60, "resend_cycles": 5_000_000}
-"""Options for devices that run in real time."""
 
 
 @contextlib.contextmanager
@@ -114,32 +110,17 @@ def test_banks_are_apart(worker):
         assert set(worker.read_memory(bank, 0, 5000).tolist()) == {bank + 1}
 
 
-@contextlib.contextmanager
-def emulator(tmp_path, monkeypatch, workers):
-    yield open_device("emulator", SMALL, workers), {}
-
-
-@contextlib.contextmanager
-def packets(tmp_path, monkeypatch, workers):
-    yield PacketCluster([SMALL] * workers), {}
-
-
-@contextlib.contextmanager
-def boards(tmp_path, monkeypatch, workers):
+@pytest.mark.parametrize("workers", [1, 3])
+def test_weights_and_flags_of_the_golden_model_on_boards(workers, tmp_path, monkeypatch):
+    """Emulators are compared with it in tests/sim."""
+    seed = default_seed()
     with contextlib.closing(Machine(tmp_path, workers)) as machine:
         machine.install(monkeypatch)
         cluster = read_cluster(machine.cluster_file(make_xclbin(tmp_path / "worker.xclbin", SMALL)))
         with contextlib.closing(ClusterDevice(None, workers, cluster=cluster)) as device:
-            yield device, WAIT | {"aggregator_mac": device.network_settings.aggregator_mac}
+            options = {"timeout_s": 60, "resend_cycles": 5_000_000, "aggregator_mac": cluster.aggregator.address}
+            for case in range(8):
+                job = random_job(SMALL, workers, seed=seed + case, wild=case % 4 == 3, stale=case % 2 == 1)
+                print(f"P4SGD_SEED={seed}, case {case}: {job.settings}")
+                check_exact(device, job, 1 + case % 2, counts=False, number=case, **options)
         assert not machine.open_handles
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("kind", [emulator, packets, boards], ids=lambda kind: kind.__name__)
-def test_weights_and_flags_of_the_golden_model(kind, workers, tmp_path, monkeypatch):
-    seed = default_seed()
-    with kind(tmp_path, monkeypatch, workers) as (device, options):
-        for case in range(8):
-            job = random_job(SMALL, workers, seed=seed + case, wild=case % 4 == 3, stale=case % 2 == 1)
-            print(f"P4SGD_SEED={seed}, case {case}: {job.settings}")
-            check_exact(device, job, 1 + case % 2, counts=False, number=case, **options)

@@ -1,25 +1,23 @@
 """Images of all forms: those of the definition, in memory and as files."""
 
-import itertools
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 from support.disk import small_disk
 from support.images import FORMS, check_same, deal, make, prepare
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import directories, open_image, packing, store
-from p4sgd.host.image.lines import pack_lines, unpack_lines
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
-from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS
 
 
@@ -68,70 +66,40 @@ def check(images, data, scaling):
     ports=st.integers(1, 2),
     lanes=st.sampled_from([8, 16, 64]),
     least=st.sampled_from([0, 1 << 30]),
-    values=st.sampled_from([64, 1 << 17]),
+    values=st.sampled_from([1, 64, 1 << 17]),
 )
 def test_as_defined(
     form, seed, samples, features, sparse, negative, kind, density, workers, stored, batch, bias, unit, engines, ports,
     lanes, least, values,
 ):  # fmt: skip
+    """In memory and in files, however data are divided into blocks; of stored zeros there is no entry, but room."""
     workers = min(workers, -(-(features + bias) // unit))
     data = make(samples, features, density=density, sparse=sparse, negative=negative, seed=seed)
     config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
     shards = deal(workers, features, form=form, config=config, bias=bias, unit=unit)
+    if sparse:
+        data.features.data[::3] = 0
     scaling = Scaling.fit(data.features, kind)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(packing, "_BLOCK_VALUES", values)
+        patch.setattr(directories, "_BLOCK_BYTES", values)
         patch.setattr(packing, "COMPILED_VALUES", least)
         if form != "lines" and quantize(scaling.zero, stored, scaling.signed).any():
             with pytest.raises(UserError, match="the scaling minmax makes zeros other numbers"):
                 prepare(data, shards, kind, stored=stored, batch=batch)
             return
         images = prepare(data, shards, kind, stored=stored, batch=batch)
+        in_files = prepare(data, shards, kind, stored=stored, batch=batch, directory=Path(folder))
+        check_same(in_files, images)
+        check_same([open_image(image.path) for image in in_files], images)
+        assert sorted(path.name for path in Path(folder).iterdir()) == [f"worker{n}.p4sgd" for n in range(workers)]
+        assert not any(lines.flags.writeable and lines.size for image in in_files for lines in image.port_lines)
     assert [image.shard.worker for image in images] == list(range(workers))
     assert {image.layout.samples for image in images} == {-(-samples // batch) * batch}
     check(images, data, scaling)
 
 
-@settings(max_examples=60)
-@given(
-    engines=st.integers(1, 3),
-    ports=st.integers(1, 2),
-    lanes=st.sampled_from([8, 16, 32, 64]),
-    stored=st.integers(1, 8),
-    micro_batches=st.integers(1, 3),
-    features=st.integers(1, 150),
-    unit=st.sampled_from(UNITS),
-    signed=st.booleans(),
-    seed=st.integers(0, 1 << 30),
-)
-def test_lines_are_unpacked(engines, ports, lanes, stored, micro_batches, features, unit, signed, seed):
-    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
-    layout = ImageLayout(config, features, 8 * micro_batches, stored, unit)
-    low, high = (-(1 << stored - 1), 1 << stored - 1) if signed else (0, 1 << stored)
-    q = np.random.default_rng(seed).integers(low, high, (8 * micro_batches, features))
-    lines = pack_lines(layout.pad(q.astype(np.uint8)), layout)
-    assert lines.flags.c_contiguous
-    assert np.array_equal(lines, layout.pack_lines(q))
-    assert np.array_equal(unpack_lines(lines, layout), layout.pad((q & (1 << stored) - 1).astype(np.uint8)))
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("values", [1, 1 << 17])
-@pytest.mark.parametrize("form", FORMS)
-def test_files_hold_the_same(tmp_path, monkeypatch, form, values):
-    """However data are divided into blocks; of stored zeros there is no entry, but room."""
-    data, shards = make(), deal(2, form=form)
-    data.features.data[::3] = 0
-    in_memory = prepare(data, shards, stored=6, batch=16)
-    monkeypatch.setattr(directories, "_BLOCK_BYTES", values)
-    monkeypatch.setattr(packing, "_BLOCK_VALUES", values)
-    in_files = prepare(data, shards, stored=6, batch=16, directory=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
-    check_same(in_files, in_memory)
-    check_same([open_image(image.path) for image in in_files], in_memory)
-    assert not any(lines.flags.writeable and lines.size for image in in_files for lines in image.port_lines)
 
 
 @pytest.fixture(params=FORMS)
@@ -175,18 +143,6 @@ def test_damage_is_seen(image):
             open_image(image.path)
 
 
-def test_sparse_workers_without_values(tmp_path):
-    """One worker's columns and one sample are all zeros; the file of that worker has empty arrays."""
-    x = np.zeros((9, 20))
-    x[3, 2], x[4, 2] = 1, -1
-    for features, directory in itertools.product((x, scipy.sparse.csr_array(x)), (None, tmp_path)):
-        images = prepare(
-            Dataset(features, np.ones(9), "made"), deal(2, 20, form="entries", bias=False), directory=directory
-        )
-        assert [image.lines(2).tolist() for image in images] == [[127, 129], []]
-    assert open_image(images[1].path).lines(1).size == 0
-
-
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
     def fail(block, shard, layout):
@@ -221,6 +177,7 @@ def test_refused(change):
 @pytest.mark.parametrize(("form", "zeros"), [("lines", ", zeros included,"), ("entries", ""), ("directories", "")])
 def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch, form, zeros):
     """A few sparse samples of very many features make a large image; files may hold it. Skipped zeros take no room."""
+    assert 1 << 20 < store.available_memory() < 1 << 50
     data = make(40, 4000, density=0.001)
     shards = deal(1, 4000, form=form, config=WorkerConfig(ports=2, lanes=8, chunks=1024))
     (image,) = prepare(data, shards)
@@ -235,7 +192,3 @@ def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch, form, zero
     for available in (least, None):
         monkeypatch.setattr(store, "available_memory", lambda available=available: available)
         prepare(data, shards)
-
-
-def test_available_memory():
-    assert 1 << 20 < store.available_memory() < 1 << 50

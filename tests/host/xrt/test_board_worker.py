@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.jobs import SMALL, configure, random_job, start
-from support.xrt import PAGE, SHELL, TINY, Machine, RefusedError, bdf_of, make_xclbin
+from support.xrt import PAGE, SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.devices import xrt_worker
 from p4sgd.host.devices.device import client_of
@@ -184,7 +184,7 @@ def test_a_chunk_is_copied_while_the_board_fetches_the_one_before(machine, worke
 
     def fail(name, arguments):
         if name == "xrtBOSync" and arguments[3] == 10_000:
-            raise RefusedError(errno.EIO, "DMA failed")
+            raise OSError(errno.EIO, "DMA failed")
 
     machine.on_call = fail
     with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0: xrtBOSync: DMA failed"):
@@ -296,7 +296,7 @@ def test_a_board_that_is_not_as_it_should_be(machine, xclbin):
 
     def fail(name, arguments):
         if name == "xrtPLKernelOpenExclusive":
-            raise RefusedError(errno.ENODEV, "the sky falls")
+            raise OSError(errno.ENODEV, "the sky falls")
 
     machine.on_call = fail
     with pytest.raises(P4sgdError, match=f"{WHO} cannot open its kernel p4sgd_worker: .*: the sky falls"):
