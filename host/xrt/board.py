@@ -18,7 +18,7 @@ EMULATED_WAIT_S = 600.0
 """Longest time to wait for anything of a board in Vitis' emulator. Seconds of this machine mean nothing there: an
 emulator of so much Verilog may do few cycles a second."""
 
-_BDF = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_BDF = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")
 
 
@@ -51,8 +51,8 @@ def parse_device(text: str) -> tuple[str, int]:
     if text.startswith(PREFIX):
         if emulated := _EMULATED.fullmatch(device):
             return emulated[1], int(emulated[2] or 1)
-        if _BDF.fullmatch(device):
-            return device if device.count(":") == 2 else f"0000:{device}", 1
+        if found := _BDF.fullmatch(device):
+            return device if found[1] else f"0000:{device}", 1
     raise UserError(
         f"{text!r} is no board: give xrt:DDDD:BB:DD.F, as listed by p4sgd info, or xrt:0 for one that Vitis emulates"
         " (xrt:0/2 for the second worker on it)"
@@ -62,19 +62,14 @@ def parse_device(text: str) -> tuple[str, int]:
 DRIVER = Path("/sys/bus/pci/drivers/xocl")
 """Folder of sysfs with the boards whose user function is bound to XRT's driver."""
 
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
 
 @dataclass(frozen=True)
 class FoundBoard:
-    """A board of this machine, by its PCI address. Its text is its address.
+    """A board of this machine. Its text is its address."""
 
-    The name of the shell is empty if unknown. A board that is not ready has no shell loaded, or is being reset.
-    """
-
-    bdf: str
-    shell: str
-    is_ready: bool
+    bdf: str  # its PCI address
+    shell: str  # its name; empty if unknown
+    is_ready: bool  # else it has no shell loaded, or is being reset
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.bdf}"
@@ -89,7 +84,7 @@ def find_boards() -> list[FoundBoard]:
     """The boards that XRT's kernel driver reports, in the order of their PCI addresses. XRT itself is not needed."""
     if not DRIVER.is_dir():
         return []
-    boards = sorted(entry for entry in DRIVER.iterdir() if _PCI_ADDRESS.fullmatch(entry.name))
+    boards = sorted(entry for entry in DRIVER.iterdir() if _BDF.fullmatch(entry.name))
     return [FoundBoard(board.name, _shell(board), _text(board / "ready") in ("1", "0x1")) for board in boards]
 
 
@@ -104,11 +99,11 @@ _SENSORS = {
 
 
 def read_sensors(device: str) -> dict[str, int | None]:
-    """Last measurements of the satellite controller of a board, by XRT's name of the board. XRT itself is not needed.
+    """Last measurements of a board's satellite controller, by XRT's name of the board: W of the card, and °C of the
+    FPGA, its HBM and the module in cage 0.
 
-    Power of the card in W, and temperatures in °C of the FPGA, its HBM and the module in cage 0, by name. None for a
-    sensor that the driver does not have, or that reads 0, as one does that the card has not. Empty if the driver has no
-    such board, as in Vitis' emulator.
+    None for a sensor that the driver does not have, or that reads 0, as one does that the card has not. Empty if the
+    driver has no such board, as in Vitis' emulator. XRT itself is not needed.
     """
     board = DRIVER / device
     if not board.is_dir():
@@ -132,24 +127,27 @@ def _text(path: Path) -> str:
         return ""
 
 
-_NONE = "none: check that they have power, and that XRT's driver xocl is loaded"
-
-
 class OpenBoard:
     """A board that is opened and loaded with an xclbin, shared by this program's kernels on it: its ``users``."""
 
     def __init__(self, library: XrtLibrary, address: BoardAddress, name: str) -> None:
-        self._library = library
-        self._name = name
-        self._address = address
+        self._key = library, address.device
         self.xclbin = address.xclbin
         self.users = 0
         with contextlib.ExitStack() as opened:
-            xclbin = self._open_xclbin()
+            xclbin = _open_xclbin(library, self.xclbin)
             opened.callback(library.call, "xrtXclbinFreeHandle", xclbin)
-            self.handle = self._open_device()
+            try:  # XRT accepts the number of a board here, too
+                self.handle = library.call("xrtDeviceOpenByBDF", address.device.encode())
+            except XrtError as error:
+                boards = ", ".join(board.description for board in find_boards())
+                boards = boards or "none: check that they have power, and that XRT's driver xocl is loaded"
+                raise UserError(f"{name} cannot be opened: {error}; boards of this machine: {boards}") from None
             opened.callback(library.call, "xrtDeviceClose", self.handle)
-            self._load(xclbin)
+            try:
+                library.call("xrtDeviceLoadXclbinHandle", self.handle, xclbin)
+            except XrtError as error:
+                raise _why_not_loaded(library, address, xclbin, name, error) from error
             self.uuid = library.text("xrtXclbinGetUUID", xclbin, 16)
             self._opened = opened.pop_all()
 
@@ -157,44 +155,34 @@ class OpenBoard:
         """Release the board for one user, who has closed kernel and buffers before. The last one closes it."""
         self.users -= 1
         if self.users == 0:
-            del _OPEN[self._library, self._address.device]
+            del _OPEN[self._key]
             self._opened.close()
 
-    def _open_xclbin(self) -> int:
-        path = self.xclbin
-        try:
-            path.open("rb").close()
-            return self._library.call("xrtXclbinAllocFilename", os.fsencode(path))
-        except OSError as error:
-            raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
-        except XrtError as error:
-            raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
 
-    def _open_device(self) -> int:
-        try:  # XRT accepts the number of a board here, too
-            return self._library.call("xrtDeviceOpenByBDF", self._address.device.encode())
-        except XrtError as error:
-            boards = ", ".join(board.description for board in find_boards()) or _NONE
-            raise UserError(f"{self._name} cannot be opened: {error}; boards of this machine: {boards}") from None
+def _open_xclbin(library: XrtLibrary, path: Path) -> int:
+    try:
+        path.open("rb").close()
+        return library.call("xrtXclbinAllocFilename", os.fsencode(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
+    except XrtError as error:
+        raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
 
-    def _load(self, xclbin: int) -> None:
-        path = self.xclbin
-        try:
-            self._library.call("xrtDeviceLoadXclbinHandle", self.handle, xclbin)
-        except XrtError as error:
-            if error.number == errno.EBUSY:
-                raise UserError(
-                    f"{self._name} runs another xclbin for another program: wait until that program has ended"
-                ) from None
-            if error.number == errno.EOPNOTSUPP:
-                shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.device)
-                platform = self._library.text("xrtXclbinGetXSAName", xclbin, 256, 256, ctypes.byref(ctypes.c_int()))
-                raise UserError(
-                    f"{path}: is for {platform.partition(bytes(1))[0].decode(errors='replace')}, and {self._name} has "
-                    f"another shell{f' ({shells})' if shells else ''}: link it for that shell, or flash the board "
-                    f"({error})"
-                ) from None
-            raise P4sgdError(f"{self._name} cannot be loaded with {path}: {error}") from error
+
+def _why_not_loaded(
+    library: XrtLibrary, address: BoardAddress, xclbin: int, name: str, error: XrtError
+) -> UserError | P4sgdError:
+    path = address.xclbin
+    if error.number == errno.EBUSY:
+        return UserError(f"{name} runs another xclbin for another program: wait until that program has ended")
+    if error.number == errno.EOPNOTSUPP:
+        shells = ", ".join(board.shell for board in find_boards() if board.bdf == address.device)
+        platform = library.text("xrtXclbinGetXSAName", xclbin, 256, 256, ctypes.byref(ctypes.c_int()))
+        return UserError(
+            f"{path}: is for {platform.partition(bytes(1))[0].decode(errors='replace')}, and {name} has another shell"
+            f"{f' ({shells})' if shells else ''}: link it for that shell, or flash the board ({error})"
+        )
+    return P4sgdError(f"{name} cannot be loaded with {path}: {error}")
 
 
 _OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}

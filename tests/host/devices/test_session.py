@@ -143,27 +143,10 @@ def test_a_number_that_another_program_takes_first(device):
         Session(device, NetworkSettings(job=9))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"job": 256}, "job must be 0 to 255, not 256"),
-        ({"job": -1}, "job must be 0 to 255, not -1"),
-        ({"first_round": 1 << 16}, "first_round must be 0 to 65535, not 65536"),
-        ({"resend_cycles": 0}, "resend_cycles must be 1 to 4294967295, not 0"),
-        ({"doublings": 16}, "doublings must be 0 to 15, not 16"),
-        ({"resends": 256}, "resends must be 0 to 255, not 256"),
-        ({"resend_cycles": 1 << 26, "doublings": 5}, "67108864 resend_cycles with 5 doublings .* below 2147483648"),
-        ({"resend_cycles": (1 << 26) - 1, "doublings": 5}, None),
-        ({"aggregator_mac": 1 << 48}, "aggregator_mac must be the address of a single host, not 0x1000000000000"),
-        ({"aggregator_mac": 1 << 40}, "aggregator_mac must be the address of a single host, not 0x010000000000"),
-    ],
-)
-def test_ranges_of_network_settings(options, message):
-    if message is None:
-        NetworkSettings(**options)
-        return
-    with pytest.raises(UserError, match=message):
-        NetworkSettings(**options)
+def test_the_longest_wait():
+    NetworkSettings(resend_cycles=(1 << 26) - 1, doublings=5)
+    with pytest.raises(UserError, match=r"67108864 resend_cycles with 5 doublings .* below 2147483648"):
+        NetworkSettings(resend_cycles=1 << 26, doublings=5)
 
 
 @pytest.mark.parametrize(
