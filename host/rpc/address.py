@@ -6,8 +6,6 @@ import fcntl
 import os
 import socket
 import stat
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,8 +16,7 @@ from p4sgd.hw.spec.udp import is_unicast
 _MOST_PATH_BYTES = 107
 """What Linux has room for (unix(7)), without the zero at the end."""
 
-_RETRY_S = 0.01
-_BACKLOG = 32
+_BACKLOG = 128
 
 
 @dataclass(frozen=True)
@@ -34,10 +31,7 @@ class ControlAddress:
     def parse(cls, text: str) -> "ControlAddress":
         """Read ``unix:PATH`` or ``tcp:HOST:PORT``; an IPv6 address stands in brackets.
 
-        Raises
-        ------
-        UserError
-            If the text is neither, the path is longer than a socket's may be, or no host can have the IP address.
+        Raises UserError if the text is neither, the path is too long, or no single host can have the IP address.
         """
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
@@ -57,7 +51,6 @@ class ControlAddress:
 
     @classmethod
     def _of(cls, text: str, name: str) -> "ControlAddress | None":
-        """The address in ``HOST:PORT``; None if the text is something else."""
         host, _, port = text.rpartition(":")
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         try:  # for other names socket raises errors that are not OSError
@@ -84,28 +77,16 @@ class ControlAddress:
         """Connect to the server there; the socket keeps the time-out. Raises OSError if none answers in time."""
         if self.path is None:
             connection = socket.create_connection((self.host, self.port), timeout_s)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _notice_vanishing(connection)
             return connection
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(timeout_s)
-            end = time.monotonic() + timeout_s
-            while True:
-                try:
-                    connection.connect(str(self.path))
-                    return connection
-                except BlockingIOError:  # the queue is full; on a Unix socket this error comes without a wait
-                    if time.monotonic() > end:
-                        raise TimeoutError("timed out") from None
-                    time.sleep(_RETRY_S)
+            connection.connect(str(self.path))
         except BaseException:
             connection.close()
             raise
-
-    @property
-    def taken(self) -> UserError:
-        """The error if another program listens there."""
-        return UserError(f"{self}: another program serves there: end it, or choose another address")
+        return connection
 
 
 class ControlListener:
@@ -118,15 +99,7 @@ class ControlListener:
     owner
         User and group that own a Unix socket; None for this process's.
     token
-        What clients over TCP must prove to have (`p4sgd.host.rpc.token`). None lets all connect, which is for
-        loopback addresses only.
-
-    Attributes
-    ----------
-    socket : socket.socket
-        The listening socket.
-    token : bytes or None
-        The token that clients must have.
+        What clients over TCP must have (`p4sgd.host.rpc.token`); None for loopback addresses only.
 
     Raises
     ------
@@ -139,41 +112,42 @@ class ControlListener:
     ) -> None:
         self._path = address.path
         self.token = token if address.path is None else None
-        with _claimed(address), contextlib.ExitStack() as opened:
-            family = socket.AF_UNIX if self._path else socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            self.socket = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            if self._path is None:
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self.socket.bind((address.host, address.port))
-                if token is None and not ip_address(self.socket.getsockname()[0].partition("%")[0]).is_loopback:
-                    raise UserError(
-                        f"{address}: anybody who reaches this address could control the program: give --token FILE "
-                        "with a secret that clients have too, or listen at unix:PATH or at a loopback address. "
-                        "(umask 077; head -c 32 /dev/urandom | base64 > FILE) makes one"
-                    )
-            else:
-                os.fchmod(self.socket.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
-                self.socket.bind(str(self._path))
-                if owner is not None:
-                    _give(address, self._path, owner)
-            self.socket.listen(_BACKLOG)
-            self._file = self._look()
-            opened.pop_all()
+        try:
+            if address.path is not None:
+                self.socket = _listen_at(address, address.path, owner)
+                self._file = address.path.lstat()
+                return
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            self.socket = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _taken(address) from None
+            raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
+        host = self.socket.getsockname()[0].partition("%")[0]
+        if token is None and not ip_address(host).is_loopback:
+            self.socket.close()
+            raise UserError(
+                f"{address}: anybody who reaches this address could control the program: give --token FILE with a "
+                "secret that clients have too, made by (umask 077; head -c 32 /dev/urandom | base64 > FILE), or "
+                "listen at unix:PATH or at a loopback address"
+            )
+
+    def accept(self) -> tuple[socket.socket, str]:
+        """Accept a connection, which does not block; also tells the host it is from, nothing for a Unix socket."""
+        connection, name = self.socket.accept()
+        connection.setblocking(False)
+        if self._path is not None:
+            return connection, ""
+        _notice_vanishing(connection)
+        return connection, name[0]
 
     @property
     def can_be_found(self) -> bool:
         """Whether clients come here: the file of a Unix socket may have been removed or replaced."""
         try:
-            return self._look() == self._file
+            return self._path is None or os.path.samestat(self._path.lstat(), self._file)
         except OSError:
             return False
-
-    def _look(self) -> tuple[int, int] | None:
-        """Device and inode of a Unix socket's file."""
-        if self._path is None:
-            return None
-        status = self._path.lstat()
-        return status.st_dev, status.st_ino
 
     def close(self) -> None:
         """Stop listening. Remove the socket's file, unless it was replaced or this process may not remove it."""
@@ -186,53 +160,50 @@ class ControlListener:
 
 def check_address(address: ControlAddress, token: bytes | None = None) -> None:
     """Refuse an address that `ControlListener` would refuse, before long work; raises UserError as it does."""
-    if address.path is None:
-        ControlListener(address, token=token).close()
-    else:
-        with _claimed(address):
-            pass
+    ControlListener(address, token=token).close()
 
 
-@contextlib.contextmanager
-def _claimed(address: ControlAddress) -> Iterator[None]:
-    """Have the address for this process, to bind a socket and listen; the path of a Unix socket is free then.
+def _taken(address: ControlAddress) -> UserError:
+    return UserError(f"{address}: another program serves there: end it, or choose another address")
 
-    Raises UserError for every OSError within, too.
+
+def _listen_at(address: ControlAddress, path: Path, owner: tuple[int, int] | None) -> socket.socket:
+    """Listen at a path.
+
+    The folder is locked: one that starts at the same time could remove a socket that is bound and does not listen yet.
     """
-    try:
-        if address.path is None:
-            yield
-            return
-        if not address.path.parent.is_dir():
-            raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
-        with _locked(address.path):
-            _make_room(address, address.path)
-            yield
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise address.taken from None
-        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep others from removing or making the socket's file, by a lock file beside it.
-
-    Otherwise one that starts at the same time may remove a socket that is bound and does not listen yet.
-    """
-    lock = Path(f"{path}.lock")
-    while True:
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
+    with contextlib.ExitStack() as opened:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_nlink:  # else the one before has removed it meanwhile
-                try:
-                    yield
-                finally:
-                    lock.unlink(missing_ok=True)
-                return
-        finally:
-            os.close(file)
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{address}: there is no folder {path.parent}: make it first") from None
+        opened.callback(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _make_room(address, path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.fchmod(listening.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
+            listening.bind(str(path))
+            if owner is not None:
+                _give(address, path, owner)
+            listening.listen(_BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
+
+
+def _make_room(address: ControlAddress, path: Path) -> None:
+    """Remove the file of a socket whose process was killed."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise UserError(f"{address}: something else is there already: choose another name")
+        try:
+            address.connect(1.0).close()
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        raise _taken(address)
 
 
 def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
@@ -247,17 +218,14 @@ def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
         os.close(file)
 
 
-def _make_room(address: ControlAddress, path: Path) -> None:
-    """Remove the file of a socket whose process was killed."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise UserError(f"{address}: something else is there already: choose another name")
-    try:
-        address.connect(1.0).close()
-    except ConnectionRefusedError:
-        path.unlink()
-        return
-    raise address.taken
+def _notice_vanishing(connection: socket.socket) -> None:
+    """Have a connection over TCP fail 25 s after the other machine is gone, also while something is under way to it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_NODELAY, 1),
+        (socket.TCP_KEEPIDLE, 10),
+        (socket.TCP_KEEPINTVL, 5),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 25_000),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

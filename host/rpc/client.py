@@ -1,15 +1,18 @@
 """The client of a control socket."""
 
-import contextlib
-from typing import Any
+import select
+import socket
+import ssl
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.token import OTHER_TOKEN, is_nonce, is_proof, new_nonce, prove
-from p4sgd.sim.rpc import Channel, RefusedError
+from p4sgd.host.rpc.message import TOKEN_NEEDED, VERSION, receive, send
+from p4sgd.host.rpc.token import tls_context
 
 
 class RefusalError(P4sgdError):
@@ -24,56 +27,39 @@ class TokenError(UserError):
     """A server and its client do not have the same token, or only one of them has any."""
 
 
-_NOT_ASKED = "asks for no token, and the cluster file has one: give it --token"
-_NOT_GIVEN = "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"
-_STARTED_AGAIN = "was started again in the meantime and has lost the state of this job"
+_T = TypeVar("_T")
 
 _TRIES = 5
 """Connections to a server that hangs up before it has answered, as one does that many strangers connect to."""
-
-_GREETING_S = 0.2
-"""Longest time that `ControlClient.check_process` waits; a process that runs greets within milliseconds."""
 
 
 class ControlClient:
     """Calls methods of a server, over a connection that is made again after `close` or an interrupted call.
 
-    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not, and
-    neither is a server that hangs up before it has answered at all.
+    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not.
 
     Parameters
     ----------
-    address
-        Where the server listens.
-    server
-        Its kind, such as ``"worker"``.
-    name
-        What errors call it.
+    address, server, name
+        Where the server listens, its kind, such as ``"worker"``, and what errors call it.
     command
         The command that starts it, without its token, for errors; an attribute, as more of it may be known later.
-    timeout_s
-        Longest time without an answer, in seconds.
-    connect_s
-        Longest time without a greeting; as ``timeout_s`` if None.
+    timeout_s, connect_s
+        Longest time without progress of an answer, and of the first one; the latter is as the former if None.
     token
         The token for a server over TCP, if it has one.
-    timeout_is_final
-        Whether a time-out is a failure like others. If not, the next call connects anew, which tells whether the server
-        is still the same process.
 
     Attributes
     ----------
-    process : int or None
+    process : int
         Tells the server's process from another one at the same address.
 
     Raises
     ------
     UserError
-        If the server is not there or serves another client.
-    TokenError
-        If it has another token, or only one side has one.
+        If the server is not there or serves another client; `TokenError` for its token.
     P4sgdError
-        If it does not answer as it should, or not in time.
+        If it does not answer as it should; `GoneError` if not in time.
     """
 
     def __init__(
@@ -86,15 +72,13 @@ class ControlClient:
         timeout_s: float,
         connect_s: float | None = None,
         token: bytes | None = None,
-        timeout_is_final: bool = True,
     ) -> None:
         self._address, self._server, self._name, self.command = address, server, name, command
         self._token = token if address.path is None else None
-        self._timeout_s, self._timeout_is_final = timeout_s, timeout_is_final
-        self._connect_s = timeout_s if connect_s is None else connect_s
-        self.process: int | None = None
-        self._channel: Channel | None = None
-        self._failure: str | None = None
+        self._timeout_s, self._connect_s = timeout_s, timeout_s if connect_s is None else connect_s
+        self.process = 0  # until it has said hello
+        self._connection: socket.socket | None = None
+        self._failure: P4sgdError | None = None
         self._connect()
 
     def call(
@@ -105,77 +89,70 @@ class ControlClient:
         Raises
         ------
         P4sgdError
-            If the server refuses, is gone, was started again, serves another client meanwhile, or does not answer as it
-            should, or not in time.
+            `RefusalError` if the server refuses; `GoneError` if it is gone, does not answer in time, was started again;
+            otherwise if it serves another client meanwhile or does not answer as it should.
         """
         if self._failure is not None:
-            raise P4sgdError(f"{self._name} {self._failure}")
-        channel = self._channel or self._connect()
+            raise type(self._failure)(str(self._failure))
+        connection = self._connection or self._connect()
         try:
-            return channel.call(do, body, most=most, **arguments)
-        except RefusedError as error:
-            raise RefusalError(f"{self._name} refuses: {error}") from None
-        except (OSError, ValueError) as error:
+            _complete(send(connection, {"do": do, **arguments}, body))
+            answer, content = _complete(receive(connection, most))
+            if "error" not in answer:
+                return answer["ok"], content
+        except (OSError, ValueError, KeyError) as error:
             raise self._fail(error) from error
         except BaseException:  # the answer to this call would be taken for the answer to the next one
             self.close()
             raise
+        raise RefusalError(f"{self._name} refuses: {answer['error']}")
 
     def check_process(self) -> None:
-        """Check by another connection that the server's process has not ended. One that is only paused passes.
-
-        Raises
-        ------
-        P4sgdError
-            If no process listens at its address any more, or another one; later calls fail, too.
-        """
-        try:
-            with contextlib.closing(Channel(self._address.connect(_GREETING_S))) as channel:
-                process = channel.receive_greeting(self._server).get("process", self.process)
-        except (ConnectionRefusedError, FileNotFoundError) as error:
-            raise self._fail(error) from error
-        except (OSError, ValueError):  # it does not go on at the moment
-            return
-        if process != self.process:
-            raise self._fail(_STARTED_AGAIN)
+        """Check that the server's process has not ended, but for a pause; raises P4sgdError, as later calls do."""
+        poll = select.poll()
+        if self._connection is not None:
+            poll.register(self._connection, select.POLLRDHUP)
+        if self._failure is not None or self._connection is None or poll.poll(0):
+            self.close()
+            self._connect()
 
     def close(self) -> None:
         """End the connection. The server goes on."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    @property
-    def _start(self) -> str:
-        return self.command if self._token is None else f"{self.command} --token FILE"
-
-    def _connect(self) -> Channel:
+    def _connect(self) -> socket.socket:
         for _ in range(_TRIES):
             try:
                 return self._greet()
             except ConnectionError as error:
                 self.close()
                 hung_up = error
-        raise GoneError(
-            f"{self._name} hangs up before it has answered, as servers do while many programs connect that do not have "
-            "their token: try again in a moment"
-        ) from hung_up
+        raise GoneError(f"{self._name} hangs up before it has answered: try again in a moment") from hung_up
 
-    def _greet(self) -> Channel:
+    def _greet(self) -> socket.socket:
         """Connect once; raises ConnectionError if the server hangs up before it has answered."""
-        again = self.process is not None
         try:
-            connection = self._address.connect(self._connect_s)
+            connection = self._connection = self._address.connect(self._connect_s)
         except OSError as error:
-            if again:
+            if self.process:
                 raise self._fail(error) from error
             reason = error.strerror or error
             raise UserError(f"{self._name} is not there ({reason}): start it: {self._start}") from error
-        channel = self._channel = Channel(connection)
         try:
-            greeting = channel.receive_greeting(self._server)
-            refusal = greeting.get("error") or self._exchange_proofs(channel, greeting.get("nonce"))
+            if self._token is not None:
+                connection = tls_context(self._token, ssl.Purpose.SERVER_AUTH).wrap_socket(connection)
+                self._connection = connection
+            _complete(send(connection, {"server": self._server, "version": VERSION}))
+            answer, _ = _complete(receive(connection))
             connection.settimeout(self._timeout_s)
+        except ssl.SSLCertVerificationError:
+            raise TokenError(f"{self._name} has another token: give both sides the same file") from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise ConnectionResetError("it has hung up") from error
+        except ssl.SSLError:
+            raise TokenError(f"{self._name} asks for no token, and the cluster file has one: give it --token") from None
         except ConnectionError:
             raise
         except (OSError, ValueError) as error:
@@ -183,46 +160,39 @@ class ControlClient:
         except BaseException:
             self.close()
             raise
-        if refusal is not None:
+        if "ok" not in answer:
             self.close()
-            text = f"{self._name} {refusal}"
-            if again:
-                raise P4sgdError(text)
-            raise TokenError(text) if refusal in (_NOT_ASKED, _NOT_GIVEN, OTHER_TOKEN) else UserError(text)
-        if again and greeting.get("process") != self.process:
-            raise self._fail(_STARTED_AGAIN)
-        self.process = greeting.get("process")
-        return channel
+            said = answer.get("error")
+            kind = P4sgdError if self.process else TokenError if said == TOKEN_NEEDED else UserError
+            raise kind(f"{self._name} {said}")
+        if self.process not in (0, answer["ok"]):
+            raise self._fail("was started again in the meantime and has lost the state of this job")
+        self.process = answer["ok"]
+        return connection
 
-    def _exchange_proofs(self, channel: Channel, nonce: Any) -> str | None:
-        """Prove to have the token, and have the server prove it; what to say after its name if it cannot be used."""
-        if nonce is None:
-            return None if self._token is None else _NOT_ASKED
-        if self._token is None:
-            return _NOT_GIVEN
-        if not is_nonce(nonce):
-            raise ValueError("it sends something else than a nonce")
-        nonces = nonce, new_nonce()
-        own, theirs, key = (prove(self._token, side, self._server, nonces) for side in ("client", "server", "key"))
-        try:
-            proof, _ = channel.call("prove", nonce=nonces[1], proof=own.hex())
-        except RefusedError as error:
-            return str(error)
-        if not is_proof(proof, theirs):
-            raise ValueError("it does not have the token that it asks for")
-        channel.sign(key, as_server=False)
-        return None
+    @property
+    def _start(self) -> str:
+        return self.command if self._token is None else f"{self.command} --token FILE"
 
-    def _fail(self, reason: OSError | ValueError | str) -> P4sgdError:
+    def _fail(self, reason: Exception | str) -> P4sgdError:
         """Give the server up; returns the error that says why, as later calls do."""
         self.close()
+        kind: type[P4sgdError] = GoneError if isinstance(reason, OSError) else P4sgdError
         if isinstance(reason, TimeoutError):
-            why = f"has not answered for {self._timeout_s:g} s"
-            self._failure = why if self._timeout_is_final else None
-            return GoneError(f"{self._name} {why}")
-        if isinstance(reason, OSError):
-            why = f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._start}"
-        else:
-            why = reason if isinstance(reason, str) else f"does not answer as it should: {reason}"
-        self._failure = why
-        return (GoneError if isinstance(reason, OSError) else P4sgdError)(f"{self._name} {why}")
+            reason = f"has not answered for {self._timeout_s:g} s"
+        elif isinstance(reason, OSError):
+            reason = f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._start}"
+        elif not isinstance(reason, str):
+            reason = f"does not answer as it should: {reason}"
+        self._failure = kind(f"{self._name} {reason}")
+        return self._failure
+
+
+def _complete(conversation: Generator[int, None, _T]) -> _T:
+    """Send or receive a message, on a socket that blocks."""
+    while True:
+        try:
+            next(conversation)
+        except StopIteration as end:
+            result: _T = end.value
+            return result

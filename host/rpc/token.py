@@ -1,22 +1,18 @@
-"""Tokens: the secret of those who may use a control socket over TCP, and how both sides prove that they have it.
+"""Tokens: the secret of those who may use a control socket over TCP.
 
-The server sends a nonce, the client another one and its proof, then the server its own: HMAC-SHA256 (RFC 2104) of side,
-kind of server and both nonces. Another digest of these is the key that signs all messages on the connection from then
-on. So the token is never sent, what was recorded is worth nothing, and who passes a connection on cannot add to it.
+The token gives the key of an authority. Each side shows a certificate of this authority in TLS and demands one, so the
+token is never sent, and connections can be neither read nor changed nor passed on.
 """
 
-import hmac
+import datetime
+import functools
+import hashlib
 import os
-import re
-import secrets
+import ssl
 import stat
 from pathlib import Path
-from typing import Any
 
 from p4sgd.host.errors import UserError
-
-OTHER_TOKEN = "has another token: give both sides the same file"
-"""What a server says of itself to a client with a wrong proof, by which the client knows the reason."""
 
 _FEWEST, _MOST = 16, 4096
 """Bounds of a token's length in bytes: the lower one against guessing."""
@@ -25,10 +21,7 @@ _FEWEST, _MOST = 16, 4096
 def read_token(path: Path) -> bytes:
     """Read a token from its file: all that is in there, without white space around it.
 
-    Raises
-    ------
-    UserError
-        If there is no such file, it is a device, others than its owner may access it, or its content is no token.
+    Raises UserError if there is no such file, others than its owner may access it, or its content is no token.
     """
     make = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
     try:
@@ -48,24 +41,38 @@ def read_token(path: Path) -> bytes:
     return token
 
 
-def new_nonce() -> str:
-    """A number that was never used before."""
-    return secrets.token_hex(32)
+@functools.cache
+def tls_context(token: bytes, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """The context of servers (``CLIENT_AUTH``) or clients (``SERVER_AUTH``) that have a token."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+    # scrypt makes it slow to guess a weak token from a server's certificate. P-256 has about 2^256 keys.
+    secret = hashlib.scrypt(token, salt=b"p4sgd control socket", n=1 << 14, r=8, p=1, dklen=31)
+    authority = ec.derive_private_key(1 + int.from_bytes(secret), ec.SECP256R1())
+    own = ec.generate_private_key(ec.SECP256R1())
 
-def prove(token: bytes, side: str, server: str, nonces: tuple[str, str]) -> bytes:
-    """The proof of a ``side``, ``"client"`` or ``"server"``, to have the token; of ``"key"``, the connection's key.
+    def certify(name: str, key: ec.EllipticCurvePrivateKey) -> str:
+        issuer, subject = (
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in ("p4sgd token", name)
+        )
+        builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(datetime.datetime(2000, 1, 1)).not_valid_after(datetime.datetime(9999, 1, 1))
+        constraints = x509.BasicConstraints(ca=key is authority, path_length=None)
+        builder = builder.add_extension(constraints, critical=True)
+        return builder.sign(authority, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
-    ``server`` is the kind of server, such as ``"worker"``; the nonces are the server's and the client's.
-    """
-    return hmac.digest(token, "\0".join((side, server, *nonces)).encode(), "sha256")
-
-
-def is_nonce(value: Any) -> bool:
-    """Whether a value received is a nonce."""
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-def is_proof(value: Any, proof: bytes) -> bool:
-    """Whether a value received is this proof in hexadecimal. The time that it takes does not tell how much is right."""
-    return isinstance(value, str) and hmac.compare_digest(value.encode(errors="replace"), proof.hex().encode())
+    is_server = purpose is ssl.Purpose.CLIENT_AUTH
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the token names nobody
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=certify("p4sgd token", authority))
+    key = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    with open(os.memfd_create("p4sgd"), "w") as file:  # it takes files only
+        file.write(certify("p4sgd", own) + key)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    return context

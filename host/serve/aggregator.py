@@ -3,31 +3,35 @@
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
-from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
+from p4sgd.host.aggregators.software import MOST_SLOTS
 from p4sgd.host.links.batch import FrameBatch
 from p4sgd.host.links.link import BatchLink, Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.rpc.server import ControlServer, Methods, whole
+from p4sgd.host.rpc.message import RefusedError
+from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, PURPOSE, BatchAggregator, Bytes, Numbers
-from p4sgd.sim.rpc import RefusedError
+
+_Round = Annotated[int, Meta(ge=0, lt=1 << ROUND_BITS)]
+_Mac = Annotated[int, Meta(ge=0, lt=1 << 48)]
 
 
 class Requests:
-    """The requests of controllers. One that is refused changes nothing.
+    """The requests of controllers, as `p4sgd.host.aggregators.controller.Controller` has them.
 
-    ``links`` are the aggregator's ports in order, by name; ``methods`` are the requests, with the arguments of
-    `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
+    One that is refused changes nothing. ``links`` are the aggregator's ports in order, by name.
     """
 
     def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
@@ -40,7 +44,7 @@ class Requests:
             set_mac=self._set_mac,
             begin=self._begin,
             end=self._end,
-            served=self._served,
+            served=lambda: msgspec.to_builtins(aggregator.jobs, str_keys=True),
             counters=self.counters,
             read_slots=self._read_slots,
         )
@@ -49,29 +53,28 @@ class Requests:
         """All counters."""
         return self._aggregator.counters() | {"OVERRUNS": sum(link.lost for link in self._links.values())}
 
-    def _set_mac(self, mac: Any) -> None:
-        wanted, known = whole(mac, "mac", 0, (1 << 48) - 1), self._aggregator.mac
-        if wanted != known and self._aggregator.jobs:  # packets of their workers would be dropped
+    def _set_mac(self, mac: _Mac) -> None:
+        known = self._aggregator.mac
+        if mac != known and self._aggregator.jobs:  # packets of their workers would be dropped
             udp = any(link.address is not None for link in self._links.values())
-            raise RefusedError(why_not_readdress(known, wanted, udp=udp))
-        self._aggregator.mac = wanted
+            raise RefusedError(why_not_readdress(known, mac, udp=udp))
+        self._aggregator.mac = mac
 
-    def _begin(self, place: Any, job: Any, first_round: Any) -> None:
-        at = self._place(place)
-        wanted = job_from_json(job)
-        known = (1 << len(self._links)) - 1
-        if wanted.ports & ~known or any(member.port >= len(self._links) for member in wanted.members):
-            raise RefusedError(f"the job needs a port that does not exist: there are {len(self._links)}, from 0 on")
-        self._check_addresses(wanted)
-        first = whole(first_round, "first_round", 0, (1 << ROUND_BITS) - 1)
+    def _begin(self, place: int, job: Job, first_round: _Round) -> None:
+        self._check_ports(job)
         others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
-        if (problem := why_not_begin(at, wanted, others)) is not None:
+        if (problem := why_not_begin(self._known(place), job, others)) is not None:
             raise RefusedError(problem)
-        self._aggregator.begin(at, wanted, first)
+        self._aggregator.begin(place, job, first_round)
 
-    def _check_addresses(self, job: Job) -> None:
+    def _end(self, place: int) -> None:
+        self._aggregator.end(self._known(place))
+
+    def _check_ports(self, job: Job) -> None:
         """Refuse a job whose packets could not come or go: its workers would report that the network is down."""
         links = list(self._links.items())
+        if job.ports >> len(links) or any(member.port >= len(links) for member in job.members):
+            raise RefusedError(f"the job needs a port that does not exist: there are {len(links)}, from 0 on")
         for member in job.members:
             name, link = links[member.port]
             if not link.reaches(member.mac):
@@ -86,26 +89,18 @@ class Requests:
                     "aggregator's udp"
                 )
 
-    def _end(self, place: Any) -> None:
-        self._aggregator.end(self._place(place))
+    def _read_slots(self, place: int, first: int, count: int) -> list[list[int]]:
+        if not (first >= 0 and 1 <= count <= MOST_SLOTS and first + count <= self._slots):
+            raise RefusedError(f"there are no {count} slots from {first} on: each place has {self._slots}")
+        return self._aggregator.read_slots(self._known(place), range(first, first + count))
 
-    def _served(self) -> list[list[Any]]:
-        return [[place, job_to_json(job)] for place, job in sorted(self._aggregator.jobs.items())]
-
-    def _read_slots(self, place: Any, first: Any, count: Any) -> list[list[int]]:
-        at = self._place(place)
-        begin = whole(first, "first", 0, self._slots - 1)
-        end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
-        return self._aggregator.read_slots(at, range(begin, end))
-
-    def _place(self, place: Any) -> int:
-        return whole(place, "place", 0, self._places - 1)
+    def _known(self, place: int) -> int:
+        if not 0 <= place < self._places:
+            raise RefusedError(f"place must be 0 to {self._places - 1}, not {place}")
+        return place
 
 
-_MOST_CLIENTS = 32
-
-_IDLE_S = 30.0
-"""A client without a request for so long is disconnected, to make room for others."""
+_MOST_CLIENTS = 128
 
 _BATCH = 256
 """Most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few."""
@@ -132,8 +127,6 @@ class SoftwareAggregatorServer:
         Where controllers connect: see `ControlListener`.
     slots, jobs
         Slots of each job, and most jobs at a time.
-    tell
-        Called with a remark on controllers that do not have the token.
     """
 
     def __init__(
@@ -145,7 +138,6 @@ class SoftwareAggregatorServer:
         jobs: int,
         owner: tuple[int, int] | None = None,
         token: bytes | None = None,
-        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
@@ -159,8 +151,6 @@ class SoftwareAggregatorServer:
             self.requests.methods,
             most_clients=_MOST_CLIENTS,
             busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
-            idle_s=_IDLE_S,
-            tell=tell,
         )
         for port, link in enumerate(self._links):
             self._control.watch(link, partial(self._take, port))

@@ -62,10 +62,6 @@ _END_S = 60.0
 """Longest time to wait for the end of all processes."""
 
 
-_MEMBER_KEYS = {"name", "config", "control", "command", "pid", "ended"}
-"""What the supervisor tells of each process."""
-
-
 def find_local_cluster() -> dict[str, Any] | None:
     """The state of this user's local cluster; None if none is running.
 
@@ -74,22 +70,13 @@ def find_local_cluster() -> dict[str, Any] | None:
     ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``config`` of a
     worker, ``control``, the ``command`` that starts it, ``pid`` and ``ended``, how it has ended or None.
 
-    Raises
-    ------
-    UserError
-        If another version has started it, whose state lacks something, or too many programs use it.
+    Raises UserError if another version has started it, or too many programs use it.
     """
     client = _connect()
     if client is None:
         return None
     with contextlib.closing(client):
-        state = dict(client.call("status")[0])
-    if any(each.keys() != _MEMBER_KEYS for each in state["members"]):
-        raise UserError(
-            "the local cluster was started by another version of p4sgd: p4sgd cluster down ends it, and p4sgd cluster "
-            "up starts one of this version"
-        )
-    return state
+        return dict(client.call("status")[0])
 
 
 def local_cluster_file() -> Path:

@@ -44,16 +44,13 @@ _READY_S = 300.0
 _ANSWER_S = 10.0
 """Longest time until a process that listens greets."""
 
-_IDLE_S = 10.0
-"""A client without a request for so long is disconnected, to make room for others."""
-
 _PATIENCE_S = 10.0
 """How long processes have to end by themselves."""
 
 
 @dataclass
 class _Member:
-    """A process of the cluster: name, kind of server, a worker's configuration, control address, and command."""
+    """A process of the cluster; ``config`` is a worker's configuration, ``words`` are those of its command."""
 
     name: str
     server: str
@@ -104,31 +101,36 @@ class _Member:
         return self.answers
 
     def find_successor(self) -> int | None:
-        """The process that somebody has started in its place, once it has ended; None if there is none."""
+        """The process that its user has started in its place, once it has ended; None if there is none."""
         if not self.answers or self.ended is None:
             return None
         try:
             with ControlAddress.parse(self.control).connect(_LOOK_S) as connection:
-                told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError:
             return None
-        pid, user, _ = _CREDENTIALS.unpack(told)
+        pid, user, _ = struct.unpack("=iII", credentials)  # struct ucred of unix(7)
         return pid if user == os.geteuid() else None
 
+    def state(self) -> dict[str, Any]:
+        """What `find_local_cluster` tells about it."""
+        successor = self.find_successor()
+        return {
+            "name": self.name,
+            "config": self.config,
+            "control": self.control,
+            "command": shlex.join(["p4sgd", *self.words]),
+            "pid": successor or (None if self.process is None else self.process.pid),
+            "ended": None if successor else self.ended,
+        }
 
-_CREDENTIALS = struct.Struct("=iII")
-"""struct ucred of unix(7): process, user and group."""
-
-
-_PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
 
 _libc = ctypes.CDLL(None)
 
 
 def _end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, even if the parent is killed."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of linux/prctl.h
     if os.getppid() != parent:  # it has ended already
         os._exit(1)
 
@@ -140,17 +142,15 @@ class _Supervisor:
         self._folder = make_folder()
         self._is_over = False
         self._may_stay = False
-        methods = Methods(status=self._status, end=self._end)
         with contextlib.ExitStack() as opened:
             # First of all, as it is the lock.
             self._listener = ControlListener(ControlAddress(path=self._folder / SOCKET))
             self._server = ControlServer(
                 self._listener,
                 "cluster",
-                methods,
-                most_clients=8,
+                Methods(status=self._status, end=self._end),
+                most_clients=32,
                 busy="is in use by many programs: try again",
-                idle_s=_IDLE_S,
             )
             opened.callback(self._server.close)
             self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)
@@ -158,26 +158,21 @@ class _Supervisor:
             self._opened = opened.pop_all()
 
     def run(self) -> None:
-        """Run the cluster until it is to end.
+        """Run the cluster until it is to end; print its state once all processes answer.
 
-        Raises
-        ------
-        P4sgdError
-            If a process ends or does not answer before all of them have answered.
+        Raises P4sgdError if one ends or does not answer before.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, frame: self._stop())
+            signal.signal(number, self._stop)
         with self._opened:
             try:
                 for member in self._members:
                     member.start()
-                limit = time.monotonic() + _READY_S
-                while not self._is_over and not self._all_answer(limit):
-                    self._server.turn(_LOOK_S)
-                    self._look_around()
-                if not self._is_over:
-                    print(json.dumps(self._status()), flush=True)
+                limit, is_ready = time.monotonic() + _READY_S, False
                 while not self._is_over:
+                    if not is_ready and self._all_answer(limit):
+                        is_ready = True
+                        print(json.dumps(self._status()), flush=True)
                     self._server.turn(_LOOK_S)
                     self._look_around()
             finally:
@@ -196,8 +191,7 @@ class _Supervisor:
     def _look_around(self) -> None:
         """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
 
-        Its socket is gone if somebody has removed or replaced it, or when its user has logged out, with
-        $XDG_RUNTIME_DIR.
+        Its socket is gone if somebody has removed it, or when its user has logged out, with $XDG_RUNTIME_DIR.
         """
         self._is_over |= not self._listener.can_be_found
         if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
@@ -223,33 +217,16 @@ class _Supervisor:
                     number = signal.SIGKILL
                 self._server.turn(_LOOK_S)
 
-    def _stop(self) -> None:
-        self._is_over = True
-
-    # -- requests ------------------------------------------------------------------------------------------------
-
     def _status(self) -> dict[str, Any]:
-        return {
-            "file": str(self._file),
-            "folder": str(self._folder),
-            "members": [self._state_of(member) for member in self._members],
-        }
-
-    def _state_of(self, member: _Member) -> dict[str, Any]:
-        started = None if member.process is None else member.process.pid
-        successor = member.find_successor()
-        return {
-            "name": member.name,
-            "config": member.config,
-            "control": member.control,
-            "command": shlex.join(["p4sgd", *member.words]),
-            "pid": successor or started,
-            "ended": None if successor else member.ended,
-        }
+        members = [member.state() for member in self._members]
+        return {"file": str(self._file), "folder": str(self._folder), "members": members}
 
     def _end(self) -> dict[str, Any]:
         self._stop()
         return self._status()
+
+    def _stop(self, *_: Any) -> None:
+        self._is_over = True
 
 
 def supervise() -> None:
@@ -266,21 +243,20 @@ def supervise() -> None:
 def _make_file(folder: Path, workers: int) -> Path:
     """Write a cluster file with free addresses, to which no other cluster comes even while it is being started."""
     switch, *others = _free_addresses(1 + workers)
-    lines = [
-        "# made by p4sgd cluster up",
-        "[aggregator]",
-        'kind = "socket"',
-        'control = "unix:switch"',
-        f'udp = "{switch}"',
-        "",
-        "[network]",
-        f"resend_us = {_RESEND_US}",
-    ]
+    text = f'''# made by p4sgd cluster up
+[aggregator]
+kind = "socket"
+control = "unix:switch"
+udp = "{switch}"
+
+[network]
+resend_us = {_RESEND_US}
+'''
     for index, address in enumerate(others):
-        lines += ["", "[[workers]]", f'control = "unix:worker{index}"', f'udp = "{address}"', "port = 0"]
+        text += f'\n[[workers]]\ncontrol = "unix:worker{index}"\nudp = "{address}"\nport = 0\n'
     path = folder / "cluster.toml"
     with new_file(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+        file.write(text.encode())
     return path
 
 
@@ -311,13 +287,7 @@ def _free_addresses(count: int) -> list[str]:
 
 
 def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest) -> list[_Member]:
-    """The processes of a cluster file, none of them started.
-
-    Raises
-    ------
-    UserError
-        If the file or the request is not for a cluster of processes of this machine.
-    """
+    """The processes of a cluster file, not started; raises UserError if it is for others than those of this machine."""
     workers = cluster.workers
     if request.sparse > len(workers):
         raise UserError(f"--sparse-workers {request.sparse}: there are only {len(workers)} workers")
@@ -333,9 +303,9 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
     if any(worker.port for worker in workers):
         raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
     slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
-    control = cluster.aggregator.control
-    words = ["switch", "serve", "--interface", UDP + udp_address_text(cluster.aggregator.address), "--control", control]
-    members = [_Member("switch", "aggregator", None, control, words, folder / "switch.log")]
+    switch = cluster.aggregator
+    words = ["switch", "serve", "--interface", UDP + udp_address_text(switch.address), "--control", switch.control]
+    members = [_Member("switch", "aggregator", None, str(switch.control), words, folder / "switch.log")]
     for index, worker in enumerate(workers):
         config = "sparse" if index >= len(workers) - request.sparse else request.config
         words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]
@@ -343,5 +313,5 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
         words += [word for fault in request.faults for word in ("--fault", fault)]
         words += ["--seed", str(request.seed + index)]
         log = folder / f"worker{index}.log"
-        members.append(_Member(f"worker {index}", "worker", config, worker.control, words, log))
+        members.append(_Member(f"worker {index}", "worker", config, str(worker.control), words, log))
     return members

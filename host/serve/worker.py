@@ -1,23 +1,39 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlListener
-from p4sgd.host.rpc.server import ControlServer, Methods, Until, whole
+from p4sgd.host.rpc.message import RefusedError
+from p4sgd.host.rpc.server import ControlServer, Methods, Until
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
-from p4sgd.sim.rpc import RefusedError
+
+_FRAMES = 64
+"""Most frames taken in one turn, so that the client has its turn too."""
+
+_ORPHAN_S = 10.0
+"""How long a run goes on without a client, for one that reconnects; then it is aborted. On a board it would go on."""
+
+# -- arguments of requests, whose lists are bounded as packets wait in the meantime
+
+_Word = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+_Register = Annotated[int, Meta(ge=0, lt=1 << ADDRESS_BITS, multiple_of=4)]
+_Registers = Annotated[list[_Register], Meta(max_length=(1 << ADDRESS_BITS) // 4)]
+_Words = Annotated[list[tuple[_Register, _Word]], Meta(max_length=4096)]
+_Milliseconds = Annotated[int, Meta(ge=0, le=10_000)]
+_Address = Annotated[int, Meta(ge=0)]
+_Size = Annotated[int, Meta(ge=1)]
 
 
 class ServedWorker(Protocol):
@@ -64,24 +80,6 @@ class ServedWorker(Protocol):
         """Release bytes of a bank that are about to be written, or refuse to have them written."""
 
 
-_FRAMES = 64
-"""Most frames taken in one turn, so that the client has its turn too."""
-
-_ORPHAN_S = 10.0
-"""How long a run goes on without a client, for one that reconnects; then it is aborted. On a board it would go on."""
-
-_LONGEST_WAIT_MS = 10_000
-"""Longest time that a client may wait for the end of a run."""
-
-_MOST_REGISTERS = (1 << ADDRESS_BITS) // 4
-"""Most registers that one request reads: as many as there can be."""
-
-_MOST_WRITES = 4096
-"""Most registers that one request writes, as packets wait in the meantime."""
-
-_ADDRESSES = 1 << 64
-
-
 def cycles_now() -> int:
     """This machine's time in clock cycles of the hardware."""
     return time.monotonic_ns() // CLOCK_NS
@@ -99,19 +97,9 @@ class WorkerServer:
     memory_limit
         Most bytes that the worker's memories may keep, all together. A run under way may also hold what was overwritten
         since it began.
-    tell
-        Called with a remark on clients that do not have the listener's token.
     """
 
-    def __init__(
-        self,
-        worker: ServedWorker,
-        link: Link,
-        listener: ControlListener,
-        memory_limit: int,
-        *,
-        tell: Callable[[str], None] = lambda remark: None,
-    ) -> None:
+    def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:
         self._worker = worker
         self._link = link
         self._memory_limit = memory_limit
@@ -132,7 +120,6 @@ class WorkerServer:
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
             body_limit=memory_limit,
-            tell=tell,
         )
         self._control.watch(link, self._take_frames)
 
@@ -175,19 +162,13 @@ class WorkerServer:
 
     # -- methods for the client ----------------------------------------------------------------------------------
 
-    def _read_registers(self, offsets: Any) -> list[int]:
-        if not isinstance(offsets, list) or len(offsets) > _MOST_REGISTERS:
-            raise RefusedError(f"offsets must be a list of up to {_MOST_REGISTERS} addresses of registers")
-        return [self._worker.read_register(offset) for offset in list(map(_register, offsets))]
+    # -- requests ------------------------------------------------------------------------------------------------
 
-    def _write_registers(self, words: Any) -> None:
-        """Write words one after the other, given as [offset, word]."""
-        if not isinstance(words, list) or len(words) > _MOST_WRITES:
-            raise RefusedError(f"words must be a list of up to {_MOST_WRITES} pairs of an offset and a word")
-        for each in words:
-            if not isinstance(each, list) or len(each) != 2:
-                raise RefusedError("words must be a list of pairs of an offset and a word")
-            offset, word = _register(each[0]), whole(each[1], "word", 0, 0xFFFFFFFF)
+    def _read_registers(self, offsets: _Registers) -> list[int]:
+        return [self._worker.read_register(offset) for offset in offsets]
+
+    def _write_registers(self, words: _Words) -> None:
+        for offset, word in words:
             if offset == registers.JOIN.offset:
                 self._check_addresses()
             self._worker.write_register(offset, word)
@@ -207,13 +188,13 @@ class WorkerServer:
                 "aggregator its udp in the cluster file"
             )
 
-    def _read_memory(self, bank: Any, address: Any, size: Any) -> memoryview:
-        self._check_range(bank, address, size)
+    def _read_memory(self, bank: int, address: _Address, size: _Size) -> memoryview:
+        self._check_bank(bank)
         return self._worker.read_memory(bank, address, size).data
 
-    def _prepare_write(self, bank: Any, address: Any, size: Any) -> None:
+    def _prepare_write(self, bank: int, address: _Address, size: _Size) -> None:
         """Refuse what `_write_memory` would refuse: called before many bytes are sent."""
-        self._check_range(bank, address, size)
+        self._check_bank(bank)
         # What is overwritten need not be kept beside the new contents.
         if size <= self._memory_limit:
             self._worker.forget_memory(bank, address, size)
@@ -223,24 +204,18 @@ class WorkerServer:
                 f"{size:,} bytes are too many: the memory is limited to {self._memory_limit:,}, of which {kept:,} are "
                 "taken: start the worker with a larger --memory-limit"
             )
+        np.empty(size, np.uint8)  # or there is not enough memory
 
-    def _write_memory(self, bank: Any, address: Any, size: Any, body: npt.NDArray[np.uint8]) -> None:
-        self._prepare_write(bank, address, size)
+    def _write_memory(self, bank: int, address: _Address, size: _Size, body: npt.NDArray[np.uint8]) -> None:
         if body.size != size:
             raise RefusedError(f"the body has {body.size:,} bytes, not {size:,}")
+        self._prepare_write(bank, address, size)
         self._worker.write_memory(bank, address, body)
 
-    def _await_end(self, within_ms: Any) -> Until:
+    def _await_end(self, within_ms: _Milliseconds) -> Until:
         """Wait until no run is under way, but not for longer than asked."""
-        end = time.monotonic() + whole(within_ms, "within_ms", 0, _LONGEST_WAIT_MS) / 1e3
-        return Until(lambda: self._worker.idle, end)
+        return Until(lambda: self._worker.idle, time.monotonic() + within_ms / 1e3)
 
-    def _check_range(self, bank: Any, address: Any, size: Any) -> None:
-        whole(bank, "bank", 0, self._worker.config.memories - 1)
-        whole(size, "size", 1, _ADDRESSES - whole(address, "address", 0, _ADDRESSES - 1))
-
-
-def _register(offset: Any) -> int:
-    if whole(offset, "offset", 0, (1 << ADDRESS_BITS) - 1) % 4:
-        raise RefusedError(f"{offset:#x} is not the address of a register")
-    return int(offset)
+    def _check_bank(self, bank: int) -> None:
+        if not 0 <= bank < self._worker.config.memories:
+            raise RefusedError(f"bank must be 0 to {self._worker.config.memories - 1}, not {bank}")

@@ -71,8 +71,8 @@ def emulated(config, send):
 
 
 @contextlib.contextmanager
-def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None, told=None):
-    """Serve a worker; gives the other end of its link. Remarks are appended to ``told``."""
+def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None):
+    """Serve a worker; gives the other end of its link."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
@@ -81,7 +81,7 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_a
     worker = make(config, link.send)
 
     def serve(listener):
-        server = WorkerServer(worker, link, listener, memory_limit, tell=[].append if told is None else told.append)
+        server = WorkerServer(worker, link, listener, memory_limit)
         server._control.watch(wake, stop)
         try:
             server.serve()

@@ -10,20 +10,16 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from support.bench import default_seed
 from support.command_line import heed_interrupts
 from support.loopback import loopback
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve import local_cluster
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -235,10 +231,10 @@ def test_a_cluster_that_nobody_could_end_ends(user):
     user.await_processes(lambda count: count == 0)
 
 
-def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",), more=""):
+def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
     text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:s"\nudp = "{switch}"\n'
     for index, control in enumerate(workers):
-        text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "127.0.0.1:{51201 + index}"\n{more}'
+        text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "127.0.0.1:{51201 + index}"\n'
     (folder / "mine.toml").write_text(text)
 
 
@@ -261,12 +257,11 @@ def test_a_file_with_an_address_that_is_taken(user):
             (),
             r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
         ),
-        ({"workers": ["unix:w"], "more": "share = 0\n"}, (), r"workers\[0\]\.share: must be a number above 0"),
         ({}, ("--sparse-workers", "2"), "--sparse-workers 2: there are only 1 workers"),
         ({}, ("--slots", "7"), "--slots must be a power of two, not 7"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
     ],
-    ids=["tcp", "share", "sparse", "slots", "workers"],
+    ids=["tcp", "sparse", "slots", "workers"],
 )
 def test_mistakes(user, change, words, says):
     write_cluster(user.folder, **change)
@@ -320,8 +315,8 @@ def test_control_over_tcp_with_a_token(user, emulated):
     finally:
         for process in processes:
             process.terminate()
-        said = [process.communicate(timeout=_LIMIT_S)[1] for process in processes]
-    assert "a client was refused: this worker has another token" in said[1]
+        for process in processes:
+            process.communicate(timeout=_LIMIT_S)
 
 
 def test_a_folder_that_cannot_be_used(user):
@@ -353,32 +348,3 @@ def test_one_that_does_not_answer_is_not_taken_for_none(tmp_path, monkeypatch):
             with pytest.raises(P4sgdError, match=r"^the local cluster has not answered for 0\.1 s$"):
                 does()
     assert local_cluster.find_local_cluster() is None
-
-
-def test_one_of_another_version(tmp_path, monkeypatch):
-    """It can be ended, but not used."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    listener = ControlListener(ControlAddress(path=local_cluster.make_folder() / local_cluster.SOCKET))
-    state = {"file": "f", "folder": "d", "members": [{"name": "switch", "control": "c", "pid": 1, "ended": None}]}
-    is_over = threading.Event()
-
-    def end():
-        is_over.set()
-        return state
-
-    server = ControlServer(listener, "cluster", Methods(status=lambda: state, end=end), most_clients=8, busy="")
-
-    def serve():
-        while not is_over.is_set() or server.has_clients:
-            server.turn(0.01)
-        server.close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    for words in (["cluster", "status"], ["cluster", "up"], ["train", *TRAIN, *CLUSTER]):
-        done = CliRunner().invoke(main, words)
-        assert (done.exit_code, done.stdout) == (2, ""), done.output
-        assert "the local cluster was started by another version of p4sgd: p4sgd cluster down ends" in done.stderr
-    done = CliRunner().invoke(main, ["cluster", "down"])
-    assert done.stdout == "the cluster has ended; logs stay in d\n"
-    thread.join()

@@ -1,17 +1,11 @@
 """The supervisor of a local cluster by itself. Whole clusters are in tests/system/test_local_cluster.py."""
 
-import contextlib
 import signal
-import socket
 import subprocess
-import threading
 
 import pytest
 
-from p4sgd.host.errors import UserError
-from p4sgd.host.serve import local_cluster
-from p4sgd.host.serve.local_cluster import ClusterRequest, end_local_cluster, find_local_cluster
-from p4sgd.host.serve.supervisor import _Member, _Supervisor
+from p4sgd.host.serve.supervisor import _Member
 
 
 @pytest.mark.parametrize(
@@ -32,33 +26,3 @@ def test_how_a_process_has_ended(tmp_path, command, log, ended):
     member.process = subprocess.Popen(["sh", "-c", command])
     member.process.wait(10)
     assert member.ended == ended
-
-
-def test_one_that_is_busy_is_not_taken_for_none(tmp_path, monkeypatch):
-    """Nor is it for long, if its clients say nothing."""
-    monkeypatch.setattr("p4sgd.host.serve.supervisor._IDLE_S", 2.0)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    request = ClusterRequest(file=None, workers=1, sparse=0, config="tiny", slots=None, faults=(), seed=0)
-    supervisor = _Supervisor(request)
-    is_over = threading.Event()
-
-    def serve():
-        while not is_over.is_set():
-            supervisor._server.turn(0.01)
-
-    thread = threading.Thread(target=serve)
-    with supervisor._opened, contextlib.ExitStack() as opened:
-        thread.start()
-        opened.callback(thread.join)
-        opened.callback(is_over.set)
-        for _ in range(8):
-            silent = opened.enter_context(socket.socket(socket.AF_UNIX))
-            silent.connect(str(tmp_path / "p4sgd" / local_cluster.SOCKET))
-            assert silent.recv(1000)
-        for does in (find_local_cluster, end_local_cluster):
-            with pytest.raises(UserError, match=r"^the local cluster is in use by many programs: try again$"):
-                does()
-        while silent.recv(1000):  # until it hangs up
-            pass
-        assert [each["name"] for each in find_local_cluster()["members"]] == ["switch", "worker 0"]
-    assert find_local_cluster() is None

@@ -2,8 +2,8 @@
 
 import contextlib
 import socket
+import ssl
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,12 @@ from p4sgd.host.cli.app import main
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.rpc.client import ControlClient, GoneError
-from p4sgd.host.rpc.server import ControlServer, Methods
-from p4sgd.host.rpc.token import is_proof, new_nonce, prove, read_token
+from p4sgd.host.rpc.message import VERSION, send
+from p4sgd.host.rpc.token import read_token, tls_context
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.rpc import PREFIX, Channel, RefusedError, encode, greeting
 
 TOKEN, OTHER = b"correct horse battery staple", b"incorrect horse battery staple"
 PAIR = registers.LOCAL_MAC
@@ -39,14 +36,9 @@ def free_address():
 
 
 @pytest.fixture
-def told():
-    return []
-
-
-@pytest.fixture
-def address(told):
+def address():
     found = free_address()
-    with serve_worker(WorkerConfig.tiny(), found, token=TOKEN, told=told):
+    with serve_worker(WorkerConfig.tiny(), found, token=TOKEN):
         write(found, BEFORE)
         yield found
 
@@ -65,15 +57,6 @@ def read(address):
         return client_of(worker).read_pair(PAIR)
 
 
-# -- the proof ---------------------------------------------------------------------------------------------------------
-
-
-def test_who_has_the_token_may(address, told):
-    write(address, AFTER)
-    assert read(address) == AFTER
-    assert told == []
-
-
 @pytest.mark.parametrize(
     ("token", "says"),
     [
@@ -82,45 +65,52 @@ def test_who_has_the_token_may(address, told):
         (TOKEN + b"!", "has another token: give both sides the same file"),
     ],
 )
-def test_who_has_not_may_not(address, told, token, says):
-    for _ in range(10):
+def test_who_has_the_token_may_and_others_may_not(address, token, says):
+    write(address, AFTER)
+    for _ in range(3):
         with pytest.raises(UserError, match=f"^worker 3 at {address} {says}"):
-            write(address, AFTER, token)
+            write(address, BEFORE, token)
+    assert read(address) == AFTER
+
+
+def requests():
+    """What a client sends to write a register."""
+    heads = {"server": "worker", "version": VERSION}, {"do": "write_registers", "words": [[PAIR[0].offset, 7]]}
+    near, far = socket.socketpair()
+    with near, far:
+        for head in heads:
+            for _ in send(near, head):
+                pass
+        return far.recv(1 << 16)
+
+
+def unverified():
+    """Of a stranger who accepts any server, and has no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def forged():
+    """Of a stranger who accepts any server, with a certificate of another token."""
+    context = tls_context.__wrapped__(OTHER, ssl.Purpose.SERVER_AUTH)
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@pytest.mark.parametrize("make_context", [lambda: None, unverified, forged], ids=["plain", "no certificate", "forged"])
+def test_requests_without_the_token_are_not_carried_out(address, make_context):
+    context = make_context()
+    with contextlib.suppress(OSError), ControlAddress.parse(address).connect(10) as connection:
+        encrypted = connection if context is None else context.wrap_socket(connection)
+        with encrypted:
+            encrypted.sendall(requests())
+            while got := encrypted.recv(1000):
+                assert b'"ok"' not in got
     assert read(address) == BEFORE
-    refused = "a client was refused: this worker has another token: give both sides the same file"
-    assert told == ([] if token is None else [refused]), "one remark in a while"
 
 
-WRITE = {"do": "write_registers", "words": [[PAIR[0].offset, 7]]}
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        encode(WRITE),
-        encode({"do": "prove", "nonce": "0" * 64, "proof": "0" * 64}) + encode(WRITE),
-        encode({"do": "prove", "nonce": "0" * 64, "proof": None}) + encode(WRITE),
-        encode({"do": "prove", "nonce": "é", "proof": "é" * 64}) + encode(WRITE),
-        encode({"do": "prove"}) + encode(WRITE),
-        encode({"do": "prove", "nonce": "0" * 64, "proof": "0" * 64}, 1 << 40) + encode(WRITE),
-        PREFIX.pack(5, 0) + b"hello" + encode(WRITE),
-        PREFIX.pack(8000, 0) + bytes(8000) + encode(WRITE),
-        b"GET / HTTP/1.1\r\n\r\n",
-    ],
-)
-def test_requests_before_a_proof_are_not_carried_out(address, first):
-    with contextlib.closing(Channel(ControlAddress.parse(address).connect(10))) as channel:
-        assert len(channel.receive_greeting("worker")["nonce"]) == 64
-        channel.socket.sendall(first)
-        with contextlib.suppress(ConnectionError):
-            answer, _ = channel.receive()
-            assert "error" in answer
-            channel.receive()
-            pytest.fail("goes on")
-    assert read(address) == BEFORE
-
-
-class Recorder:
+class Relay:
     """Passes one connection on to an address, keeps what client and server say, and may ``change`` the former."""
 
     def __init__(self, address, change=lambda data: data):
@@ -153,191 +143,44 @@ class Recorder:
 
 
 def test_what_was_recorded_changes_nothing_when_it_is_sent_again(address):
-    recorder = Recorder(address)
-    write(recorder.address, AFTER)
-    recorder.join()
-    from_client, from_server = recorder.said
-    assert read(address) == AFTER
-    assert TOKEN not in from_client + from_server
-    assert b"prove" in from_client
-    assert b"write_register" in from_client
-    assert read(address) == AFTER
+    relay = Relay(address)
+    write(relay.address, AFTER)
+    relay.join()
+    said = b"".join(relay.said)
+    assert not any(each in said for each in (TOKEN, b"write_registers", b"server"))
     write(address, BEFORE)
-    for _ in range(3):
-        with ControlAddress.parse(address).connect(10) as again:
-            again.sendall(from_client)
-            answers = b""
-            with contextlib.suppress(ConnectionError):
-                while data := again.recv(65536):
-                    answers += data
-        assert b'"ok"' not in answers
+    with ControlAddress.parse(address).connect(10) as again, contextlib.suppress(ConnectionError):
+        again.sendall(relay.said[0])
+        while again.recv(65536):
+            pass
     assert read(address) == BEFORE
-
-
-def test_a_proof_is_for_one_side_one_kind_of_server_and_two_nonces():
-    nonces = new_nonce(), new_nonce()
-    proof = prove(TOKEN, "client", "worker", nonces)
-    assert is_proof(proof.hex(), proof)
-    for other in (
-        prove(OTHER, "client", "worker", nonces),
-        prove(TOKEN, "server", "worker", nonces),
-        prove(TOKEN, "key", "worker", nonces),
-        prove(TOKEN, "client", "aggregator", nonces),
-        prove(TOKEN, "client", "worker", (nonces[0], new_nonce())),
-        prove(TOKEN, "client", "worker", (new_nonce(), nonces[1])),
-        prove(TOKEN, "client", "worker", nonces[::-1]),
-    ):
-        assert not is_proof(other.hex(), proof)
-    assert not is_proof(None, proof)
-
-
-@pytest.mark.parametrize(
-    ("greeted", "answer", "says"),
-    [
-        ({}, None, "asks for no token, and the cluster file has one: give it --token"),
-        ({"nonce": "x"}, None, "it sends something else than a nonce"),
-        ({"nonce": "0" * 64}, {"ok": "0" * 64}, "it does not have the token that it asks for"),
-        ({"nonce": "0" * 64}, {"ok": None}, "it does not have the token that it asks for"),
-    ],
-)
-def test_a_server_without_the_token_learns_nothing(greeted, answer, says):
-    """It gets a proof that is good for its own nonce only, and no request."""
-    got = []
-
-    def serve(listener):
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(greeting(server="worker", process=1, **greeted))
-            if answer is not None:
-                with contextlib.closing(Channel(connection)) as channel:
-                    got.append(channel.receive()[0]["do"])
-                    channel.send(answer)
-                    with contextlib.suppress(ConnectionError):
-                        got.append(channel.receive()[0]["do"])
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        with pytest.raises((UserError, P4sgdError), match=says):
-            write(f"tcp:127.0.0.1:{listener.getsockname()[1]}", AFTER)
-        thread.join()
-    assert got == ([] if answer is None else ["prove"])
-
-
-# -- strangers and clients -------------------------------------------------------------------------------------------
-
-
-def test_strangers_keep_nobody_out(address):
-    with contextlib.ExitStack() as opened:
-        strangers = [opened.enter_context(ControlAddress.parse(address).connect(10)) for _ in range(40)]
-        write(address, AFTER)
-        with connect(address) as first:
-            with pytest.raises(UserError, match="is in use by another program: wait until that has ended"):
-                write(address, BEFORE)
-            assert client_of(first).read_pair(PAIR) == AFTER
-        gone = 0
-        for stranger in strangers:
-            stranger.settimeout(0.05)
-            with contextlib.suppress(TimeoutError):
-                while stranger.recv(1000):
-                    pass
-                gone += 1
-        assert 40 - 16 <= gone < 40, "the newest of them are still there"
-
-
-@contextlib.contextmanager
-def turning(**options):
-    address, over = ControlAddress.parse(free_address()), threading.Event()
-    server = ControlServer(
-        ControlListener(address, token=TOKEN), "test", Methods(), most_clients=1, busy="is busy", **options
-    )
-
-    def turn():
-        while not over.is_set():
-            server.turn(0.01)
-
-    thread = threading.Thread(target=turn)
-    thread.start()
-    try:
-        yield server, address
-    finally:
-        over.set()
-        thread.join()
-        server.close()
-
-
-def test_strangers_of_another_host_keep_nobody_out_whose_proof_is_on_its_way():
-    with turning() as (server, address), contextlib.ExitStack() as opened:
-
-        def connect_strangers(count):
-            for _ in range(count):
-                stranger = socket.create_connection((address.host, address.port), 10, (str(loopback(9)), 0))
-                assert opened.enter_context(stranger).recv(1000), "it is greeted"
-
-        connect_strangers(10)
-        honest = opened.enter_context(contextlib.closing(Channel(address.connect(10))))
-        nonces = honest.receive_greeting("test")["nonce"], new_nonce()
-        connect_strangers(40)
-        proof = prove(TOKEN, "client", "test", nonces).hex()
-        answer, _ = honest.call("prove", nonce=nonces[1], proof=proof)
-        assert is_proof(answer, prove(TOKEN, "server", "test", nonces))
-        assert server.has_clients
-
-
-def test_a_server_that_hangs_up_before_it_has_answered_is_asked_again():
-    """One with many strangers does so: it is not gone, and a client that it has served before has lost nothing."""
-
-    def serve(listener, hang_ups):
-        for hangs_up in hang_ups:
-            with listener.accept()[0] as connection:
-                if hangs_up:
-                    continue
-                connection.sendall(greeting(server="test", process=1))
-                with contextlib.closing(Channel(connection)) as channel:
-                    channel.receive()
-                    channel.send({"ok": 5})
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        hang_ups = [True] * 4 + [False] + [True] * 5 + [False]
-        thread = threading.Thread(target=serve, args=(listener, hang_ups), daemon=True)
-        thread.start()
-        address = ControlAddress(host="127.0.0.1", port=listener.getsockname()[1])
-        with contextlib.closing(ControlClient(address, "test", "the test", "test", timeout_s=10)) as client:
-            assert client.call("five")[0] == 5
-            client.close()
-            with pytest.raises(GoneError, match=r"^the test hangs up before it has answered, .*: try again in a"):
-                client.call("five")
-            assert client.call("five")[0] == 5
-        thread.join(10)
-
-
-@pytest.mark.parametrize("first", [b"", PREFIX.pack(100, 0)])
-def test_strangers_are_no_clients_and_do_not_stay(monkeypatch, first):
-    """A run of a worker goes on while it has clients: strangers must not keep it alive, however they send a proof."""
-    monkeypatch.setattr(rpc_server, "_PROOF_S", 1.0)
-    with turning() as (server, address), address.connect(10) as stranger:
-        assert stranger.recv(1000)
-        assert not server.has_clients
-        with contextlib.suppress(ConnectionError):
-            for byte in first:
-                stranger.sendall(bytes([byte]))
-                time.sleep(0.12)
-            assert stranger.recv(1000) == b"", "hung up"
 
 
 def test_what_is_changed_on_its_way_changes_nothing(address):
-    meddler = Recorder(address, lambda data: data.replace(b"119]", b"118]"))
-    with connect(meddler.address) as worker:
-        client_of(worker).write_pair(PAIR, 119)
-        with pytest.raises(P4sgdError, match="refuses: a message was changed on its way"):
+    is_armed = threading.Event()
+    relay = Relay(address, lambda data: data[:-1] + bytes([data[-1] ^ 1]) if is_armed.is_set() else data)
+    with connect(relay.address) as worker:
+        assert client_of(worker).read_pair(PAIR) == BEFORE
+        is_armed.set()
+        client_of(worker).write_pair(PAIR, AFTER)
+        with pytest.raises(P4sgdError):
             worker.read_register(PAIR[0].offset)
-    meddler.join()
-    assert b"119]" in meddler.said[0]
+    relay.join()
     assert read(address) == BEFORE
 
 
+def test_a_server_without_the_token_learns_nothing():
+    """One that has none, or another one, gets no request."""
+    write_to = free_address()
+    with serve_worker(WorkerConfig.tiny(), write_to):
+        with pytest.raises(UserError, match="asks for no token, and the cluster file has one: give it --token"):
+            write(write_to, AFTER)
+        with connect(write_to, None) as worker:
+            assert client_of(worker).read_pair(PAIR) == 0
+
+
 def test_one_that_is_not_there_is_started_with_it():
-    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG"):
+    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --config CONFIG --token FILE$"):
         write(free_address(), AFTER)
     with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG$"):
         write(free_address(), AFTER, None)
@@ -354,12 +197,7 @@ def test_an_aggregator_demands_it_too():
         for token in (None, OTHER):
             with pytest.raises(UserError, match="token"):
                 SoftwareAggregator(address, token)
-        with contextlib.closing(Channel(address.connect(10))) as channel:
-            channel.receive_greeting("aggregator")
-            with pytest.raises(RefusedError, match="prove first that they have its token"):
-                channel.call("set_mac", mac=AFTER)
         assert server.aggregator.mac == BEFORE
-        assert control.served() == {}
     finally:
         server.stop()
         thread.join()

@@ -1,0 +1,187 @@
+"""What controllers may ask a software aggregator for."""
+
+import contextlib
+import json
+import socket
+import threading
+from ipaddress import IPv4Address
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.batch import answers_of
+from support.switch import from_worker, job_of
+
+from p4sgd.host.aggregators.controller import SlotView
+from p4sgd.host.aggregators.software import SoftwareAggregator
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.message import RefusedError
+from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
+from p4sgd.hw.spec.udp import address_of
+from p4sgd.sim.network.batch import BatchAggregator
+
+SLOTS, PLACES = 6, 3
+
+
+class Port:
+    """A link that nothing comes from."""
+
+    lost = 2
+    most_bytes = MOST_BYTES
+
+    def __init__(self, foreign=(), address=None):
+        self._ends = socket.socketpair()
+        self._foreign = foreign
+        self.address = address
+
+    def reaches(self, address):
+        return address not in self._foreign
+
+    def fileno(self):
+        return self._ends[0].fileno()
+
+    def receive_batch(self, batch):
+        return 0
+
+
+def requests_of(model, foreign=()):
+    """Of an aggregator with two ports, of which the second does not reach some addresses."""
+    return Requests(model, {"a": Port(), "b": Port(foreign)}, slots=SLOTS, places=PLACES)
+
+
+def test_what_a_controller_can_do(tmp_path):
+    address = ControlAddress(path=tmp_path / "control")
+    server = SoftwareAggregatorServer({"a": Port(), "b": Port()}, address, slots=SLOTS, jobs=PLACES)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    client, model = SoftwareAggregator(address), server.aggregator
+    assert (client.slots, client.jobs) == (SLOTS, PLACES)
+    assert client.served() == {}
+    client.set_mac(0x0250_0000_0001)
+    assert model.mac == 0x0250_0000_0001
+    assert client.read_slots(1, range(2, 4)) == [SlotView(0, 0, 0)] * 2
+    first, second = job_of(2), job_of(1, number=7, ports=[1])
+    client.begin(1, first, 10)
+    client.begin(0, second, 0)
+    assert client.served() == {0: second, 1: first}
+    assert client.read_slots(1, range(SLOTS)) == [SlotView(9, 0, 0)] * SLOTS
+    assert client.read_slots(0, range(1)) == [SlotView(65535, 0, 0)]
+    for kind, shard in ((PacketType.PARTIAL, 0), (PacketType.PARTIAL, 1), (PacketType.ACK, 0)):
+        answers_of(model, [from_worker(kind, 4, 10, shard, 2).to_bytes()], shard)
+    assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(10, 3, 1), SlotView(9, 0, 0)]
+    client.end(1)
+    client.end(1)
+    client.begin(1, first, 20)
+    assert client.read_slots(1, range(4, 5)) == [SlotView(19, 0, 0)]
+    client.end(1)
+    assert client.served() == {0: second}
+    assert client.counters() == model.counters() | {"OVERRUNS": 4}
+    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 7: end that"):
+        client.begin(0, first, 1)
+    client.close()
+    server.stop()
+    thread.join()
+    server.close()
+    server.stop()  # as by a second SIGTERM, whose handler may come at any time
+
+
+GOOD = msgspec.to_builtins(job_of(2))
+
+
+def begin(place=0, first_round=1, **changes):
+    return {"do": "begin", "place": place, "job": GOOD | changes, "first_round": first_round}
+
+
+def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
+    job = job_of(2)
+    model = BatchAggregator(SLOTS, jobs=PLACES)
+    with pytest.raises(RefusedError, match=r"port 1, b, cannot send to 02:00:00:00:01:01, .* its udp"):
+        requests_of(model, {job.members[1].mac}).methods.call(begin())
+    assert model.jobs == {}
+    requests_of(model, {job.group_mac}).methods.call(begin())  # then each worker gets an answer of its own
+    assert model.jobs == {0: job}
+
+
+def test_a_job_of_workers_that_send_to_another_address_is_refused():
+    here, there = (address_of(IPv4Address("10.0.0.9"), port) for port in (51207, 51208))
+    one = msgspec.to_builtins(job_of(1))
+    for mac, text in ((5, "00:00:00:00:00:05"), (there, r"10\.0\.0\.9:51208")):
+        model = BatchAggregator(SLOTS, jobs=PLACES, mac=mac)
+        requests = Requests(model, {"udp:10.0.0.9:51207": Port(address=here)}, slots=SLOTS, places=PLACES)
+        with pytest.raises(RefusedError, match=rf"sent to 10\.0\.0\.9:51207, not to {text}: .* former as the"):
+            requests.methods.call(begin(**one))
+        assert model.jobs == {}
+    requests.methods.call({"do": "set_mac", "mac": here})
+    requests.methods.call(begin(**one))
+    assert model.jobs == {0: job_of(1)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ({}, "there is no method None; there are size, set_mac"),
+        ({"do": "reboot"}, "there is no method 'reboot'"),
+        ({"do": "end"}, "end: .*missing required field `place`"),
+        ({"do": "size", "place": 0}, "size: .*unknown field `place`"),
+        ({"do": "end", "place": True}, "Expected `int`, got `bool`"),
+        ({"do": "end", "place": -1}, "place must be 0 to 2, not -1"),
+        ({"do": "set_mac", "mac": 1 << 48}, "set_mac: .*`int`"),
+        ({"do": "read_slots", "place": 0, "first": 0, "count": 7}, "no 7 slots from 0 on: each place has 6"),
+        ({"do": "read_slots", "place": 0, "first": -1, "count": 1}, "no 1 slots from -1 on"),
+        ({"do": "read_slots", "place": 0, "first": 0, "count": 0}, "no 0 slots from 0 on"),
+        ({"do": "read_slots", "place": 3, "first": 0, "count": 1}, "place must be 0 to 2, not 3"),
+        (begin(first_round=65536), "first_round"),
+        (begin(1, number=9), "job 9 is being served already"),
+        (begin(1, ports=4), "needs a port .*: there are 2"),
+        (begin(1, members=[{"mac": 5, "port": 2}]), "needs a port that"),
+        (begin(3), "place must be 0 to 2, not 3"),
+        (begin(members=[{"mac": "1", "port": 0}]), "Expected `int`, got `str`"),
+        (begin(members=[]), "a job has 1 to 32 workers"),
+        (begin(group_mac=2), "is no address of a group"),
+    ],
+)
+def test_mistakes_change_nothing(request_, says):
+    model = BatchAggregator(SLOTS, jobs=PLACES, mac=5)
+    model.begin(0, job_of(2, number=9), 3)
+    with pytest.raises(RefusedError, match=says):
+        requests_of(model).methods.call(dict(request_))
+    assert model.jobs == {0: job_of(2, number=9)}
+    assert model.mac == 5
+
+
+members = st.builds(Member, st.integers(0, (1 << 48) - 1), st.integers(0, 31))
+jobs = st.builds(
+    Job,
+    st.integers(0, 255),
+    st.lists(members, min_size=1, max_size=32).map(tuple),
+    st.integers(0, (1 << 48) - 1).map(lambda mac: mac | 1 << 40),
+    st.integers(0, (1 << 32) - 1),
+    st.none() | st.integers(0, (1 << 64) - 1),
+)
+
+
+@given(jobs)
+def test_a_job_comes_back_from_json(job):
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(job)), Job) == job
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+named = st.fixed_dictionaries(
+    {"do": st.sampled_from(["size", "set_mac", "begin", "end", "served", "counters", "read_slots"])},
+    optional=dict.fromkeys(("place", "job", "first_round", "mac", "first", "count"), plain),
+)
+
+
+@given(st.lists(st.dictionaries(st.text(), plain, max_size=4) | named, max_size=20))
+def test_whatever_is_asked_there_is_an_answer_or_a_refusal(asked):
+    requests = requests_of(BatchAggregator(SLOTS, jobs=PLACES))
+    for request in asked:
+        with contextlib.suppress(RefusedError):
+            json.dumps(requests.methods.call(request))
