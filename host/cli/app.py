@@ -92,9 +92,9 @@ class Application(click.Group):
         except BrokenPipeError:
             status = FAILED  # the reader, such as `head`, has read enough
         except (Exception, KeyboardInterrupt) as error:
-            if isinstance(error, click.Abort) and isinstance(error.__cause__, KeyboardInterrupt):
-                error = error.__cause__  # the notes are there
-            status = report(error, self._path(sys.argv[1:] if args is None else args))
+            # Click makes an Abort of an interruption, whose notes are needed, and of an EOFError, which is ours.
+            cause = error.__cause__ if isinstance(error, click.Abort) else None
+            status = report(cause or error, self._path(sys.argv[1:] if args is None else args))
         _drop_unwritten_output()
         sys.exit(status if isinstance(status, int) else 0)
 

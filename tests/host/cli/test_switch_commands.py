@@ -123,29 +123,29 @@ def test_a_hung_job(lab, between):
     assert (job["place"], job["job"], job["workers"], job["under_way"]) == (2, 1, 3, 1)
 
 
-def test_sums_that_are_not_acknowledged(lab, between):
-    lab.begin()
-    lab.send(PacketType.PARTIAL, 3, 1, 0, 1, 2)
-    lab.send(PacketType.ACK, 3, 1, 1)
-    said = lab.run("status").stdout
-    (line,) = [line for line in said.splitlines() if line.startswith("job ")]
-    assert line.startswith("job 1, slot 3, round 1: ")
-    assert "acknowledged" in line
-    assert line.endswith(f" shard 0 (unix:/lab/w0, {loopback(101)}), shard 2 (unix:/lab/w2, {loopback(103)})")
+def waiting(said):
+    """What the lines about slots say, without addresses."""
+    lines = [line for line in said.splitlines() if line.startswith("job ")]
+    return [re.sub(r" \([^)]*\)", "", line) for line in lines]
 
 
-def test_slots_that_are_done_or_move_are_not_named(lab, between):
+def test_what_slots_wait_for(lab, between):
+    """Neighbours that wait for the same are told together; slots that are done or move are not named."""
     lab.begin()
-    lab.send(PacketType.PARTIAL, 0, 1, 0, 1, 2)
-    lab.send(PacketType.ACK, 0, 1, 0, 1, 2)
-    lab.send(PacketType.PARTIAL, 1, 1, 0)
-    lab.send(PacketType.PARTIAL, 2, 1, 1)
-    between.do = lambda: lab.send(PacketType.PARTIAL, 1, 1, 2)
+    for slot, shards, acknowledged in ((0, (0, 1, 2), (0, 1, 2)), (3, (0, 1, 2), (1,)), (4, (0,), ()), (9, (1,), ())):
+        lab.send(PacketType.PARTIAL, slot, 1, *shards)
+        lab.send(PacketType.ACK, slot, 1, *acknowledged)
+    for slot in range(5, 8):
+        lab.send(PacketType.PARTIAL, slot, 1, 0)
+    between.do = lambda: lab.send(PacketType.PARTIAL, 9, 1, 2)
     said = lab.run("status").stdout
-    assert rows(said) == [["0", "1", "3", "2", "1", "1"]]
+    assert rows(said) == [["0", "1", "3", "6", "5", "1"]]
     assert "no packets" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("job ")]
-    assert re.match("job 1, slot 2, round 1: .*partials .*shard 0 ", line)
+    assert waiting(said) == [
+        "job 1, slot 3, round 1: the sums are not acknowledged by shard 0, shard 2",
+        "job 1, slots 4 to 7, round 1: no partials have arrived from shard 1, shard 2",
+    ]
+    assert f"shard 0 (unix:/lab/w0, {loopback(101)}), shard 2 (unix:/lab/w2, {loopback(103)})\n" in said
 
 
 def test_an_aggregator_that_does_not_count_the_packets_of_a_job(lab, between, monkeypatch):
@@ -154,20 +154,7 @@ def test_an_aggregator_that_does_not_count_the_packets_of_a_job(lab, between, mo
     said = lab.run("status").stdout
     assert rows(said) == [["0", "1", "3", "0", "0", "-"]]
     assert "no packets" not in said
-    (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
-    assert job["packets_accepted"] is None
-
-
-def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):
-    lab.begin()
-    for slot in range(8):
-        lab.send(PacketType.PARTIAL, slot, 1, *((0, 1) if slot < 5 else (0, 2)))
-    said = lab.run("status").stdout
-    lines = [line.partition(" (")[0] for line in said.splitlines() if line.startswith("job ")]
-    assert [(line.partition(": ")[0], line[-7:]) for line in lines] == [
-        ("job 1, slots 0 to 4, round 1", "shard 2"),
-        ("job 1, slots 5 to 7, round 1", "shard 1"),
-    ]
+    assert json.loads(lab.run("status", "--json").stdout)["jobs"][0]["packets_accepted"] is None
 
 
 def test_a_job_of_another_cluster_file(lab, between):
@@ -217,22 +204,10 @@ def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_ref
     assert [slot["job"] for slot in json.loads(lab.run("slots", "--json").stdout)["slots"]] == [2]
 
 
-def test_slots_that_cannot_be_seen(lab, monkeypatch):
-    def refuse(controller, place, slots):
-        raise P4sgdError("start it with --cpu-port")
-
-    monkeypatch.setattr(SoftwareAggregator, "read_slots", refuse)
-    lab.begin()
-    assert "start it with --cpu-port" in lab.run("slots", status=1).stderr
-
-
-def test_nothing_is_served(lab, between):
+def test_slots(lab, between, monkeypatch):
     assert lab.run("status").stdout == "no job is served\n"
     assert json.loads(lab.run("status", "--json").stdout)["jobs"] == []
     assert lab.run("slots").stdout == "no slot is under way\n"
-
-
-def test_slots(lab):
     lab.begin(1, number=40)
     lab.send(PacketType.PARTIAL, 2, 1, 0, 1, number=40)
     lab.send(PacketType.PARTIAL, 9, 1, 0, 1, 2, number=40)
@@ -240,16 +215,16 @@ def test_slots(lab):
     assert rows(lab.run("slots").stdout) == [["1", "40", "2", "1", "2", "-"], ["1", "40", "9", "1", "-", "0", "1"]]
     first, second = json.loads(lab.run("slots", "--json").stdout)["slots"]
     assert first == {
-        "place": 1,
-        "job": 40,
-        "slot": 2,
-        "round": 1,
-        "aggregated": 0b011,
-        "acknowledged": 0,
-        "partials_missing": [2],
-        "acknowledgements_missing": [],
+        **{"place": 1, "job": 40, "slot": 2, "round": 1, "aggregated": 0b011, "acknowledged": 0},
+        **{"partials_missing": [2], "acknowledgements_missing": []},
     }
     assert (second["aggregated"], second["acknowledged"]) == (0b111, 0b100)
+
+    def refuse(controller, place, slots):
+        raise P4sgdError("start it with --cpu-port")
+
+    monkeypatch.setattr(SoftwareAggregator, "read_slots", refuse)
+    assert "start it with --cpu-port" in lab.run("slots", status=1).stderr
 
 
 def test_counters(lab):
@@ -269,21 +244,15 @@ def test_clear_ends_a_job(lab):
     """What its workers send again is dropped: of a job that hangs in its first round too."""
     lab.begin(3, number=12, first_round=5)
     lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
-    said = lab.run("clear").stdout
-    assert re.match("job 12 in place 3 has ended; .*run .*lost$", said)
+    assert re.match("job 12 in place 3 has ended; .*run .*lost$", lab.run("clear").stdout)
     dropped = lab.control.counters()["DROPPED_JOB"]
     lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
     assert lab.control.counters()["DROPPED_JOB"] == dropped + 2
     assert lab.control.served() == {}
-
-
-def test_clear_ends_the_job_that_is_named(lab):
-    lab.begin(0, number=1)
-    lab.begin(1, number=2)
-    done = lab.run("clear", status=2)
-    assert re.search("choose .* --job; .*served: 1, 2$", done.stderr.strip())
-    done = lab.run("clear", "--job", "3", status=2)
-    assert re.search("--job 3: .*not served; .*: 1, 2$", done.stderr.strip())
+    for number in (1, 2):
+        lab.begin(number - 1, number=number)
+    assert re.search("choose .* --job; .*served: 1, 2$", lab.run("clear", status=2).stderr.strip())
+    assert re.search("--job 3: .*not served; .*: 1, 2$", lab.run("clear", "--job", "3", status=2).stderr.strip())
     assert json.loads(lab.run("clear", "--job", "2", "--json").stdout) == {"place": 1, "job": 2}
     assert list(lab.control.served()) == [0]
 

@@ -15,8 +15,6 @@ from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.synth_table import make_table
 from p4sgd.host.training.model_file import load_model as load_model_file
 
-NUMBERS, TEXTS = ["pclass", "age", "sibsp", "parch", "fare"], ["sex", "deck", "embarked"]
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
@@ -90,15 +88,12 @@ def test_what_is_told_of_a_model(files, tmp_path):
 
 
 def test_folds_see_nothing_of_the_samples_that_they_are_measured_on(files):
-    """As estimators that are fitted to the samples outside of each fold."""
-    folder, _, _ = files
     options = ("--missing", "indicator", "--epochs", 3, "--folds", 3)
-    ours = json.loads(run("train", folder / "titanic.parquet", *options, "--json").stdout)["cross_validation"]
+    ours = json.loads(run("train", files[0] / "titanic.parquet", *options, "--json").stdout)["cross_validation"]
     table = make_table("titanic")
     X, y = table.drop(["survived"]), table["survived"].to_numpy()
-    for fold, (rest, held_out) in zip(
-        ours["folds"], StratifiedKFold(3, shuffle=True, random_state=0).split(y, y), strict=True
-    ):
+    parts = StratifiedKFold(3, shuffle=True, random_state=0).split(y, y)
+    for fold, (rest, held_out) in zip(ours["folds"], parts, strict=True):
         estimator = GLMClassifier(missing="indicator", epochs=3).fit(X.take(rest), y[rest])
         assert fold["accuracy"] == pytest.approx(estimator.score(X.take(held_out), y[held_out]), abs=1e-12)
 

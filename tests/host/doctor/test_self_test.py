@@ -113,8 +113,8 @@ def test_what_is_wrong_is_named(machine, xclbin, faults, check, problem):
     assert set(found) == others.get(next(iter(faults)), {check})
 
 
-def test_what_is_wrong_in_memory_itself(machine, xclbin):
-    """The host reads it wrong, too."""
+def test_what_is_wrong_in_memory_itself_and_beats_at_other_places(machine, xclbin):
+    """The host reads it wrong, too; as if the lowest bit of an address were lost."""
     call = machine._xrtBOSync
 
     def spoil(buffer, direction, size, offset):
@@ -124,14 +124,6 @@ def test_what_is_wrong_in_memory_itself(machine, xclbin):
             found.allocation.data[3] ^= 0x80
         return done
 
-    machine._xrtBOSync = spoil
-    _, text = problems(examine(xclbin, status=1))["memory 1"]
-    assert "in words 0; the first is beat 0, which the host reads wrong, too" in text
-
-
-def test_beats_at_other_places(machine, xclbin):
-    """As if the lowest bit of an address were lost."""
-
     def lose(port, content):
         if port == 1:
             beats = content.reshape(-1, 8)
@@ -139,6 +131,9 @@ def test_beats_at_other_places(machine, xclbin):
 
     machine.boards[0].faults = {"read": lose}
     assert "beat 0 comes where beat 1 belongs" in problems(examine(xclbin, status=1))["memory 1"][1]
+    machine.boards[0].faults, machine._xrtBOSync = {}, spoil
+    _, text = problems(examine(xclbin, status=1))["memory 1"]
+    assert "in words 0; the first is beat 0, which the host reads wrong, too" in text
 
 
 @pytest.mark.parametrize(
@@ -166,35 +161,23 @@ def test_frames_leave_the_board_by_a_cable(machine, xclbin):
     examine(xclbin, "--cable")
 
 
-@pytest.fixture
-def emulated(tmp_path, monkeypatch):
-    """A board of Vitis' emulator, and what finds its problems."""
+def test_an_emulated_board(tmp_path, monkeypatch):
+    """It has no MACs, and its clock is that of a simulation: the driver waits some cycles for it, not minutes."""
     xclbin = make_xclbin(tmp_path / "selftest.xclbin", TINY, kernel=KERNEL, macs=0)
 
-    def examine(status=0):
+    def examine(status=0, **faults):
+        machine.boards[0].faults = faults
         done = run("--self-test", xclbin, "--board", "xrt:0", "--memory", 1, "--json", status=status)
         return json.loads(done.stdout)["findings"]
 
     with contextlib.closing(Machine(tmp_path, 1, emulation=True, channel_bytes=2 * MIB)) as machine:
         machine.install(monkeypatch)
-        yield machine.boards[0], examine
-
-
-def test_an_emulated_board_has_no_macs(emulated):
-    board, examine = emulated
-    checks = [found["check"] for found in examine()]
-    assert checks == ["memory 0", "memory 1", "cage 0", "cage 1"], "its clock is that of a simulation"
-    assert not board.opened
-
-
-def test_an_emulator_loses_frames_or_stands_still(emulated, monkeypatch):
-    """Of its slow clock the driver waits some cycles for them, not the minutes that others may take."""
-    board, examine = emulated
-    board.faults = {"clock": 0.1, "frames": {1: {"received": -3}}}
-    assert "of 1,000 frames 3 were lost, and 0 came back wrong" in problems(examine(status=1))["cage 1"][1]
-    monkeypatch.setattr(driver, "EMULATED_WAIT_S", 0.05)
-    board.faults = {"clock": 0, "stuck": {0: 5}}
-    assert "the kernel's clock stands still" in examine(status=1)[0]["problem"]
+        assert [found["check"] for found in examine()] == ["memory 0", "memory 1", "cage 0", "cage 1"]
+        assert not machine.boards[0].opened
+        lost = problems(examine(1, clock=0.1, frames={1: {"received": -3}}))["cage 1"]
+        assert "of 1,000 frames 3 were lost, and 0 came back wrong" in lost[1]
+        monkeypatch.setattr(driver, "EMULATED_WAIT_S", 0.05)
+        assert "the kernel's clock stands still" in examine(1, clock=0, stuck={0: 5})[0]["problem"]
 
 
 def test_frames_are_waited_for_while_they_come():
@@ -228,14 +211,6 @@ def test_what_never_ends_is_given_up(machine, xclbin, faults, problem):
     assert problem in examine(xclbin, status=1)[0]["problem"]
 
 
-def test_a_board_without_macs_is_no_emulator(machine, tmp_path):
-    """Its clock and all of its memory are tested."""
-    xclbin = make_xclbin(tmp_path / "bare.xclbin", SMALL, kernel=KERNEL, macs=0)
-    findings = {found["check"]: found["evidence"] for found in examine(xclbin)}
-    assert "clock" in findings
-    assert findings["cage 0"]["sent"] == 10_000_000
-
-
 def test_a_board_that_fails_does_not_hide_the_others(machine, xclbin):
     machine.boards[0].lost = True
     findings = json.loads(run("--self-test", xclbin, "--memory", 1, "--json", status=1).stdout)["findings"]
@@ -244,7 +219,7 @@ def test_a_board_that_fails_does_not_hide_the_others(machine, xclbin):
     assert {found["result"] for found in findings[1:]} == {"passed"}
 
 
-def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path):
+def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path, monkeypatch):
     worker = make_xclbin(tmp_path / "worker.xclbin", TINY, number=2)
     for words, says in (
         (("--self-test", worker), "has no kernel p4sgd_selftest"),
@@ -257,8 +232,5 @@ def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path):
         done = run(*words, status=2)
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
-
-
-def test_without_boards_there_is_nothing_to_test(machine, xclbin, monkeypatch, tmp_path):
     monkeypatch.setattr("p4sgd.host.xrt.board.DRIVER", tmp_path / "none")
     assert "no board of this machine is ready" in run("--self-test", xclbin, status=2).stderr
