@@ -31,18 +31,12 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import TrainingOptions, model_file
 
-EXPECTED_FAILURES = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "samples that are repeated or left out make other mini-batches, "
-    "as in scikit-learn's own SGD estimators, which fail it, too"
-    for kind in ("dense", "sparse")
-}
-"""Checks of scikit-learn that an estimator need not pass, with reasons."""
+REASON = "samples that are repeated or left out make other mini-batches, as in scikit-learn's own SGD estimators"
+EXPECTED_FAILURES = {f"check_sample_weight_equivalence_on_{kind}_data": REASON for kind in ("dense", "sparse")}
+"""Checks of scikit-learn that an estimator need not pass."""
 
 
-@parametrize_with_checks(
-    [GLMClassifier(epochs=12)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
+@parametrize_with_checks([GLMClassifier(epochs=12)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -64,6 +58,38 @@ def test_checks_of_scikit_learn_with_other_parameters(estimator, check):
     check(estimator)
 
 
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def cancer():
+    return load_breast_cancer(return_X_y=True)
+
+
+def diabetes():
+    return load_diabetes(return_X_y=True)
+
+
+def digits():
+    X, y = load_digits(return_X_y=True)
+    chosen = np.isin(y, (3, 8))
+    return X[chosen].astype(np.float32), y[chosen]
+
+
+def texts():
+    X, y = cancer()
+    return X, np.array(["malignant", "benign"])[y]
+
+
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["virginica", "setosa", "versicolor"])[y]
+
+
+def sparse_samples(samples=300, features=3000, density=0.02):
+    matrix = scipy.sparse.random_array((samples, features), density=density, rng=np.random.default_rng(5)).tocsr()
+    return matrix, np.where(matrix @ np.random.default_rng(6).normal(size=features) > 0, 4, 2)
+
+
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
@@ -76,8 +102,7 @@ def test_parameters_are_the_options_of_training(kind, task):
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in chosen.values())
     defaults = {name: parameter.default for name, parameter in chosen.items()}
     assert LOSSES[defaults["loss"]].task is task
-    assert defaults == options | others | {"loss": defaults["loss"]}
-    assert kind().get_params() == defaults
+    assert kind().get_params() == defaults == options | others | {"loss": defaults["loss"]}
     described = inspect.getdoc(kind).partition("Attributes\n")[0].splitlines()
     assert set(defaults) <= set(described)
     assert "{" not in inspect.getdoc(kind)
@@ -97,7 +122,6 @@ def test_parameters_are_the_options_of_training(kind, task):
         ({"scaling": "best"}, "'scaling' .* must be a str among"),
         ({"loss": "log_loss"}, "there is no loss 'log_loss', which is logistic here: choose one of logistic"),
         ({"loss": "squared_error"}, "the loss squared_error is not for classification: choose one of logistic, hinge"),
-        ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
         ({"damping": 0.1}, "^damping has no effect without precondition='block': add that, or leave it out$"),
         ({"device": "abacus"}, "there is no device 'abacus'"),
         ({"device": "cluster"}, "^device='cluster' needs cluster='FILE.toml', which names"),
@@ -112,9 +136,9 @@ def test_values_that_are_not_allowed(parameters, message):
         GLMClassifier(**parameters).fit([[0.0], [1.0]] * 8, [0, 1] * 8)
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path):
+def test_numbers_of_numpy_are_numbers_and_a_file_has_all_parameters(tmp_path):
     """As a search over a range of NumPy hands them out."""
-    X, y = load_diabetes(return_X_y=True)
+    X, y = diabetes()
     numbers = {"epochs": np.int64(2), "l2": np.float32(0.125), "learning_rate": np.float64(0.0625), "merge": "4"}
     ours = GLMRegressor(random_state=np.uint8(3), **numbers).fit(X, y)
     save_model(ours, str(tmp_path / "model"))
@@ -129,8 +153,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 
 @pytest.mark.parametrize("kind", [GLMClassifier, GLMRegressor])
 def test_partial_fit_takes_weights(kind):
-    """All alike change nothing, those of 0 leave samples out of the update, and one sample of them decides."""
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     classes = {"classes": [0, 1]} if kind is GLMClassifier else {}
 
     def fitted(weights):
@@ -142,7 +165,7 @@ def test_partial_fit_takes_weights(kind):
 
 def test_weights_of_classes():
     """By class, whatever these are called; and a search finds the parameter."""
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     spelt = GLMClassifier(epochs=2).fit(X, y, sample_weight=np.where(y == 0, 2, 0.5))
     for weights, labels in (
         ({"bad": 2, "good": np.float32(0.5)}, np.array(["bad", "good"])[y]),
@@ -162,14 +185,14 @@ def test_weights_of_classes():
 
 
 def test_random_state():
-    X, y = load_diabetes(return_X_y=True)
+    X, y = diabetes()
 
     def weights(state):
         return GLMRegressor(epochs=1, random_state=state).fit(X, y).coef_.tolist()
 
-    assert weights(np.random.RandomState(1)) == weights(np.random.RandomState(1)) != weights(0)
     shared = np.random.RandomState(1)
-    assert weights(shared) != weights(shared)
+    assert weights(np.random.RandomState(1)) == weights(shared) != weights(0)
+    assert weights(shared) != weights(np.random.RandomState(1))
 
 
 # -- the law: weights of the command line ------------------------------------------------------------------------------
@@ -179,83 +202,42 @@ def p4sgd(*words):
     return run(*words).stdout
 
 
-def sparse_samples(samples=300, features=3000, density=0.02):
-    matrix = scipy.sparse.random_array((samples, features), density=density, rng=np.random.default_rng(5)).tocsr()
-    y = np.where(matrix @ np.random.default_rng(6).normal(size=features) > 0, 4, 2)
-    return matrix, y
-
-
-def digits():
-    X, y = load_digits(return_X_y=True)
-    chosen = np.isin(y, (3, 8))
-    return X[chosen].astype(np.float32), y[chosen]
-
-
-def texts():
-    X, y = load_breast_cancer(return_X_y=True)
-    return X, np.array(["malignant", "benign"])[y]
-
-
-def flowers():
-    X, y = load_iris(return_X_y=True)
-    return X, np.array(["virginica", "setosa", "versicolor"])[y]
-
-
 CASES = {
-    "defaults": (GLMClassifier, lambda: load_breast_cancer(return_X_y=True), {"epochs": 6}),
+    "defaults": (GLMClassifier, cancer, {"epochs": 6}),
     "texts": (GLMClassifier, texts, {"loss": "hinge", "precision": 3, "workers": 3, "epochs": 4, "l2": 0.01}),
     "float32": (GLMClassifier, digits, {"planes": 6, "precision": 4, "validation_fraction": 0.2, "patience": 2}),
     "sparse": (GLMClassifier, sparse_samples, {"epochs": 5, "l1": 1e-4, "random_state": 9}),
     "three texts": (GLMClassifier, flowers, {"epochs": 4, "validation_fraction": 0.2, "loss": "hinge"}),
     "no bias": (GLMClassifier, digits, {"bias": False, "epochs": 3, "scaling": "minmax"}),
-    "whitened": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"precondition": "block", "epochs": 3}),
+    "whitened": (GLMRegressor, diabetes, {"precondition": "block", "epochs": 3}),
 }
 """Estimator, data and parameters by name."""
-
-NAMES = {"learning_rate": "lr", "random_state": "seed"}
-
-
-def options_of(parameters):
-    """Parameters as the command line has them."""
-    for name, value in parameters.items():
-        option = NAMES.get(name, name).replace("_", "-")
-        yield from [f"--no-{option}"] if value is False else [f"--{option}", value]
-
-
-def write(path, X, y):
-    """Samples in a file with the same values, for the command line."""
-    if scipy.sparse.issparse(X):
-        parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
-        np.savez(path, format=np.array(b"csr"), **parts, y=y)
-    else:
-        np.savez(path, X=X, y=y)
-
-
-def train(folder, X, y, parameters, *more):
-    """Train by the command line; returns data file and model file."""
-    data, model = folder / "data.npz", folder / "model"
-    write(data, X, y)
-    p4sgd("train", data, "--quiet", "--out", model, *options_of(parameters), *more)
-    return data, model
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
     kind, load, parameters = CASES[case]
-    X, y = load()
-    more = ["--loss", "squared"] if kind is GLMRegressor else []
-    data, path = train(tmp_path, X, y, parameters, *more)
+    (X, y), data, path, saved = load(), tmp_path / "data.npz", tmp_path / "model", tmp_path / "ours"
+    if scipy.sparse.issparse(X):
+        parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+        np.savez(data, format=np.array(b"csr"), **parts, y=y)
+    else:
+        np.savez(data, X=X, y=y)
+    words = ["--loss", "squared"] if kind is GLMRegressor else []
+    for name, value in parameters.items():
+        option = {"learning_rate": "lr", "random_state": "seed"}.get(name, name).replace("_", "-")
+        words += [f"--no-{option}"] if value is False else [f"--{option}", value]
+    p4sgd("train", data, "--quiet", "--out", path, *words)
     theirs, ours = model_file.load_model(path), kind(**parameters).fit(X, y)
     for name in ("weights", "coefficients", "slope", "offset"):
         for our, their in zip(ours.model_.rows, theirs.rows, strict=True):
             assert (getattr(our, name) == getattr(their, name)).all(), name
     assert np.array_equal(ours.model_.intercept, theirs.intercept)
     assert ours.model_.training["configuration"] == theirs.training["configuration"]
-
-    save_model(ours, tmp_path / "ours")
+    save_model(ours, saved)
     classify = kind is GLMClassifier
     probable = ["--probabilities"] if classify and ours.loss == "logistic" else []
-    for written, estimator in ((tmp_path / "ours", load_model(path)), (path, ours)):
+    for written, estimator in ((saved, load_model(path)), (path, ours)):
         told = json.loads(p4sgd("predict", written, data, "--json", *probable))
         assert estimator.predict(X).tolist() == told["predictions"]
         if probable:
@@ -266,118 +248,8 @@ def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
             assert (estimator.decision_function(X) == theirs.decision_function(ours._samples(X))).all()
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-# -- going on ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", ["defaults", "texts", "sparse", "no bias", "whitened"])
-@pytest.mark.parametrize("schedule", ["adaptive", "invscaling"])
-def test_epochs_of_partial_fit_are_those_of_a_run(case, schedule):
-    """As long as training does not diverge. The schedule ``adaptive`` is then ``constant``."""
-    kind, load, parameters = CASES[case]
-    X, y = load()
-    rate = {"learning_rate": 0.01} if case != "defaults" else {}
-    parameters = parameters | rate | {"schedule": schedule}
-    ours = kind(**parameters)
-    for epochs in range(1, 4):
-        first = {"classes": np.unique(y)} if kind is GLMClassifier and epochs == 1 else {}
-        ours.partial_fit(X, y, **first)
-        constant = {"schedule": "constant"} if schedule == "adaptive" else {}
-        whole = kind(**parameters | constant | {"epochs": epochs}).fit(X, y)
-        if whole.model_.training["epoch"] == epochs:  # else its model is of an earlier one
-            assert (ours.model_.weights == whole.model_.weights).all()
-        assert ours.n_iter_ == epochs
-        assert [record["learning_rate"] for record in ours.history_] == [
-            record["learning_rate"] for record in whole.history_
-        ]
-    assert whole.model_.training["epoch"] == 3, "the last epoch was compared"
-
-
-def test_partial_fit_on_a_stream():
-    """Also where a part has one class, or values far beyond those of the first part."""
-    X, y = load_breast_cancer(return_X_y=True)
-    parts = np.array_split(np.random.default_rng(3).permutation(400), 8)
-    classifier = GLMClassifier()
-    for part in (*parts * 3, np.flatnonzero(y == 0)[:40], np.flatnonzero(y == 1)[:40]):
-        classifier.partial_fit(X[part], y[part], classes=[0, 1])
-    assert classifier.n_iter_ == 26
-    assert classifier.score(X[400:], y[400:]) > 0.9
-    scaling = classifier._next_start.scaling
-    assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
-    with pytest.raises(ValueError, match="those of earlier calls were"):
-        classifier.partial_fit(X, y, classes=[0, 2])
-    with pytest.raises(ValueError, match="y has the class 2, which is not one of"):
-        classifier.partial_fit(X, y + 1)
-    with pytest.raises(ValueError, match="classes must be given in the first call"):
-        GLMClassifier().partial_fit(X, y)
-
-
-def test_parts_of_a_stream_may_be_sparse_or_not():
-    """What the first part decides holds: zeros that are not kept make no sparse workers later."""
-    X, y = sparse_samples(density=0.02)
-    dense, _ = sparse_samples(density=0.3)
-    for first, second in ((X, dense), (dense, X)):
-        parts = [(first, y), (second, y), (first.toarray(), y), (second.tocsc(), y)]
-        ours = GLMClassifier(workers=2)
-        for samples, labels in parts:
-            ours.partial_fit(samples, labels, classes=[2, 4])
-        others = GLMClassifier(config="u280")
-        for samples, labels in parts:
-            others.partial_fit(samples.toarray() if samples is second else samples, labels, classes=[2, 4])
-        assert (ours.model_.weights == others.model_.weights).all()
-
-
-def test_diverging_on_a_part_goes_back_to_the_weights_before():
-    X, y = load_diabetes(return_X_y=True)
-    regressor = GLMRegressor(learning_rate=0.05)
-    before = regressor.partial_fit(X, y)._next_start
-    wild = np.where(np.arange(y.size) % 2, 40, -40) * (y - y.mean())
-    start = dataclasses.replace(before, rate=40.0)
-    regressor._next_start = start
-    regressor.partial_fit(X, wild)
-    after = regressor._next_start
-    assert 0 < after.rate <= 4
-    assert (after.weights == before.weights).all()
-
-
-def test_warm_start_goes_on_from_the_weights():
-    X, y = load_breast_cancer(return_X_y=True)
-    parameters = {"learning_rate": 0.05, "schedule": "constant", "precision": 4}
-    whole = GLMClassifier(epochs=5, **parameters).fit(X, y)
-    parts = GLMClassifier(epochs=3, warm_start=True, **parameters).fit(X, y)
-    parts.set_params(epochs=2).fit(X, y)
-    assert (parts.model_.weights == whole.model_.weights).all()
-    assert parts.intercept_ == whole.intercept_
-    assert parts.n_iter_ == 2
-    for name, value in {"planes": 6, "scaling": "minmax", "bias": False}.items():
-        with pytest.raises(ValueError, match=f"{name} was .* and is {value}: only training anew can change it"):
-            clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
-    with pytest.raises(ValueError, match="y has the class 2"):
-        parts.fit(X, y + 1)
-    regressor = GLMRegressor(epochs=1, warm_start=True).fit(X, y + 1).set_params(loss="huber").fit(X, y + 1)
-    with pytest.raises(ValueError, match="the loss poisson is for regression of numbers of at least 0"):
-        regressor.set_params(loss="poisson").fit(X, y + 1)
-    cold = parts.set_params(warm_start=False).fit(X, y + 1)
-    assert cold.classes_.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_warm_start_after_parts_fits_the_intercept_again(tmp_path, classes):
-    """As from a file with the same weights, which does not say that they come from partial_fit."""
-    X, y = load_iris(return_X_y=True)
-    X, y = X[y < classes], y[y < classes]
-    classifier = GLMClassifier(epochs=2, warm_start=True).partial_fit(X, y, classes=range(classes))
-    save_model(classifier, tmp_path / "model")
-    one = classifier.fit(X, y)
-    other = load_model(tmp_path / "model").set_params(epochs=2, warm_start=True).fit(X, y)
-    assert (one.model_.weights == other.model_.weights).all()
-    assert (one.intercept_ == other.intercept_).all()
-
-
 def test_a_file_is_replaced_on_request_only(tmp_path):
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     first, second = (GLMClassifier(epochs=epochs).fit(X, y) for epochs in (1, 2))
     path = tmp_path / "model"
     save_model(first, path)
@@ -394,24 +266,133 @@ def test_a_file_is_replaced_on_request_only(tmp_path):
             load_model(tmp_path / name)
 
 
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["defaults", "texts", "sparse", "no bias", "whitened"])
+@pytest.mark.parametrize("schedule", ["adaptive", "invscaling"])
+def test_epochs_of_partial_fit_are_those_of_a_run(case, schedule):
+    """As long as training does not diverge. The schedule ``adaptive`` is then ``constant``."""
+    kind, load, parameters = CASES[case]
+    X, y = load()
+    rate = {"learning_rate": 0.01} if case != "defaults" else {}
+    parameters = parameters | rate | {"schedule": schedule}
+    ours = kind(**parameters)
+    for epochs in range(1, 4):
+        ours.partial_fit(X, y, **({"classes": np.unique(y)} if kind is GLMClassifier and epochs == 1 else {}))
+        constant = {"schedule": "constant"} if schedule == "adaptive" else {}
+        whole = kind(**parameters | constant | {"epochs": epochs}).fit(X, y)
+        if whole.model_.training["epoch"] == epochs:  # else its model is of an earlier one
+            assert (ours.model_.weights == whole.model_.weights).all()
+        assert ours.n_iter_ == epochs
+        ours_rates, rates = ([record["learning_rate"] for record in each.history_] for each in (ours, whole))
+        assert ours_rates == rates
+    assert whole.model_.training["epoch"] == 3, "the last epoch was compared"
+
+
+def test_partial_fit_on_a_stream():
+    """Also where a part has one class, or values far beyond those of the first part."""
+    X, y = cancer()
+    parts = np.array_split(np.random.default_rng(3).permutation(400), 8)
+    classifier = GLMClassifier()
+    for part in (*parts * 3, np.flatnonzero(y == 0)[:40], np.flatnonzero(y == 1)[:40]):
+        classifier.partial_fit(X[part], y[part], classes=[0, 1])
+    assert classifier.n_iter_ == 26
+    assert classifier.score(X[400:], y[400:]) > 0.9
+    scaling = classifier._next_start.scaling
+    assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
+    for arguments, message in (
+        ((X, y, [0, 2]), "those of earlier calls were"),
+        ((X, y + 1), "y has the class 2, which is not one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier.partial_fit(*arguments)
+    with pytest.raises(ValueError, match="classes must be given in the first call"):
+        GLMClassifier().partial_fit(X, y)
+
+
+def test_parts_of_a_stream_may_be_sparse_or_not():
+    """What the first part decides holds: zeros that are not kept make no sparse workers later."""
+    X, y = sparse_samples(density=0.02)
+    dense, _ = sparse_samples(density=0.3)
+    for first, second in ((X, dense), (dense, X)):
+        ours, others = GLMClassifier(workers=2), GLMClassifier(config="u280")
+        for samples in (first, second, first.toarray(), second.tocsc()):
+            ours.partial_fit(samples, y, classes=[2, 4])
+            others.partial_fit(samples.toarray() if samples is second else samples, y, classes=[2, 4])
+        assert (ours.model_.weights == others.model_.weights).all()
+
+
+def test_diverging_on_a_part_goes_back_to_the_weights_before():
+    X, y = diabetes()
+    regressor = GLMRegressor(learning_rate=0.05)
+    before = regressor.partial_fit(X, y)._next_start
+    regressor._next_start = dataclasses.replace(before, rate=40.0)
+    after = regressor.partial_fit(X, np.where(np.arange(y.size) % 2, 40, -40) * (y - y.mean()))._next_start
+    assert 0 < after.rate <= 4
+    assert (after.weights == before.weights).all()
+
+
+def test_warm_start_goes_on_from_the_weights():
+    X, y = cancer()
+    parameters = {"learning_rate": 0.05, "schedule": "constant", "precision": 4}
+    whole = GLMClassifier(epochs=5, **parameters).fit(X, y)
+    parts = GLMClassifier(epochs=3, warm_start=True, **parameters).fit(X, y)
+    parts.set_params(epochs=2).fit(X, y)
+    assert (parts.model_.weights == whole.model_.weights).all()
+    assert (parts.intercept_, parts.n_iter_) == (whole.intercept_, 2)
+    for name, value in {"planes": 6, "scaling": "minmax", "bias": False}.items():
+        with pytest.raises(ValueError, match=f"{name} was .* and is {value}: only training anew can change it"):
+            clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
+    with pytest.raises(ValueError, match="y has the class 2"):
+        parts.fit(X, y + 1)
+    regressor = GLMRegressor(epochs=1, warm_start=True).fit(X, y + 1).set_params(loss="huber").fit(X, y + 1)
+    with pytest.raises(ValueError, match="the loss poisson is for regression of numbers of at least 0"):
+        regressor.set_params(loss="poisson").fit(X, y + 1)
+    assert parts.set_params(warm_start=False).fit(X, y + 1).classes_.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_warm_start_after_parts_fits_the_intercept_again(tmp_path, classes):
+    """As from a file with the same weights, which does not say that they come from partial_fit."""
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < classes], y[y < classes]
+    classifier = GLMClassifier(epochs=2, warm_start=True).partial_fit(X, y, classes=range(classes))
+    save_model(classifier, tmp_path / "model")
+    one = classifier.fit(X, y)
+    other = load_model(tmp_path / "model").set_params(epochs=2, warm_start=True).fit(X, y)
+    assert (one.model_.weights == other.model_.weights).all()
+    assert (one.intercept_ == other.intercept_).all()
+
+
+def test_going_on_from_one_class_against_the_rest(tmp_path):
+    """The labels are then 0 and 1, as those that the model predicts, and of a model that was trained on these."""
+    X, y = load_digits(return_X_y=True)
+    threes, saved = (y == 3).astype(int), tmp_path / "threes.model"
+    p4sgd("train", "digits", "--positive", 3, "--epochs", 3, "--out", saved)
+    one, other = load_model(saved), GLMClassifier(epochs=3).fit(X, threes)
+    assert one.classes_.tolist() == [0, 1]
+    assert one.predict(X).tolist() == json.loads(p4sgd("predict", saved, "digits", "--json"))["predictions"]
+    assert (one.model_.weights == other.model_.weights).all()
+    save_model(other, tmp_path / "alone.model")
+    other = load_model(tmp_path / "alone.model")
+    for _ in range(2):
+        assert (one.partial_fit(X, threes).coef_ == other.partial_fit(X, threes).coef_).all()
+
+
 # -- the rest of scikit-learn ------------------------------------------------------------------------------------------
 
 
-def test_a_search_over_a_pipeline():
-    X, y = load_breast_cancer(return_X_y=True)
+def test_searches_and_copies():
+    X, y = texts()
     pipeline = make_pipeline(StandardScaler(), GLMClassifier(epochs=5))
     search = GridSearchCV(pipeline, {"glmclassifier__precision": [1, 4]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.95
-    alone = GLMClassifier(epochs=5, precision=search.best_params_["glmclassifier__precision"])
     scaled = StandardScaler().fit_transform(X)
-    assert (search.predict(X) == alone.fit(scaled, y).predict(scaled)).all()
-
-
-def test_copies_go_on_alike():
-    X, y = texts()
-    ours = GLMClassifier(epochs=2, precision=3).fit(X, y)
+    ours = GLMClassifier(epochs=5, precision=search.best_params_["glmclassifier__precision"]).fit(scaled, y)
+    assert (search.predict(X) == ours.predict(scaled)).all()
     copy = pickle.loads(pickle.dumps(ours))
-    assert (copy.predict_proba(X) == ours.predict_proba(X)).all()
+    assert (copy.predict_proba(scaled) == ours.predict_proba(scaled)).all()
     assert copy.history_ == ours.history_
     assert (copy.partial_fit(X, y).coef_ == ours.partial_fit(X, y).coef_).all()
     assert not hasattr(clone(ours), "model_")
@@ -425,22 +406,19 @@ def test_millions_of_sparse_columns():
     assert classifier.coef_.shape == (1, 3_000_000)
 
 
-@pytest.mark.parametrize("loss", ["poisson", "gamma", "tweedie"])
-def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss):
-    X, y = load_diabetes(return_X_y=True)
+@pytest.mark.parametrize(("loss", "power"), [("poisson", 1), ("gamma", 2), ("tweedie", 1.5)])
+def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss, power):
+    X, y = diabetes()
     with pytest.raises(NotFittedError):
         GLMRegressor(loss=loss).score(X, y)
     regressor = GLMRegressor(loss=loss, epochs=5).fit(X, y)
     assert regressor.predict(X) == pytest.approx(np.exp(X @ regressor.coef_ + regressor.intercept_))
-    power = {"poisson": 1, "gamma": 2, "tweedie": 1.5}[loss]
-    assert regressor.score(X, y) == d2_tweedie_score(y, regressor.predict(X), power=power)
-    assert regressor.score(X, y) > 0.3
+    assert regressor.score(X, y) == d2_tweedie_score(y, regressor.predict(X), power=power) > 0.3
 
 
 def test_probabilities_only_of_losses_that_give_them():
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     classifier = GLMClassifier(epochs=1, loss="hinge").fit(X, y)
-    assert not hasattr(classifier, "predict_proba")
     with pytest.raises(AttributeError, match="predict_proba"):
         classifier.predict_proba(X)
     for loss in ("logistic", "modified_huber"):
@@ -449,8 +427,7 @@ def test_probabilities_only_of_losses_that_give_them():
         assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
-def test_several_classes_in_parts_and_warm():
-    """Each class as it would be by itself."""
+def test_several_classes_are_each_as_by_itself():
     X, y = load_digits(return_X_y=True)
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 4)
     classifier, alone = GLMClassifier(learning_rate=5.0), GLMClassifier(learning_rate=5.0)
@@ -472,7 +449,7 @@ def test_several_classes_in_parts_and_warm():
 
 
 def test_several_targets_are_regressions_one_by_one(tmp_path):
-    X, y = load_diabetes(return_X_y=True)
+    X, y = diabetes()
     several = np.column_stack([y, np.log(y), -y])
     regressor = GLMRegressor(epochs=4).fit(X, several)
     assert regressor.predict(X) == pytest.approx(X @ regressor.coef_.T + regressor.intercept_)
@@ -489,7 +466,7 @@ def test_several_targets_are_regressions_one_by_one(tmp_path):
 
 
 def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
-    X, y = load_diabetes(return_X_y=True)
+    X, y = diabetes()
     plain = GLMRegressor(epochs=2).fit(X, y)
     column = GLMRegressor(epochs=2).fit(X, y[:, np.newaxis])
     peer = LinearRegression().fit(X, y[:, np.newaxis])
@@ -500,7 +477,7 @@ def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
     assert column.fit(X, y).predict(X).shape == (y.size,)
 
 
-def test_several_labels_are_classifiers_one_by_one(tmp_path):
+def test_several_labels():
     X, y = load_digits(return_X_y=True)
     several = np.column_stack([y % 2, y > 4, y == 0]).astype(int)
     classifier = GLMClassifier(epochs=4).fit(X, several)
@@ -509,8 +486,6 @@ def test_several_labels_are_classifiers_one_by_one(tmp_path):
     assert (classifier.predict_proba(X)[:, 1] == alone.predict_proba(X)[:, 1]).all()
     assert classifier.classes_.tolist() == [0, 1, 2]
     assert (GLMClassifier(epochs=4).fit(X, scipy.sparse.csr_array(several)).coef_ == classifier.coef_).all()
-    save_model(classifier, tmp_path / "model")
-    assert (load_model(tmp_path / "model").predict(X) == classifier.predict(X)).all()
     with pytest.raises(ValueError, match="partial_fit takes one label a sample"):
         GLMClassifier().partial_fit(X, several, classes=[0, 1])
 
@@ -522,13 +497,11 @@ def test_several_targets_of_a_file_have_their_classes(tmp_path):
     np.savetxt(table, np.hstack((X, targets)), delimiter=",", header="a,b,t,u", comments="")
     p4sgd("train", table, "--label-column", "t", "--label-column", "u", "--epochs", 3, "--out", model)
     loaded = load_model(model)
-    predicted = loaded.predict(X)
-    assert predicted.dtype == np.int64
-    assert (predicted == targets).mean() > 0.9
+    assert loaded.predict(X).dtype == np.int64
+    assert (loaded.predict(X) == targets).mean() > 0.9
     assert [each.tolist() for each in loaded.classes_] == [[1, 2], [-1, 1]]
     with pytest.raises(ValueError, match="y has one column, the model has 2 labels"):
         loaded.partial_fit(X, targets[:, 0])
-    assert (load_model(model).predict(X) == predicted).all()
 
 
 def test_classes_keep_their_type():
@@ -549,29 +522,11 @@ def test_classes_keep_their_type():
         assert estimator.predict(X).dtype == y.dtype
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames(library, tmp_path):
-    frames = pytest.importorskip(library)
-    X, y = load_diabetes(return_X_y=True)
-    names = load_diabetes().feature_names
-    frame = frames.DataFrame({name: X[:, column] for column, name in enumerate(names)})
-    regressor = GLMRegressor(epochs=3).fit(frame, frames.Series(y))
-    assert regressor.feature_names_in_.tolist() == names
-    assert (regressor.predict(frame) == GLMRegressor(epochs=3).fit(X, y).predict(X)).all()
-    save_model(regressor, tmp_path / "model")
-    assert load_model(tmp_path / "model").feature_names_in_.tolist() == names
-    assert (load_model(tmp_path / "model").predict(frame) == regressor.predict(frame)).all()
-    with pytest.raises(ValueError, match="feature names should match"):
-        regressor.predict(frame[names[::-1]])
-    pipeline = make_pipeline(StandardScaler(), GLMRegressor(epochs=3)).set_output(transform=library)
-    assert pipeline.fit(frame, y)[-1].feature_names_in_.tolist() == names
-
-
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     quiet = GLMClassifier(epochs=5).fit(X, y)
     assert capfd.readouterr() == ("", "")
     GLMClassifier(epochs=5, verbose=1).fit(X, y)
@@ -584,7 +539,7 @@ def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
 
 
 def test_a_worker_that_is_lost_is_warned_of_also_when_quiet(monkeypatch, capfd):
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
     lost = P4sgdError("worker 1 is gone", lost_workers={1})
     monkeypatch.setattr(devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, 3, lost))
     for verbose in (0, 1):
@@ -596,7 +551,7 @@ def test_a_worker_that_is_lost_is_warned_of_also_when_quiet(monkeypatch, capfd):
 
 
 def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = cancer()
 
     def stop(_, record):
         if record.epoch == 3:
@@ -613,13 +568,13 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("first", [True, False])
-def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, first, error):
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, fitted, error):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.repeat(["no", "yes"], 30)
     classifier, regressor = GLMClassifier(epochs=1), GLMRegressor(epochs=1)
-    if not first:
-        before = classifier.fit(X, y).predict(X)
+    if fitted:
+        classifier.fit(X, y)
         regressor.fit(X, X[:, 0])
     kept = [dict(vars(each)) for each in (classifier, regressor)]
 
@@ -637,8 +592,6 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(monkeypatch, first, err
         with pytest.raises(error):
             fit(*data)
     assert [vars(each) for each in (classifier, regressor)] == kept
-    if not first:
-        assert (classifier.predict(X) == before).all()
 
 
 def test_examples_of_the_documentation():
@@ -651,15 +604,37 @@ def test_examples_of_the_documentation():
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def test_estimators_go_on_part_by_part():
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library, tmp_path):
+    frames = pytest.importorskip(library)
+    X, y = diabetes()
+    names = load_diabetes().feature_names
+    frame = frames.DataFrame({name: X[:, column] for column, name in enumerate(names)})
+    regressor = GLMRegressor(epochs=3).fit(frame, frames.Series(y))
+    assert regressor.feature_names_in_.tolist() == names
+    assert (regressor.predict(frame) == GLMRegressor(epochs=3).fit(X, y).predict(X)).all()
+    save_model(regressor, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == names
+    assert (loaded.predict(frame) == regressor.predict(frame)).all()
+    with pytest.raises(ValueError, match="feature names should match"):
+        regressor.predict(frame[names[::-1]])
+    pipeline = make_pipeline(StandardScaler(), GLMRegressor(epochs=3)).set_output(transform=library)
+    assert pipeline.fit(frame, y)[-1].feature_names_in_.tolist() == names
+
+
+def test_texts_and_gaps_part_by_part():
     table = make_table("titanic")
     X, y = table.drop(["survived"]), table["survived"].to_numpy()
     estimator = GLMClassifier(missing="mean")
     for first in range(0, 1200, 400):
-        part = slice(first, first + 400)
-        estimator.partial_fit(X.slice(first, 400), y[part], classes=[0, 1])
+        estimator.partial_fit(X.slice(first, 400), y[first : first + 400], classes=[0, 1])
     assert estimator.n_iter_ == 3
     assert estimator.score(X, y) > 0.7
+    expected = estimator.decision_function(X)
+    for row in range(12):
+        rows = type(X).from_pylist(X.slice(row, 1).to_pylist())  # a column without a value is of no type
+        assert estimator.decision_function(rows).tolist() == [expected[row]]
     strange = X.slice(0, 2).set_column(1, "sex", [["neither", "male"]])
     with pytest.warns(UserWarning, match="sex: 1 value that the model does not know, such as 'neither'"):
         estimator.predict(strange)
@@ -667,16 +642,6 @@ def test_estimators_go_on_part_by_part():
         estimator.predict(np.zeros((2, 8)))
     with pytest.raises(ValueError, match=r"X, row 1, column age: the value is missing.*missing='mean'"):
         GLMClassifier().fit(X, y)
-
-
-def test_a_row_with_gaps_is_predicted_as_among_others():
-    table = make_table("titanic")
-    X = table.drop(["survived"])
-    estimator = GLMClassifier(missing="indicator", epochs=2).fit(X, table["survived"].to_numpy())
-    expected = estimator.decision_function(X)
-    for row in range(12):
-        rows = type(X).from_pylist(X.slice(row, 1).to_pylist())  # a column without a value is of no type
-        assert estimator.decision_function(rows).tolist() == [expected[row]]
 
 
 @pytest.mark.parametrize("missing", ["error", "mean", "indicator"])
@@ -700,8 +665,7 @@ def test_a_column_that_only_other_rows_have(kind):
 
 
 def test_gaps_in_arrays():
-    x = np.array([[1, np.nan], [2, 3], [3, 4], [np.nan, 0]] * 20)
-    y = [0, 1, 1, 0] * 20
+    x, y = np.array([[1, np.nan], [2, 3], [3, 4], [np.nan, 0]] * 20), [0, 1, 1, 0] * 20
     estimator = GLMClassifier(missing="indicator", epochs=3).fit(x, y)
     assert estimator.coef_.shape == (1, 4)
     assert estimator.model_.space.names == ("feature 1", "feature 1=missing", "feature 2", "feature 2=missing")
@@ -712,24 +676,6 @@ def test_gaps_in_arrays():
         estimator.predict([[1, np.inf]])
     with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
         estimator.fit(x, None)
-
-
-def test_going_on_from_one_class_against_the_rest(tmp_path):
-    """The labels are then 0 and 1, as those that the model predicts, and of a model that was trained on these."""
-    X, y = load_digits(return_X_y=True)
-    threes = (y == 3).astype(int)
-    saved = tmp_path / "threes.model"
-    p4sgd("train", "digits", "--positive", 3, "--epochs", 3, "--out", saved)
-    save_model(GLMClassifier(epochs=3).fit(X, threes), tmp_path / "alone.model")
-    one, other = load_model(saved), load_model(tmp_path / "alone.model")
-    assert one.classes_.tolist() == [0, 1]
-    assert one.predict(X).tolist() == json.loads(p4sgd("predict", saved, "digits", "--json"))["predictions"]
-    assert (one.model_.weights == other.model_.weights).all()
-    for _ in range(3):
-        one.partial_fit(X, threes)
-        other.partial_fit(X, threes)
-        assert (one.model_.weights == other.model_.weights).all()
-    assert one.score(X, threes) > 0.95
 
 
 def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():

@@ -47,13 +47,6 @@ def spread(data, ranks):
     return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks, **about)
 
 
-def device(ranks, configs=(CONFIG,), merge="auto"):
-    """The worker of a rank, which take turns with the configurations."""
-    config, sums = configs[ranks.rank % len(configs)], MergedSums(ranks, merge)
-    remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
-    return EmulatedDevice(config, 1, remote=remote)
-
-
 @settings(max_examples=40)
 @given(
     samples=st.integers(2, 70),
@@ -72,13 +65,14 @@ def device(ranks, configs=(CONFIG,), merge="auto"):
 def test_images_are_those_of_one_process(
     samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, skipping, seed
 ):
-    """Also if some workers are sparse, or all, or leave out lines of zeros."""
+    """Also if some workers are sparse, or all, or leave out lines of zeros; and so is the identity of the data."""
     features = (chunks + size - 1) * CONFIG.lanes - odd
     configs = [LISTING if worker in listing else CONFIG for worker in range(size)]
-    data = make(samples, features, sparse=sparse, seed=seed, kind=kind)
+    data = make(samples, features, sparse=sparse, seed=seed, kind=kind, weighted=bias)
     rows = np.random.default_rng(seed).permutation(samples)[: max(1, samples - seed % 3)]  # some may be held out
 
     def images(data):
+        found = identify(data)
         data = data.take(rows)
         kind = "maxabs" if listing or skipping else "auto"
         scaling = Scaling.fit(data.features, kind, communicator=data.communicator)
@@ -86,18 +80,12 @@ def test_images_are_those_of_one_process(
             dataclasses.replace(shard, directory=shard.worker in skipping and not shard.config.sparse)
             for shard in partition(features, configs, bias=bias, unit=8)
         ]
-        return prepare_images(
-            data,
-            LABEL.from_real(data.labels),
-            scaling,
-            shards,
-            stored=stored,
-            batch=batch,
-        )
+        return found, prepare_images(data, LABEL.from_real(data.labels), scaling, shards, stored=stored, batch=batch)
 
-    expected = images(data)
-    got = [image for rank in run_ranks(size, lambda ranks: images(spread(data, ranks))) for image in rank]
-    for one, other in zip(expected, got, strict=True):
+    identity, expected = images(data)
+    ranks = run_ranks(size, lambda ranks: images(spread(data, ranks)))
+    assert {found for found, _ in ranks} == {identity}
+    for one, other in zip(expected, [image for _, own in ranks for image in own], strict=True):
         for name in ("layout", "signed", "workers", "samples", "bias"):
             assert getattr(one, name) == getattr(other, name), name
         assert (one.shard.worker, one.shard.units.tolist()) == (other.shard.worker, other.shard.units.tolist())
@@ -106,147 +94,85 @@ def test_images_are_those_of_one_process(
         assert [lines.tobytes() for lines in one.port_lines] == [lines.tobytes() for lines in other.port_lines]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("size", [2, 3, 7])
-def test_the_identity_is_that_of_one_process(sparse, size):
-    data = make(6, 40, sparse=sparse, seed=3, weighted=size > 2)
-    assert set(run_ranks(size, lambda ranks: identify(spread(data, ranks)))) == {identify(data)}
+def several(data, *, targets):
+    """The data with three classes, or with two targets."""
+    scores = data.features @ np.random.default_rng(1).normal(size=(data.feature_count, 2))
+    labels = scores if targets else np.digitize(scores[:, 0], [-1, 1])
+    return dataclasses.replace(data, labels=labels, target_names=("a", "b") if targets else ())
+
+
+COLUMNS = [
+    ((CONFIG,), {"loss": "hinge", "l2": 0.001, "staleness": 1}),
+    ((CONFIG,), {"loss": "squared", "bias": False, "schedule": "adaptive", "scaling": "maxabs"}),
+    ((CONFIG,), {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
+    ((CONFIG,), {"precondition": "block", "l2": 0.001}),
+    ((CONFIG,), {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
+    ((CONFIG,), {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
+    ((CONFIG,), {"class_weight": "balanced", "validation_fraction": 0.3}),
+    ((LISTING,), {"precision": 3, "planes": 5, "scaling": "maxabs", "l1": 1e-4, "staleness": 1}),
+    ((LISTING, CONFIG), {"skip_zeros": "always", "scaling": "maxabs", "validation_fraction": 0.3}),
+    ((LISTING,), {"rows": "classes", "scaling": "maxabs", "validation_fraction": 0.3}),
+]
+"""Configurations of the workers, which take turns, and options."""
+
+SAMPLES = [
+    {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24},
+    {"loss": "squared", "l2": 1e-3, "split": "24", "unit": 8, "batch": 64},
+    {"batch": 40, "class_weight": "balanced"},
+    {"learning_rate": 3000.0},  # diverges
+    {"loss": "squared", "rows": "targets", "validation_fraction": 0.3},
+]
+"""Options where ranks divide the samples of a sparse worker."""
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
-    ("sparse", "more"),
-    [
-        (True, {"loss": "hinge", "l2": 0.001, "staleness": 1}),
-        (False, {"loss": "squared", "bias": False, "schedule": "adaptive", "scaling": "maxabs"}),
-        (True, {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
-        (False, {"precondition": "block", "l2": 0.001}),
-        (False, {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
-        (True, {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
-        (True, {"class_weight": "balanced", "validation_fraction": 0.3}),
-    ],
+    ("configs", "more"), [*COLUMNS, *((None, {"parallel": "data", "scaling": "maxabs", **more}) for more in SAMPLES)]
 )
-def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
-    data = make(101, 30, sparse=sparse, seed=5, weighted="class_weight" in more)
-    test = make(20, 30, sparse=sparse, seed=6)
-    options = TrainingOptions(**{"epochs": 4, "workers": size, **more})
-    one = train(data, options, EmulatedDevice(CONFIG, size), test=test)
+def test_training_is_that_of_one_process(size, configs, more, tmp_path):
+    """With a checkpoint, from which one process goes on."""
+    rows, more = more.get("rows"), {name: value for name, value in more.items() if name != "rows"}
+    whitened, weighted = "precondition" in more, "class_weight" in more
+    data = make(101, 60, sparse=not whitened, seed=5, weighted=weighted)
+    test = make(40, 60, sparse=not whitened, seed=6)
+    if rows:
+        data, test = (several(each, targets=rows == "targets") for each in (data, test))
+    workers = 1 if configs is None else size
+    options = TrainingOptions(**{"epochs": 3, "workers": workers, **more})
+    alone = (lambda count: EmulatedDevice(LISTING, count)) if configs is None else lambda n: EmulatedDevice(CONFIG, n)
+    one = train(data, options, alone(workers), test=test)
 
     def run(ranks):
-        file = CheckpointFile(tmp_path / "state")
-        told = []
+        file, told, shared = CheckpointFile(tmp_path / "state"), [], None
+        if configs is None:
+            shared = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+            device = EmulatedDevice(LISTING, 1, sample_ranks=shared)
+        else:
+            sums = MergedSums(ranks)
+            remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
+            device = EmulatedDevice(configs[ranks.rank % len(configs)], 1, remote=remote)
         result = train(
             spread(data, ranks),
             options,
-            device(ranks),
+            device,
             test=spread(test, ranks),
-            directory=tmp_path,
+            directory=None if configs is None else tmp_path,
             checkpoint=file,
+            sample_ranks=shared,
             events=events(remark=told.append),
         )
         return result, file.last
 
     results = run_ranks(size, run)
+    ignored = () if configs == (CONFIG,) else ("remarks",)
     for result, _ in results:
-        assert_same(result, one)
-    epochs = [last for _, last in results]
-    assert epochs == [f"epoch {len(one.history)}"] * size, "all ranks know what the first has written"
-    assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
-
-
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize(
-    ("configs", "more"),
-    [
-        ((LISTING,), {"precision": 3, "planes": 5}),
-        ((LISTING, CONFIG), {"skip_zeros": "always"}),
-    ],
-    ids=["sparse", "mixed with directories"],
-)
-def test_training_on_sparse_workers_is_that_of_one_process(size, configs, more, tmp_path):
-    data = make(101, 60, sparse=True, seed=5)
-    more = {"scaling": "maxabs", "l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, **more}
-    options = TrainingOptions(epochs=3, workers=size, **more)
-    one = train(data, dataclasses.replace(options, skip_zeros="never"), EmulatedDevice(CONFIG, size))
-
-    def run(ranks):
-        return train(spread(data, ranks), options, device(ranks, configs), directory=tmp_path)
-
-    for result in run_ranks(size, run):
-        assert_same(result, one, "remarks")
-
-
-def sample_ranks(ranks):
-    return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
-
-
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("sparse", "more"),
-    [
-        (True, {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24}),
-        (True, {"loss": "squared", "l2": 1e-3, "split": "24", "unit": 8, "batch": 64}),
-        (False, {"batch": 40, "class_weight": "balanced"}),
-        (True, {"learning_rate": 3000.0}),  # diverges
-    ],
-)
-def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, more, tmp_path):
-    data = make(101, 60, sparse=sparse, seed=5, weighted="class_weight" in more)
-    test = make(20, 60, sparse=sparse, seed=6)
-    options = TrainingOptions(**{"epochs": 4, "parallel": "data", "scaling": "maxabs", **more})
-    one = train(data, options, EmulatedDevice(LISTING, 1), test=test)
-
-    def run(ranks):
-        shared, file = sample_ranks(ranks), CheckpointFile(tmp_path / "state")
-        opened = EmulatedDevice(LISTING, 1, sample_ranks=shared)
-        others = {"test": spread(test, ranks), "checkpoint": file, "sample_ranks": shared}
-        return train(spread(data, ranks), options, opened, **others)
-
-    for result in run_ranks(size, run):
-        assert_same(result, one, "remarks")
-    longer = dataclasses.replace(options, epochs=6, parallel="model", workers=2)
-    resumed = train(data, longer, EmulatedDevice(CONFIG, 2), test=test, resume=load_checkpoint(tmp_path / "state"))
-    whole = train(data, dataclasses.replace(longer, workers=1), EmulatedDevice(LISTING, 1), test=test)
-    if not whole.history[-1].flags:  # a clamp depends on the number of workers
-        assert_same(resumed, whole, "remarks")
-
-
-@pytest.mark.parametrize(
-    ("targets", "parallel"),
-    [
-        (False, "model"),
-        (True, "data"),
-        pytest.param(False, "data", marks=pytest.mark.slow),
-        pytest.param(True, "model", marks=pytest.mark.slow),
-    ],
-)
-def test_rows_are_those_of_one_process(parallel, targets, tmp_path):
-    """Several classes or several targets, with a checkpoint from which one process goes on."""
-    about = {"target_names": ("a", "b")} if targets else {}
-
-    def several(data):
-        scores = data.features @ np.random.default_rng(1).normal(size=(60, 2))
-        labels = scores if targets else np.digitize(scores[:, 0], [-1, 1])
-        return dataclasses.replace(data, labels=labels, **about)
-
-    data, test = several(make(101, 60, sparse=True, seed=5)), several(make(40, 60, sparse=True, seed=6))
-    more = {"parallel": parallel, "scaling": "maxabs", "validation_fraction": 0.3}
-    options = TrainingOptions(loss="squared" if targets else "logistic", epochs=2, **more)
-    one = train(data, options, EmulatedDevice(LISTING, 1), test=test)
-
-    def run(ranks):
-        file, shared = CheckpointFile(tmp_path / "state"), sample_ranks(ranks) if parallel == "data" else None
-        opened = device(ranks, [LISTING]) if shared is None else EmulatedDevice(LISTING, 1, sample_ranks=shared)
-        own = [spread(each, ranks) for each in (data, test)]
-        chosen = dataclasses.replace(options, workers=1 if shared else ranks.size)
-        return train(own[0], chosen, opened, test=own[1], checkpoint=file, sample_ranks=shared)
-
-    for result in run_ranks(2, run):
-        assert_same(result, one, "remarks")
-    longer = dataclasses.replace(options, epochs=4, parallel="model")
-    resumed = train(data, longer, EmulatedDevice(LISTING, 1), test=test, resume=load_checkpoint(tmp_path / "state"))
-    whole = train(data, longer, EmulatedDevice(LISTING, 1), test=test)
-    assert_same(resumed, whole, "remarks")
+        assert_same(result, one, *ignored)
+    assert len({last for _, last in results}) == 1, "all ranks know what the first has written"
+    images = [] if configs is None else [f"worker{rank}.p4sgd" for rank in range(size)]
+    assert {path.name for path in tmp_path.iterdir()} == {"state", *images}
+    longer = dataclasses.replace(options, epochs=5, parallel="model")
+    resumed = train(data, longer, alone(workers), test=test, resume=load_checkpoint(tmp_path / "state"))
+    assert_same(resumed, train(data, longer, alone(workers), test=test), "remarks")
 
 
 def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):
@@ -254,7 +180,12 @@ def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch)
     data, options = make(101, 70, sparse=False, seed=5), TrainingOptions(epochs=1, workers=2, precondition="block")
     one = train(data, options, EmulatedDevice(CONFIG, 2))
     assert one.summary["whitening_times"] is None
-    for result in run_ranks(2, lambda ranks: train(spread(data, ranks), options, device(ranks))):
+
+    def run(ranks):
+        remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
+        return train(spread(data, ranks), options, EmulatedDevice(CONFIG, 1, remote=remote))
+
+    for result in run_ranks(2, run):
         assert np.array_equal(result.model.weights, one.model.weights)
         times = result.to_json()["whitening_times"]
         assert times["blocks"] == 2

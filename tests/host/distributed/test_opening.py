@@ -22,30 +22,11 @@ def no_launcher(monkeypatch):
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
 
 
-def test_a_process_is_alone_unless_it_is_told_otherwise(monkeypatch):
-    monkeypatch.setenv("PMI_SIZE", "4")
-    assert open_communicator("none") is SINGLE_PROCESS
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_several_processes_that_were_not_told_to_be_one_job(monkeypatch, name):
-    assert open_communicator(None) is SINGLE_PROCESS
-    monkeypatch.setenv(name, "1")
-    assert open_communicator(None) is SINGLE_PROCESS
-    monkeypatch.setenv(name, "2")
-    with pytest.raises(UserError, match=r"was started 2 times, .* --launcher mpi"):
-        open_communicator(None)
-
-
 class Raising(ModuleType):
     """A package whose parts cannot be imported."""
 
-    def __init__(self, said):
-        super().__init__("mpi4py")
-        self._said = said
-
     def __getattr__(self, name):
-        raise RuntimeError(self._said)
+        raise RuntimeError(MANY)
 
 
 MISSING = "cannot open shared object file: No such file or directory"
@@ -54,41 +35,48 @@ MANY = "\n".join(["cannot load MPI library", *(f"{name}: {MISSING}" for name in 
 """What mpi4py says where there is MPICH without a library of its own; names that no library has are not told."""
 
 
-@pytest.mark.parametrize(
-    ("launcher", "installed", "says"),
-    [
-        ("slurm", None, r"'slurm'.* none, mpi"),
-        ("mpi", None, r"pip install 'p4sgd\[mpi\]'"),
-        ("mpi", SimpleNamespace(), r"no MPI library .*pip install mpich"),  # whose part MPI cannot be imported
-        ("mpi", Raising(MANY), rf"library \(cannot load MPI library; libfabric\.so\.1: {MISSING}\): install"),
-    ],
-    ids=["no such launcher", "no mpi4py", "no library", "a library without its own"],
-)
-def test_what_is_missing(monkeypatch, launcher, installed, says):
-    monkeypatch.setenv("PMI_SIZE", "2")
-    monkeypatch.setitem(sys.modules, "mpi4py", installed)
-    with pytest.raises(UserError, match=says):
-        open_communicator(launcher)
-
-
-def test_without_mpiexec():
-    with pytest.raises(UserError, match="mpiexec -n WORKERS p4sgd train"):
-        open_communicator("mpi")
+def opened_by(size):
+    """The module of the communicator, with so many ranks."""
+    return {MODULE: SimpleNamespace(MpiCommunicator=lambda: SimpleNamespace(size=size))}
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_mpiexec_of_another_mpi(monkeypatch, name):
-    monkeypatch.setenv(name, "4")
-    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(MpiCommunicator=lambda: SimpleNamespace(size=1)))
-    with pytest.raises(UserError, match=r"mpiexec has started 4 processes, .* sees 1: .*use the mpiexec"):
+@pytest.mark.parametrize(
+    ("launcher", "started", "modules", "says"),
+    [
+        ("none", "4", {}, None),
+        (None, None, {}, None),
+        (None, "1", {}, None),
+        ("mpi", "1", {}, None),
+        (None, "2", {}, r"was started 2 times, .* --launcher mpi"),
+        ("mpi", None, {}, "mpiexec -n WORKERS p4sgd train"),
+        ("slurm", "2", {}, r"'slurm'.* none, mpi"),
+        ("mpi", "2", {"mpi4py": None}, r"pip install 'p4sgd\[mpi\]'"),
+        ("mpi", "2", {"mpi4py": SimpleNamespace()}, r"no MPI library .*pip install mpich"),  # without a part MPI
+        ("mpi", "2", {"mpi4py": Raising("mpi4py")}, rf"\(cannot load MPI library; libfabric\.so\.1: {MISSING}\): in"),
+        ("mpi", "4", opened_by(1), r"mpiexec has started 4 processes, .* sees 1: .*use the mpiexec"),
+        ("mpi", "4", opened_by(4), None),
+    ],
+)
+def test_opening(monkeypatch, name, launcher, started, modules, says):
+    if started is not None:
+        monkeypatch.setenv(name, started)
+    for each, module in modules.items():
+        monkeypatch.setitem(sys.modules, each, module)
+    if says is None:
+        found = open_communicator(launcher)
+        assert found.size == 4 if modules else found is SINGLE_PROCESS
+    else:
+        with pytest.raises(UserError, match=says):
+            open_communicator(launcher)
+
+
+def test_srun_of_another_mpi(monkeypatch):
+    for each in {**SRUN, "PMI_SIZE": "4"}.items():
+        monkeypatch.setenv(*each)
+    monkeypatch.setitem(sys.modules, MODULE, opened_by(1)[MODULE])
+    with pytest.raises(UserError, match=r"srun has started 4 processes, .* sees 1: .*--mpi for srun"):
         open_communicator("mpi")
-    if name not in MPIEXEC:
-        for each in SRUN.items():
-            monkeypatch.setenv(*each)
-        with pytest.raises(UserError, match=r"srun has started 4 processes, .* sees 1: .*--mpi for srun"):
-            open_communicator("mpi")
-    monkeypatch.setenv(name, "1")
-    assert open_communicator("mpi").size == 1
 
 
 @pytest.mark.parametrize(
@@ -96,10 +84,9 @@ def test_mpiexec_of_another_mpi(monkeypatch, name):
     [
         ({}, "mpiexec"),
         (SRUN, "srun"),
-        ({"SLURM_JOB_ID": "7"}, "mpiexec"),
+        ({"SLURM_JOB_ID": "7"}, "mpiexec"),  # a job's script
         *((SRUN | {name: "2"}, "mpiexec") for name in MPIEXEC),
     ],
-    ids=["mpiexec", "srun", "a Slurm job's script", "MPICH within Slurm", "Open MPI within Slurm"],
 )
 def test_a_command_begins_with_the_launcher_of_this_process(monkeypatch, environment, program):
     """Within Slurm mpiexec starts its processes through srun, so they have Slurm's variables too."""

@@ -34,7 +34,7 @@ def _folder(tmp_path, monkeypatch):
 
 
 def test_a_plan_writes_nothing_and_its_execution_does():
-    request = TrainingRequest(data="iris:1", samples=40, options={"epochs": 2, "workers": 2}, out=Path("model"))
+    request = TrainingRequest(data="iris:1", samples=40, options={"epochs": 2}, out=Path("model"))
     plan = TrainingRun(request)
     assert list(Path().iterdir()) == []
     assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)

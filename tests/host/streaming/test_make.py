@@ -329,25 +329,6 @@ def test_two_at_once_are_refused(job, tiny):
         shutil.rmtree(each)
 
 
-def test_damage_is_found(job, tiny):
-    path, folder, options = job
-    build(path, folder, options)
-    shards = deal_units(open_prepared(folder).space.count, options, [CONFIG] * options.workers)
-    for name in contents(folder):
-        if name == "job.json":
-            continue
-        whole = (folder / name).read_bytes()
-        for damaged in (whole[: len(whole) // 2], whole[:2] + bytes([whole[2] ^ 1]) + whole[3:]):
-            (folder / name).write_bytes(damaged)
-            with pytest.raises(UserError, match=f"{name}.*again"):
-                open_prepared(folder).verify(shards)
-        (folder / name).unlink()
-        with pytest.raises(UserError, match=f"{name}: cannot read.*prepare the data again"):
-            open_prepared(folder).verify(shards)
-        (folder / name).write_bytes(whole)
-    open_prepared(folder).verify(shards)
-
-
 def test_little_memory_is_refused():
     """Sparse workers need less: blocks for dense ones have all features of their samples."""
     samples = LabelledSamples("data", np.zeros(1000))

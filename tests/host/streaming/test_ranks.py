@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
+from support.results import assert_same
 
 from p4sgd.host.data import Scaling, read_dataset, statistics
 from p4sgd.host.data.read import open_source
@@ -17,7 +18,7 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.streaming import make
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
-from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.hardware_features import square_norms
 from p4sgd.host.training.preparation import prepare
@@ -37,16 +38,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-def device(ranks):
-    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start))
-
-
 def deal_to(options, config=CONFIG):
     return deal_units(40, options, [config] * options.workers)
-
-
-def images(folder):
-    return [image_file(folder, worker).read_bytes() for worker in range(OPTIONS.workers)]
 
 
 @pytest.mark.parametrize(
@@ -56,31 +49,25 @@ def images(folder):
     + [(name, {"precondition": "block"}) for name in ("data.csv", "sparse.npz")],
 )
 def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, more):
-    path = write_data(tmp_path, name, *make_samples(7, 101, 40))
-    options = dataclasses.replace(OPTIONS, **more)
-    folders = [tmp_path / each for each in ("process", "ranks", "buckets")]
-    for folder in folders[:2]:
-        folder.mkdir()
-    one = prepare(read_dataset(path), options, Placement(deal_to(options), folders[0]))
+    path, options = write_data(tmp_path, name, *make_samples(7, 101, 40)), dataclasses.replace(OPTIONS, **more)
+    process, ranks, buckets = (tmp_path / each for each in ("process", "ranks", "buckets"))
+    process.mkdir()
+    ranks.mkdir()
+    one = prepare(read_dataset(path), options, Placement(deal_to(options), process))
     several = run_ranks(
         options.workers,
-        lambda ranks: prepare(read_dataset(path, communicator=ranks), options, Placement(deal_to(options), folders[1])),
+        lambda own: prepare(read_dataset(path, communicator=own), options, Placement(deal_to(options), ranks)),
     )
-    make_folder(open_source(path), options, CONFIG, folders[2])
-    expected = images(folders[0])
-    assert images(folders[1]) == expected
-    assert images(folders[2]) == expected
-    for other in [*several, open_prepared(folders[2]).load(options, Placement(deal_to(options)))]:
-        assert other.mean_square == one.mean_square
-        assert other.scaling.kind == one.scaling.kind
+    make_folder(open_source(path), options, CONFIG, buckets)
+    for worker in range(options.workers):
+        first, *others = (image_file(folder, worker).read_bytes() for folder in (process, ranks, buckets))
+        assert others == [first] * 2
+    for other in [*several, open_prepared(buckets).load(options, Placement(deal_to(options)))]:
+        assert (other.mean_square, other.scaling.kind) == (one.mean_square, one.scaling.kind)
         assert (other.targets.coding, other.features) == (one.targets.coding, one.features)
         assert other.targets.labels.tobytes() == one.targets.labels.tobytes()
         for ours, theirs in zip(other.map, one.map, strict=True):
             assert ours is theirs is None or ours.tobytes() == theirs.tobytes()
-
-
-def history(result):
-    return [dataclasses.replace(record, seconds=0.0, samples_per_second=0.0, counters=()) for record in result.history]
 
 
 @pytest.fixture
@@ -90,33 +77,20 @@ def folder(tmp_path):
     return tmp_path / "made"
 
 
-@pytest.mark.parametrize(
-    "more", [{"bias": False, "precondition": "block"}, {"loss": "hinge", "l2": 0.001, "staleness": 1}]
-)
-def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
-    """With a checkpoint from which one process goes on."""
-    if "bias" in more:
-        folder = tmp_path / "other"
-        make_folder(open_source(tmp_path / "data.libsvm"), dataclasses.replace(OPTIONS, **more), CONFIG, folder)
-    options = dataclasses.replace(OPTIONS, **more)
-    test = read_dataset(write_data(tmp_path, "test.libsvm", *make_samples(9, 30, 40)))
-    one = train(open_prepared(folder), options, EmulatedDevice(CONFIG, options.workers), test=test)
+def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder):
+    options = dataclasses.replace(OPTIONS, loss="hinge", l2=0.001, staleness=1)
+    path = write_data(tmp_path, "test.libsvm", *make_samples(9, 30, 40))
+    one = train(open_prepared(folder), options, EmulatedDevice(CONFIG, options.workers), test=read_dataset(path))
 
     def run(ranks):
         data = open_prepared(folder, ranks)
         data.verify(deal_to(options))
-        spread = read_dataset(tmp_path / "test.libsvm", like=data.space, communicator=ranks)
-        return train(data, options, device(ranks), test=spread, checkpoint=CheckpointFile(tmp_path / "state"))
+        test = read_dataset(path, like=data.space, communicator=ranks)
+        remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
+        return train(data, options, EmulatedDevice(CONFIG, 1, remote=remote), test=test)
 
     for result in run_ranks(options.workers, run):
-        assert history(result) == history(one)
-        assert np.array_equal(result.model.weights, one.model.weights)
-        assert result.model.intercept == one.model.intercept
-    longer = dataclasses.replace(options, epochs=4)
-    whole = train(open_prepared(folder), longer, EmulatedDevice(CONFIG, options.workers), test=test)
-    saved = load_checkpoint(tmp_path / "state")
-    resumed = train(open_prepared(folder), longer, EmulatedDevice(CONFIG, options.workers), test=test, resume=saved)
-    assert history(resumed) == history(whole)
+        assert_same(result, one)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -141,7 +115,6 @@ def test_a_rank_checks_what_it_reads(folder, workers, config, expected):
     """If the images are for other workers, that is all of them."""
     path = image_file(folder, 1)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-
     options = dataclasses.replace(OPTIONS, workers=workers)
 
     def verify(ranks):

@@ -17,99 +17,68 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.checkpoint import FORMAT_VERSION, Weights, epochs_done, is_checkpoint_file
+from p4sgd.host.training.checkpoint import Weights, epochs_done
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
 
-def dataset(regression=False, samples=96, features=40, seed=1, name="made"):
+def dataset(loss="logistic", samples=96, features=40, seed=1, name="made"):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(samples, features))
     z = x @ rng.normal(size=features) + rng.normal(size=samples) * 4
-    return Dataset(x, z if regression else np.where(z > 0, 1.0, 0.0), name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """Options of a run, and what must have happened in it for the case to be worth its name."""
-
-    options: dict
-    happened: object = lambda result: True
-    test: bool = False
-
-    @property
-    def data(self):
-        return dataset(self.options.get("loss") == "squared")
-
-
-def best_is_inside(result):
-    return 1 < result.best_epoch < len(result.history)
+    return Dataset(x, z if loss == "squared" else np.where(z > 0, 1.0, 0.0), name)
 
 
 def rates(result):
     return [record.learning_rate for record in result.history]
 
 
+PATIENCE = {"schedule": "constant", "validation_fraction": 0.3, "learning_rate": 1.0, "batch": 8, "seed": 2}
+STALE = {"loss": "squared", "workers": 4, "l1": 1e-3, "staleness": 1, "precision": 3}
 CASES = {
-    "plain": Case({"epochs": 5}, test=True),
-    "squared, l1, invscaling": Case(
-        {
-            "epochs": 5,
-            "loss": "squared",
-            "workers": 4,
-            "l1": 1e-3,
-            "schedule": "invscaling",
-            "power": 0.75,
-            "staleness": 1,
-            "precision": 3,
-        },
+    "plain": ({"epochs": 5}, lambda result: True),
+    "invscaling": (
+        {"epochs": 5, "schedule": "invscaling", "power": 0.75, **STALE},
         lambda result: len(set(rates(result))) == 5,
     ),
-    "adaptive": Case(
+    "adaptive": (
         {"epochs": 14, "schedule": "adaptive", "tolerance": 0.99, "precision": 2, "planes": 5},
         lambda result: any(after > before for before, after in itertools.pairwise(rates(result))),
     ),
-    "adaptive, stops": Case(
+    "adaptive, stops": (
         {"epochs": 60, "schedule": "adaptive", "patience": 1, "tolerance": 0.3, "workers": 2},
         lambda result: result.stopped is StopReason.PATIENCE and len(set(rates(result))) >= 2,
     ),
-    "patience": Case(
-        {
-            "epochs": 60,
-            "schedule": "constant",
-            "patience": 4,
-            "validation_fraction": 0.3,
-            "learning_rate": 1.0,
-            "batch": 8,
-            "seed": 2,
-        },
-        lambda result: result.stopped is StopReason.PATIENCE and best_is_inside(result),
+    "patience": (
+        {"epochs": 60, "patience": 4, **PATIENCE},
+        lambda result: result.stopped is StopReason.PATIENCE and 1 < result.best_epoch < len(result.history),
     ),
-    "remarks": Case(
+    "remarks": (
         {"epochs": 6, "learning_rate": 60.0, "batch": 8, "l1": 1e-10, "bias": False, "loss": "squared"},
         lambda result: len(result.remarks) >= 3 and any(record.flags for record in result.history),
     ),
-    "diverges": Case(
+    "diverges": (
         {"epochs": 7, "learning_rate": 4000.0, "workers": 2},
         lambda result: len(set(rates(result))) >= 2 and "too large" in result.remarks[0],
     ),
-    "diverges for ever": Case(
+    "diverges for ever": (
         {"epochs": 4, "learning_rate": 4000.0, "l2": 3e-6},
         lambda result: result.remarks and "too large" in result.remarks[-1],
     ),
-    "remarks in later epochs": Case(
+    "remarks in later epochs": (
         {"epochs": 6, "learning_rate": 4e-5, "schedule": "invscaling", "power": 1.0, "l1": 5e-4},
         lambda result: len(result.remarks) == 6,
     ),
 }
+"""Options of a run, and what must have happened in it for the case to be worth its name."""
 
 
-def run(case, device=None, **more):
-    options = TrainingOptions(**case.options)
-    device = device or open_device("emulator", CONFIG, options.workers)
-    test = dataset(seed=7, name="test") if case.test else None
-    return train(case.data, options, device, test=test, **more)
+def run(options, device=None, *, test=True, **more):
+    chosen = TrainingOptions(**options)
+    device = device or open_device("emulator", CONFIG, chosen.workers)
+    test = dataset(chosen.loss, seed=7, name="test") if test else None
+    return train(dataset(chosen.loss), chosen, device, test=test, **more)
 
 
 def assert_equal(one, other):
@@ -127,42 +96,11 @@ def facts(result):
     return {**training, "metrics": {name: training["metrics"][name] for name in training["metrics"].keys() - timed}}
 
 
-def stop(case, path, epochs, **more):
+def stop(options, path, epochs, **more):
     """Train until the device fails in the epoch after so many."""
-    device = FailingDevice(CONFIG, TrainingOptions(**case.options).workers, epochs + 1)
+    device = FailingDevice(CONFIG, options.get("workers", 1), epochs + 1)
     with pytest.raises(P4sgdError, match="memory error"):
-        run(case, device, checkpoint=CheckpointFile(path), **more)
-
-
-# -- going on --------------------------------------------------------------------------------------------------------
-
-
-class KeptCheckpoints(CheckpointFile):
-    """A checkpoint file of which every version is kept, as FILE.EPOCH."""
-
-    def save(self, run, states):
-        super().save(run, states)
-        shutil.copy(self.path, f"{self.path}.{epochs_done(states)}")
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_failure_in_every_epoch(name, tmp_path):
-    """Each epoch is done by another cluster, and the file at the end is that of a run on one."""
-    case, path = CASES[name], tmp_path / "c"
-    whole = run(case, checkpoint=CheckpointFile(tmp_path / "whole"))
-    assert case.happened(whole)
-    assert_equal(run(case), whole)
-    stop(case, path, 1)
-    for epoch in range(2, len(whole.history)):
-        stop(case, path, 1, resume=load_checkpoint(path))
-        assert set(os.listdir(tmp_path)) == {"c", "whole"}
-        assert load_checkpoint(path).states[0].epoch == epoch
-    saved, heard = load_checkpoint(path), []
-    resumed = run(case, checkpoint=CheckpointFile(path), resume=saved, events=events(epoch=heard.append))
-    assert_equal(resumed, whole)
-    assert tuple(heard) == resumed.history
-    assert resumed.history[:-1] == tuple(saved.states[0].history), "times of what was done are those of then"
-    assert content(path) == content(tmp_path / "whole")
+        run(options, device, checkpoint=CheckpointFile(path), **more)
 
 
 def content(path):
@@ -173,12 +111,35 @@ def content(path):
     return {name: array.tolist() for name, array in arrays.items()}, epochs, header
 
 
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_failure_in_every_epoch(name, tmp_path):
+    """Each epoch is done by another cluster, and the file at the end is that of a run on one."""
+    (options, happened), path = CASES[name], tmp_path / "c"
+    whole = run(options, checkpoint=CheckpointFile(tmp_path / "whole"))
+    assert happened(whole)
+    assert_equal(run(options), whole)
+    stop(options, path, 1)
+    for epoch in range(2, len(whole.history)):
+        stop(options, path, 1, resume=load_checkpoint(path))
+        assert set(os.listdir(tmp_path)) == {"c", "whole"}
+        assert load_checkpoint(path).states[0].epoch == epoch
+    saved, heard = load_checkpoint(path), []
+    resumed = run(options, checkpoint=CheckpointFile(path), resume=saved, events=events(epoch=heard.append))
+    assert_equal(resumed, whole)
+    assert tuple(heard) == resumed.history
+    assert resumed.history[:-1] == tuple(saved.states[0].history), "times of what was done are those of then"
+    assert content(path) == content(tmp_path / "whole")
+
+
 def test_more_or_fewer_epochs(tmp_path):
-    case = CASES["adaptive"]
-    run(case, checkpoint=CheckpointFile(tmp_path / "c"))
-    stop(case, tmp_path / "d", 3)
+    options, _ = CASES["adaptive"]
+    run(options, checkpoint=CheckpointFile(tmp_path / "c"))
+    stop(options, tmp_path / "d", 3)
     for path, epochs in (("c", 14), ("c", 20), ("d", 3), ("d", 5)):
-        saved, other = load_checkpoint(tmp_path / path), Case(case.options | {"epochs": epochs})
+        saved, other = load_checkpoint(tmp_path / path), options | {"epochs": epochs}
         assert_equal(run(other, resume=saved), run(other))
         assert saved.states[0].epoch == (14 if path == "c" else 3), "what was read stays as it is"
 
@@ -212,33 +173,26 @@ def test_weights_of_workers_are_put_together_once_and_when_somebody_asks():
     assert not weights.of(shards)
 
 
-# -- several rows ----------------------------------------------------------------------------------------------------
+class KeptCheckpoints(CheckpointFile):
+    """A checkpoint file of which every version is kept, as FILE.EPOCH."""
 
-
-ROWS = {
-    "epochs": 9,
-    "learning_rate": 1.0,
-    "batch": 8,
-    "schedule": "constant",
-    "patience": 1,
-    "tolerance": 0.05,
-    "validation_fraction": 0.3,
-}
-
-
-def run_rows(device=None, workers=1, **more):
-    data = dataset()
-    data = Dataset(data.features, np.digitize(data.features @ np.ones(40), [-3, 3]), "made")
-    options = TrainingOptions(**ROWS, workers=workers)
-    return train(data, options, device or open_device("emulator", CONFIG, workers), **more)
+    def save(self, run, states):
+        super().save(run, states)
+        shutil.copy(self.path, f"{self.path}.{epochs_done(states)}")
 
 
 def test_rows_go_on_after_every_epoch(tmp_path):
     """In the middle of a row or at its end: rows that are done stay, the one under way goes on, others begin."""
-    whole = run_rows()
+    data = dataset()
+    data = Dataset(data.features, np.digitize(data.features @ np.ones(40), [-3, 3]), "made")
+
+    def run_rows(device=None, workers=1, **more):
+        options = TrainingOptions(epochs=9, patience=1, tolerance=0.05, workers=workers, **PATIENCE | {"seed": 0})
+        return train(data, options, device or open_device("emulator", CONFIG, workers), **more)
+
+    whole, file = run_rows(), KeptCheckpoints(tmp_path / "c")
     epochs = [len(row.history) for row in whole.rows]
     assert len(set(epochs)) > 1, "some stop earlier"
-    file = KeptCheckpoints(tmp_path / "c")
     assert_equal(run_rows(checkpoint=file), whole)
     assert file.last == f"epoch {epochs[2]} of row 3 of 3"
     for done in range(1, sum(epochs) + 1):
@@ -259,74 +213,52 @@ def test_rows_go_on_after_every_epoch(tmp_path):
 @pytest.mark.parametrize(
     ("epochs", "other", "says"),
     [
-        (5, {"options": {"learning_rate": 0.25}}, "has epoch 5 of another run: .*another file.*delete"),
+        (5, {"learning_rate": 0.25}, "has epoch 5 of another run: .*another file.*delete"),
         (5, {"test": False}, "has epoch 5 of another run"),
         (5, {}, "has this run to its end, epoch 5: --resume .*--overwrite"),
-        (5, {"options": {"epochs": 2}, "overwrite": True}, "has epoch 5 of this run: --resume .*another file.*delete"),
+        (5, {"epochs": 2, "overwrite": True}, "has epoch 5 of this run: --resume .*another file.*delete"),
         (3, {"resume": 1}, "has epoch 3 of this run: --resume .*another file.*delete"),  # of an earlier epoch
         (0, {}, ".*another file.*delete"),  # it is damaged
     ],
 )
 def test_a_checkpoint_that_is_not_replaced(tmp_path, epochs, other, says):
     """Whoever repeats the command, and forgets --resume, would lose it."""
-    path, case, more = tmp_path / "c", CASES["plain"], {}
+    path, (options, _), more = tmp_path / "c", CASES["plain"], {"test": other.pop("test", True)}
+    file = CheckpointFile(path, overwrite=other.pop("overwrite", False))
     if epochs == 5:
-        run(case, checkpoint=CheckpointFile(path))
+        run(options, checkpoint=CheckpointFile(path))
     elif epochs:
-        stop(case, path, epochs)
+        stop(options, path, epochs)
     else:
         path.write_text("damaged")
     if "resume" in other:
-        stop(case, tmp_path / "earlier", other["resume"])
+        stop(options, tmp_path / "earlier", other.pop("resume"))
         more["resume"] = load_checkpoint(tmp_path / "earlier")
     before = path.read_bytes()
-    changed = Case(case.options | other.get("options", {}), test=other.get("test", True))
     with pytest.raises(UserError, match=f"^{path}: {says}"):
-        run(changed, checkpoint=CheckpointFile(path, overwrite=other.get("overwrite", False)), **more)
+        run(options | other, checkpoint=file, **more)
     assert path.read_bytes() == before
 
 
 def test_a_checkpoint_that_is_replaced(tmp_path):
     """By the run that goes on from it, and on request by the same run, once it has ended."""
-    path, case = tmp_path / "c", CASES["plain"]
-    stop(case, path, 3)
-    first = run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
+    path, (options, _) = tmp_path / "c", CASES["plain"]
+    stop(options, path, 3)
+    first = run(options, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
     assert load_checkpoint(path).states[0].epoch == 5
     before = content(path)
-    assert_equal(run(case, checkpoint=CheckpointFile(path, overwrite=True)), first)
+    assert_equal(run(options, checkpoint=CheckpointFile(path, overwrite=True)), first)
     assert content(path) == before
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
-def test_a_write_that_does_not_end_leaves_the_file_before(tmp_path, monkeypatch, error):
-    """In the third epoch; what is left is the checkpoint of the second, from which all goes on."""
-    case, path, calls = CASES["patience"], tmp_path / "c", []
-
-    def fsync(descriptor):
-        calls.append(descriptor)
-        if len(calls) == 3:
-            raise error
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    file = CheckpointFile(path)
-    if isinstance(error, OSError):
-        with pytest.raises(UserError, match=f"{path}: cannot write: the disk is full"):
-            run(case, checkpoint=file)
-    else:
-        assert run(case, checkpoint=file).stopped is StopReason.INTERRUPTED
-    assert file.last == "epoch 2"
-    assert load_checkpoint(path).states[0].epoch == 2
-    assert os.listdir(tmp_path) == ["c"]
-    assert_equal(run(case, resume=load_checkpoint(path)), run(case))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def saved(tmp_path):
-    stop(CASES["plain"], tmp_path / "c", 2)
-    return load_checkpoint(tmp_path / "c")
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "c"
+    stop(CASES["plain"][0], path, 2)
+    return path
 
 
 @pytest.mark.parametrize(
@@ -342,12 +274,11 @@ def saved(tmp_path):
     ],
     ids=["l2", "seed", "shape", "weights", "values", "no test data", "test data"],
 )
-def test_another_run(saved, change, says):
-    options = TrainingOptions(**CASES["plain"].options | change.get("options", {}))
-    device = open_device("emulator", CONFIG, 1)
-    test = change.get("test", dataset(seed=7, name="test"))
-    with pytest.raises(UserError, match=f"^{saved.path}: .*{says}"):
-        train(change.get("data", dataset()), options, device, test=test, resume=saved)
+def test_another_run(two_epochs, change, says):
+    options = TrainingOptions(**CASES["plain"][0] | change.get("options", {}))
+    saved, test = load_checkpoint(two_epochs), change.get("test", dataset(seed=7, name="test"))
+    with pytest.raises(UserError, match=f"^{two_epochs}: .*{says}"):
+        train(change.get("data", dataset()), options, open_device("emulator", CONFIG, 1), test=test, resume=saved)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +289,7 @@ def test_another_run(saved, change, says):
         {"rows": []},
         {"rows": [{}]},
         {"rows": [{"remarks": 3}]},
+        {"rows": [{"remarks": [], "first_rate": 1, "best_epoch": 9}]},
         {"origin": 3},
         {"drop": ["weights"]},
         {"drop": ["history"]},
@@ -365,22 +297,9 @@ def test_another_run(saved, change, says):
         {"replace": {"best_weights": np.zeros(4, np.int32)}},
         {"replace": {"history": np.frombuffer(b"{}", np.uint8)}},
         {"replace": {"history": np.frombuffer(b"\n", np.uint8)}},
-        {"rows": [{"remarks": [], "first_rate": 1, "best_epoch": 9}]},
     ],
 )
-def test_damaged_files(saved, changes):
-    rewrite(saved.path, **changes)
-    with pytest.raises(UserError, match=f"^{saved.path}: a damaged checkpoint: .*: train again"):
-        load_checkpoint(saved.path)
-    assert is_checkpoint_file(saved.path)
-
-
-def test_files_that_are_none(saved):
-    rewrite(saved.path, version="7")
-    with pytest.raises(UserError, match=rf"^{saved.path}: a checkpoint of version 7, .*version {FORMAT_VERSION}\b"):
-        load_checkpoint(saved.path)
-    assert is_checkpoint_file(saved.path)
-    rewrite(saved.path, kind="p4sgd-model")
-    with pytest.raises(UserError, match=f"^{saved.path}: not a checkpoint .*--checkpoint"):
-        load_checkpoint(saved.path)
-    assert not is_checkpoint_file(saved.path)
+def test_damaged_files(two_epochs, tmp_path, changes):
+    rewrite(two_epochs, to=tmp_path / "c", **changes)
+    with pytest.raises(UserError, match=f"^{tmp_path / 'c'}: a damaged checkpoint: .*: train again"):
+        load_checkpoint(tmp_path / "c")
