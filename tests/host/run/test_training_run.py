@@ -34,13 +34,13 @@ def _folder(tmp_path, monkeypatch):
 
 
 def test_a_plan_writes_nothing_and_its_execution_does():
-    request = TrainingRequest(data="iris:1", samples=40, options={"epochs": 2}, out=Path("model"))
+    request = TrainingRequest(data="iris:1", samples=90, options={"epochs": 2}, out=Path("model"))
     plan = TrainingRun(request)
     assert list(Path().iterdir()) == []
     assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)
     shown = plan.to_json()
     assert json.loads(json.dumps(shown)) == shown
-    assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (40, 4, 1, {})
+    assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (90, 4, 1, {})
     stages, epochs = [], []
     result = plan.execute(events(stage=stages.append, epoch=epochs.append))
     assert stages == [Stage.OPEN, Stage.TRAIN, Stage.WRITE]
