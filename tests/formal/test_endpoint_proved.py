@@ -10,7 +10,7 @@ from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cat, Cover, Mux, Signal, Value
 from support.overdue import AnyTime, Asked
 from support.packets import packet_on
-from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
+from support.proof import Proof, check, finds, free, holds, mutant, needs_solver, prove, reach
 
 from p4sgd.hw.net import endpoint
 from p4sgd.hw.net.endpoint import Endpoint
@@ -35,11 +35,10 @@ class Asks(Proof):
     """The timer asks for a slot only what the endpoint relies on, and what its stand-in does."""
 
     def __init__(self, timer=ResendTimer):
-        super().__init__()
-        self.timer = timer(CONFIG)
+        super().__init__(timer(CONFIG))
 
     def claim(self, m):
-        m.submodules.dut = dut = self.timer
+        dut = self.dut
         free(m, dut)
         asked = Asked(m, dut)
         m.d.comb += [
@@ -49,7 +48,7 @@ class Asks(Proof):
         ]
 
     def strengthen(self, m):
-        scan, scan_after = self.timer.scan, self.peek("dut.scan_after", CONFIG.slot_bits)
+        scan, scan_after = self.dut.scan, self.peek("dut.scan_after", CONFIG.slot_bits)
         m.d.comb += Assert(scan_after == (scan + 1)[: CONFIG.slot_bits])
 
 
@@ -59,8 +58,7 @@ def test_the_timer_asks_for_what_waits(tmp_path):
 
 def test_a_timer_that_asks_too_late_is_found(tmp_path):
     broken = mutant(ResendTimer, "overdue & same_wait & waits & (waits_for_full == was_partial)", "overdue & same_wait")
-    with pytest.raises(CounterexampleError):
-        check(Asks(broken), tmp_path, cycles=8)
+    finds(tmp_path, Asks(broken), 8)
 
 
 @pytest.fixture
@@ -72,11 +70,10 @@ class Endpoints(Proof):
     """An endpoint between a worker, which keeps the rules of its streams, and any frames."""
 
     def __init__(self, component=Endpoint):
-        super().__init__()
-        self.component = component(CONFIG)
+        super().__init__(component(CONFIG))
 
     def claim(self, m):
-        m.submodules.dut = dut = self.component
+        dut = self.dut
         free(m, dut, stable=SETTINGS)
         had_given_up = Signal()
         m.d.sync += had_given_up.eq(dut.given_up)
@@ -104,7 +101,7 @@ class Streams(Endpoints):
 
     def claim(self, m):
         super().claim(m)
-        dut = self.component
+        dut = self.dut
         holds(m, dut.tx)
         holds(m, dut.sums, withdrawn=dut.join | dut.leave | dut.given_up)
 
@@ -114,7 +111,7 @@ class Slot(Endpoints):
 
     def claim(self, m):
         super().claim(m)
-        dut = self.component
+        dut = self.dut
         slot = Signal(CONFIG.slot_bits)
         m.d.comb += slot.eq(AnyConst(CONFIG.slot_bits))
 
@@ -134,37 +131,22 @@ class Slot(Endpoints):
         round_now, full_now = Mux(begins, next_round, round_), Mux(begins, any_full, full)
         m.d.comb += any_full.eq(AnySeq(32))
         with m.If(accepted):
+            m.d.comb += Assert(joined & ~dut.given_up)
             m.d.sync += next_slot.eq(next_slot + 1)
             with m.If(next_slot == CONFIG.slots - 1):
                 m.d.sync += next_round.eq(next_round + 1)
-        with m.If(accepted):
-            m.d.comb += Assert(joined & ~dut.given_up)
         with m.If(begins):
             m.d.comb += Assert(~in_use | (has_full & has_clear & handed_on))
-            m.d.sync += [
-                in_use.eq(1),
-                has_full.eq(0),
-                has_clear.eq(0),
-                handed_on.eq(0),
-                round_.eq(next_round),
-                sent.eq(value_of(dut.partials.payload)),
-                full.eq(any_full),
-            ]
+            m.d.sync += [in_use.eq(1), has_full.eq(0), has_clear.eq(0), handed_on.eq(0)]
+            m.d.sync += [round_.eq(next_round), sent.eq(value_of(dut.partials.payload)), full.eq(any_full)]
 
         # What comes.
         well_formed, packet = packet_on(m, dut.rx.valid, dut.rx.payload)
         to_all = packet.destination[GROUP_BIT]
-        with m.If(
-            well_formed
-            & (to_all | (packet.destination == dut.local_mac))
-            & (packet.source == dut.peer_mac)
-            & (packet.job == dut.job)
-            & (packet.workers == dut.workers)
-            & (packet.shard == Mux(to_all, 0, dut.shard))
-            & (packet.bitmap == shard_mask(dut.workers))
-            & (packet.slot == slot)
-            & (packet.round == round_now)
-        ):
+        right = {"source": dut.peer_mac, "job": dut.job, "workers": dut.workers, "shard": Mux(to_all, 0, dut.shard)}
+        right |= {"bitmap": shard_mask(dut.workers), "slot": slot, "round": round_now}
+        is_ours = (to_all | (packet.destination == dut.local_mac)) & well_formed
+        with m.If(is_ours & Cat(packet[name] == value for name, value in right.items()).all()):
             with m.If(packet.type == PacketType.FULL):
                 m.d.comb += Assume(value_of(packet["values"]) == full_now)
                 m.d.sync += has_full.eq(1)
@@ -246,58 +228,31 @@ def test_slots_come_to_everything_that_is_claimed(tmp_path):
     reach(Slot(), tmp_path, cycles=CYCLES)
 
 
-def test_a_stream_that_drops_valid_is_found(tmp_path):
-    broken = mutant(
-        Endpoint,
-        "with m.If(free):\n            m.d.sync += [\n                self.tx",
-        "with m.If(1):\n            m.d.sync += [\n                self.tx",
-    )
-    with pytest.raises(CounterexampleError):
-        check(Streams(broken), tmp_path, cycles=8)
+@pytest.mark.usefixtures("any_time")
+@pytest.mark.parametrize(
+    ("proof", "right", "wrong"),
+    [
+        (Streams, "with m.If(free):\n            m.d.sync", "with m.If(1):\n            m.d.sync"),
+        (Slot, "straight.eq(full & in_turn & free)", "straight.eq(full & free)"),
+        *(
+            pytest.param(Slot, right, wrong, marks=pytest.mark.slow)
+            for right, wrong in (
+                ("(slots.waits_for_full | slots.waits_for_clear |", "(slots.waits_for_full |"),
+                ("self.join | self.leave | gives_up", "self.join | self.leave"),
+                ("self.join | self.leave | gives_up", "self.join | gives_up"),
+                ("with m.If(self.leave):", "with m.If(0):"),
+                ("self.joined.eq(0),\n                self.given_up", "self.given_up"),
+            )
+        ),
+    ],
+    ids=["drops", "out of turn", "too early", "given up, stays", "left, stays", "left, goes on", "given up, goes on"],
+)
+def test_a_broken_endpoint_is_found(tmp_path, proof, right, wrong):
+    finds(tmp_path, proof(mutant(Endpoint, right, wrong, ResendTimer=AnyTime)), CYCLES)
 
 
 @pytest.mark.usefixtures("any_time")
-@pytest.mark.parametrize(
-    ("part", "right", "wrong"),
-    [
-        pytest.param(Reception, "DropReason.STALE: is_work & ~right_round", "DropReason.STALE: 0", id="any round"),
-        pytest.param(
-            Endpoint,
-            "(slots.waits_for_full | slots.waits_for_clear |",
-            "(slots.waits_for_full |",
-            id="too early",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(Endpoint, "straight.eq(full & in_turn & free)", "straight.eq(full & free)", id="out of turn"),
-        pytest.param(
-            Endpoint,
-            "self.join | self.leave | gives_up",
-            "self.join | self.leave",
-            id="given up, not forgotten",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            Endpoint,
-            "self.join | self.leave | gives_up",
-            "self.join | gives_up",
-            id="left, not forgotten",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(Endpoint, "with m.If(self.leave):", "with m.If(0):", id="left, goes on", marks=pytest.mark.slow),
-        pytest.param(
-            Endpoint,
-            "self.joined.eq(0),\n                self.given_up",
-            "self.given_up",
-            id="given up, goes on",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_broken_slot_is_found(tmp_path, monkeypatch, part, right, wrong):
-    if part is Endpoint:
-        component = mutant(Endpoint, right, wrong, ResendTimer=AnyTime)
-    else:
-        monkeypatch.setattr(endpoint, part.__name__, mutant(part, right, wrong))
-        component = Endpoint
-    with pytest.raises(CounterexampleError):
-        check(Slot(component), tmp_path, cycles=CYCLES)
+def test_packets_of_any_round_are_found(tmp_path, monkeypatch):
+    broken = mutant(Reception, "DropReason.STALE: is_work & ~right_round", "DropReason.STALE: 0")
+    monkeypatch.setattr(endpoint, "Reception", broken)
+    finds(tmp_path, Slot(), CYCLES)

@@ -3,7 +3,7 @@
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Module, Signal, Value
-from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
+from support.proof import Proof, finds, free, holds, mutant, needs_solver, prove
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, RegisterSlice
 from p4sgd.hw.datapath.lines import LineFIFO, kept_layout
@@ -41,11 +41,10 @@ class PromptOrder(Proof):
     DEPTH = 4
 
     def __init__(self, fifo=RegisteredValidFIFO):
-        super().__init__()
-        self.fifo = fifo(4, self.DEPTH)
+        super().__init__(fifo(4, self.DEPTH))
 
     def claim(self, m):
-        m.submodules.dut = dut = self.fifo
+        dut = self.dut
         free(m, dut)
         item = self.item = Followed(m, dut, dut.i.valid, self.DEPTH)
         m.d.comb += Assume(~dut.i.valid | (item.level < self.DEPTH))
@@ -67,11 +66,10 @@ class LineOrder(Proof):
     FETCHED = 4
 
     def __init__(self, fifo=LineFIFO):
-        super().__init__()
-        self.fifo = fifo(self.CONFIG)
+        super().__init__(fifo(self.CONFIG))
 
     def claim(self, m):
-        m.submodules.dut = dut = self.fifo
+        dut = self.dut
         free(m, dut)
         item = self.item = Followed(m, dut, dut.i.valid & dut.i.ready, self.CONFIG.line_fifo_depth + self.FETCHED)
         holds(m, dut.o)
@@ -98,7 +96,7 @@ class LineOrder(Proof):
             Assert(room + fetched + first + second == self.FETCHED),
             Assert(item.level == level + fetched + first + second),
         ]
-        with m.If(self.fifo.i.ready):
+        with m.If(self.dut.i.ready):
             m.d.comb += Assert(level < depth)
         in_pipe = Signal(range(depth + self.FETCHED + 1))
         in_memory = Signal(range(depth + self.FETCHED + 1))
@@ -119,17 +117,13 @@ class LineOrder(Proof):
 
 class SliceOrder(Proof):
     def __init__(self, register_slice=RegisterSlice):
-        super().__init__()
-        self.slice = register_slice(4)
+        super().__init__(register_slice(4))
 
     def claim(self, m):
-        m.submodules.dut = dut = self.slice
+        dut = self.dut
         free(m, dut)
         item = self.item = Followed(m, dut, dut.i.valid & dut.i.ready, 2)
-        m.d.comb += [
-            Assert(dut.o.valid == (item.level != 0)),
-            Assert(dut.i.ready == (item.level != 2)),
-        ]
+        m.d.comb += [Assert(dut.o.valid == (item.level != 0)), Assert(dut.i.ready == (item.level != 2))]
         holds(m, dut.o)
 
     def strengthen(self, m):
@@ -152,5 +146,4 @@ def test_everything_comes_out_once_and_in_order(tmp_path, proof, k):
     ],
 )
 def test_a_broken_fifo_is_found(tmp_path, proof, part, right, wrong, cycles):
-    with pytest.raises(CounterexampleError):
-        check(proof(mutant(part, right, wrong)), tmp_path, cycles=cycles)
+    finds(tmp_path, proof(mutant(part, right, wrong)), cycles)

@@ -46,10 +46,11 @@ class UnreachedError(AssertionError):
 class Proof(Elaboratable):
     """A component, what is assumed of its inputs, and what must hold.
 
-    There is one clock and no reset: a run begins with the initial values of all registers.
+    There is one clock and no reset: a run begins with the initial values of all registers. ``dut`` is the component.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dut: Any = None) -> None:
+        self.dut = dut
         self.clock = ClockDomain("sync", reset_less=True)
         self.by_induction = False
         self.peeks: dict[str, Any] = {}
@@ -65,6 +66,8 @@ class Proof(Elaboratable):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.domains += self.clock
+        if self.dut is not None:
+            m.submodules.dut = self.dut
         self.claim(m)
         if self.by_induction:
             self.strengthen(m)
@@ -75,6 +78,12 @@ class Proof(Elaboratable):
         if path not in self.peeks:
             self.peeks[path] = Signal(shape, name=f"peek{len(self.peeks)}")
         return self.peeks[path]
+
+
+def finds(folder: Path, proof: Proof, cycles: int) -> None:
+    """A proof of something broken finds a run of so many cycles that breaks an assertion."""
+    with pytest.raises(CounterexampleError):
+        check(proof, folder, cycles=cycles)
 
 
 def free(m: Module, component: wiring.Component, *, stable: Collection[str] = ()) -> None:

@@ -142,7 +142,10 @@ async def assert_slots(host, states):
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def answers_as_the_model(dut, stall):
-    """Jobs come and go; packets come back to back, most of them for the same few slots."""
+    """Jobs come and go; packets come back to back, most of them for the same few slots.
+
+    That a job may end under its own packets is proved (tests/formal/test_aggregator_proved.py).
+    """
     host, twin, rx, tx = await begin(dut, stall, jobs=0)
     for era in range(4):
         for place, job in enumerate(twin.jobs):
@@ -216,63 +219,6 @@ async def a_job_that_begins_disturbs_no_other(dut):
     await rx.drained()
     await ClockCycles(dut.clk, 20)
     assert_same(answers_on(tx), twin.expected)
-
-
-@cocotb.test()
-async def a_job_that_ends_under_its_own_packets(dut):
-    """Its place is given to job after job, in any cycle, while packets of the last, of this and of the next come.
-
-    Each begins in the same rounds, so what were left of one in a slot would be taken for a part of the next.
-    """
-    host, twin, rx, tx = await begin(dut, 0.5, jobs=0)
-    members = twin.jobs[0].members[:3]  # of few workers, so that many sums are complete
-    job = dataclasses.replace(twin.jobs[0], members=members)
-    shards, slots = range(len(members)), range(min(4, twin.config.slots))
-    numbers = random.sample(range(256), 24)
-    era = 0
-
-    def values(number, slot, round_, shard):
-        own = random.Random(f"{number} {slot} {round_} {shard}")
-        return tuple(own.randrange(1 << 24) for _ in range(8))
-
-    async def send():
-        while True:
-            number = random.choice([*numbers[max(0, era - 1) : era + 2], numbers[era]])
-            slot, round_, shard = random.choice(slots), random.choice([1, 1, 1, 2]), random.choice(shards)
-            kind = PARTIAL if random.random() < 0.9 else ACK
-            sent = values(number, slot, round_, shard) if kind is PARTIAL else (0,) * 8
-            packet = packet_of(dataclasses.replace(job, number=number), kind, shard, slot, round_, sent)
-            rx.send([beat(packet.to_bytes(), members[shard].port)])
-            await rx.drained()
-
-    await host.begin(0, dataclasses.replace(job, number=numbers[0]), 1)
-    cocotb.start_soon(send())
-    settings = registers.job_registers(0)[0]
-    while era < len(numbers) - 1:
-        await ClockCycles(dut.clk, random.randint(0, 400))
-        await host.write((registers.END, {"place": 0}))
-        await ClockCycles(dut.clk, random.randint(0, 20))
-        era += 1
-        await host.write((settings, {"number": numbers[era], "workers": len(shards)}))
-        await host.write((registers.BEGIN, {"place": 0, "round": 1}))
-        if random.random() < 0.8:  # else it ends while its slots are made fresh
-            while (await host.read(registers.JOBS))["clearing"]:
-                pass
-
-    def fulls():
-        return [packet for frame, _ in answers_on(tx) if (packet := Packet.from_bytes(frame)).type is FULL]
-
-    # Few sums are complete before a packet of round 2 ends their round; of the last job one will be in the end.
-    for _ in range(40):
-        await ClockCycles(dut.clk, 500)
-        if any(packet.job == numbers[-1] for packet in fulls()):
-            break
-    for packet in fulls():
-        parts = [values(packet.job, packet.slot, packet.round, shard) for shard in shards]
-        assert packet.values == tuple(map(sum, zip(*parts, strict=True))), packet
-    answered = {packet.job for packet in fulls()}
-    assert len(answered) > 3
-    assert numbers[-1] in answered
 
 
 @cocotb.test()

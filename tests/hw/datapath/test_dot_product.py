@@ -90,19 +90,14 @@ async def rounded_dot_products(dut, stall):
     assert len(passed_over) == len(permitted) == absent
 
 
-async def begin(dut, **settings):
-    """Start a run in which nothing is held up."""
-    drive(dut, kept__ready=1, permit_chunk=1, permit_micro_batch=1)
-    drive(dut, precision=2, signed=0, micro_batches=4, unit_chunks=0, **settings)
-    await start(dut)
-    await begin_run(dut)
-
-
 @cocotb.test()
 async def a_line_every_cycle(dut):
     chunks = min(3, worker_config().chunks)
     lines = 2 * chunks
-    await begin(dut, chunks=chunks, directory=0)
+    drive(dut, kept__ready=1, permit_chunk=1, permit_micro_batch=1, precision=2, signed=0, micro_batches=4)
+    drive(dut, unit_chunks=0, chunks=chunks, directory=0)
+    await start(dut)
+    await begin_run(dut)
     await RisingEdge(dut.clk)
     seen, last = [], []
     for cycle in range(lines * 20 + 40):
@@ -116,26 +111,6 @@ async def a_line_every_cycle(dut):
         await RisingEdge(dut.clk)
     assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
     assert seen == [cycle + parameters()["latency"] for cycle, _ in last]
-
-
-@cocotb.test()
-async def a_directory_takes_two_cycles(dut):
-    """Lines of one chunk, the last, so that the directories of micro-batches follow each other."""
-    await begin(dut, chunks=1, directory=1)
-    items = line_sequence(ImageLayout(worker_config(), 1, 32, 2, 8, directory=True), np.full((32, 1), 3))
-    drive(dut, lines__valid=1)
-    cycles = []
-    for item in items:
-        drive(dut, lines__payload=item.word)
-        cycles.append(0)
-        ready = False
-        while not ready:
-            await ReadOnly()
-            ready = bool(dut.lines__ready.value)
-            assert dut.passes.value or (ready and dut.took.value)
-            await RisingEdge(dut.clk)
-            cycles[-1] += 1
-    assert cycles == 4 * [1, 2, 1]
 
 
 def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:

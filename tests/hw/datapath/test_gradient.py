@@ -1,4 +1,4 @@
-"""Gradient against golden.gradient."""
+"""Gradient against golden.gradient; tests/system/test_cycles.py holds it to its latency."""
 
 import itertools
 import random
@@ -7,7 +7,7 @@ from collections import Counter
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import run_sizes, start, worker_config
 from support.directory_cycles import BackwardPass
 from support.line_sequences import Line, begin_run, engine_config, line_sequence, make_sparse, pack_kept
@@ -86,40 +86,6 @@ async def exact_gradients(dut, stall):
             came[chunk] = cycle
         if stall == 0.0:
             assert [item[0] - got[0][0] for item in got] == gradient_cycles(items, of_mini_batch)
-
-
-@cocotb.test()
-async def begins_as_soon_as_it_says(dut):
-    config = worker_config()
-    drive(dut, signed=0, micro_batches=1, deltas__valid=0)
-    await start(dut)
-    shape = 16, 2 * config.lanes
-    items = line_sequence(ImageLayout(config, shape[1], shape[0], 3, config.lanes), np.ones(shape, np.int64))
-    await begin_run(dut)
-    StreamSource(dut, "lines").send(pack_kept(config, item) for item in items)
-    await ClockCycles(dut.clk, 3)
-    await ReadOnly()
-    assert (dut.busy.value, dut.lines__ready.value) == (0, 0)
-    await RisingEdge(dut.clk)
-    seen = {"began": [], "busy": [], "took": [], "gradients__valid": []}
-    places = []
-    for cycle in range(40):
-        drive(dut, deltas__valid=cycle in (0, 1))
-        await ReadOnly()
-        if dut.took.value:
-            places.append((int(dut.first_line.value), int(dut.last_line.value)))
-        for name, cycles in seen.items():
-            cycles += [cycle] * int(getattr(dut, name).value)
-        await RisingEdge(dut.clk)
-    first = Gradient.BEGIN_LATENCY
-    second = first + SPACING  # more than the six lines of a micro-batch, of which only the chunks' last ones must wait
-    assert places == 2 * [(1, 0), *4 * [(0, 0)], (0, 1)]
-    assert seen == {
-        "began": [first - 1, first + 5],
-        "busy": list(range(first, second + 6)),
-        "took": [*range(first, first + 8), *range(second + 2, second + 6)],
-        "gradients__valid": [line + Gradient.LATENCY for line in (first + 2, first + 5, second + 2, second + 5)],
-    }
 
 
 @pytest.mark.rtl

@@ -171,19 +171,6 @@ async def faults_are_named(dut):
     assert set(found) == {"memory 1", "memory 2", "memory 3", "cage 1"}
 
 
-@cocotb.test()
-async def errors_of_memory_are_named(dut):
-    """Beyond its buffer there is none: reading and writing end in SLVERR."""
-    judge._SHARE = 0.0
-    board = Board(dut)
-    await start(dut)
-    board.reserve = lambda port, size: board.buffers[port].base + SIZE * (port == 0)
-    found = await board.examine()
-    assert set(found) == {"memory 0"}
-    assert "answers with 512 errors" in found["memory 0"]
-    assert len(board.buffers[0].strays) > 512 // 64
-
-
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_selftest_kernel():

@@ -39,7 +39,7 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
         chunk_of_unit, lane = divmod(within, config.lanes)
         chunk = unit * max(1, layout.unit // config.lanes) + chunk_of_unit
         for plane in range(planes):
-            address = layout.line_address(sample // 8, chunk, plane)
+            address = ((sample // 8 * layout.chunks + chunk) * planes + plane) * config.port_bytes
             port, bit = divmod((sample % 8) * config.lanes + lane, config.port_bits)
             got = memory[engine * config.ports + port, address + bit // 8] >> bit % 8 & 1
             assert got == int(value) >> (planes - 1 - plane) & 1

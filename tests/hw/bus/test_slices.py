@@ -1,4 +1,7 @@
-"""Axi4Slice: every channel hands on its own beats, in its own direction, whatever the others do."""
+"""RegisterSlice cuts all paths; Axi4Slice: every channel hands on its own beats, in its own direction.
+
+Order and throughput of a RegisterSlice are proved (tests/formal/test_fifos_proved.py).
+"""
 
 import random
 
@@ -6,11 +9,20 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles
 from support.bench import default_seed, parameters, run_bench, start
+from support.signals import check_registered
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.axi import Axi4Signature, Axi4Slice
+from p4sgd.hw.bus.stream import RegisterSlice
 
 TO_MEMORY = {"aw", "w", "ar"}
+
+
+@cocotb.test()
+async def all_outputs_are_registers(dut):
+    await start(dut)
+    inputs, outputs = (dut.i__payload, dut.i__valid, dut.o__ready), (dut.i__ready, dut.o__valid, dut.o__payload)
+    await check_registered(dut, inputs, outputs, cycles=300)
 
 
 async def begin(dut, count, stall=0.0):
@@ -57,6 +69,11 @@ async def a_channel_that_waits_stops_no_other(dut):
 
 
 @pytest.mark.rtl
+def test_register_slice():
+    run_bench(RegisterSlice(70), __file__, only="outputs")
+
+
+@pytest.mark.rtl
 @pytest.mark.parametrize(
     ("read", "write"), [(True, True), (True, False), pytest.param(False, True, marks=pytest.mark.slow)]
 )
@@ -65,4 +82,4 @@ def test_axi4_slice(read, write, monkeypatch):
     seed = default_seed()
     monkeypatch.setenv("P4SGD_SEED", str(seed))
     bus = Axi4Signature(data_bits=8 << random.Random(seed).randrange(8), read=read, write=write)
-    run_bench(Axi4Slice(bus), __file__, channels=list(bus.members))
+    run_bench(Axi4Slice(bus), __file__, only="channel", channels=list(bus.members))
