@@ -1,9 +1,7 @@
 """The vendor's debug cores, which show signals of a running design over JTAG or PCI Express.
 
-They are instances in the design, as UG1393 (Adding Debug IP to RTL Kernels) and UG908 (HDL Instantiation) describe it,
-and github.com/Xilinx/Vitis_Accel_Examples (rtl_kernels/rtl_vadd_hw_debug) and github.com/vortexgpgpu/vortex
-(hw/syn/xilinx/xrt) do it. To mark nets (MARK_DEBUG) needs a step after synthesis, in which cores are inserted: v++ has
-none for what is inside of a kernel.
+They are instances in the design, as UG1393 (Adding Debug IP to RTL Kernels) and UG908 (HDL Instantiation) describe it.
+To mark nets (MARK_DEBUG) needs a step after synthesis in which cores are inserted: v++ has none for a kernel's inside.
 """
 
 from collections.abc import Sequence
@@ -18,14 +16,8 @@ __all__ = ["CoreKind", "DebugCore", "add_debug_core"]
 class CoreKind(Enum):
     """Kind of a debug core; the value is the IP's name."""
 
-    ANALYSER = "ila"
-    """Integrated logic analyser (PG172): records its probes around a trigger."""
-    STATUS = "vio"
-    """Virtual input and output (PG159), here without outputs: shows its probes as they are, and which of them move."""
-
-
-_PORTS = {CoreKind.ANALYSER: "probe", CoreKind.STATUS: "probe_in"}
-"""Ports of the probes, before their number."""
+    ANALYSER = "ila"  # integrated logic analyser (PG172): records its probes around a trigger
+    STATUS = "vio"  # virtual input and output (PG159), here without outputs: shows its probes, and which of them move
 
 
 @dataclass(frozen=True)
@@ -33,10 +25,8 @@ class DebugCore:
     """A debug core that a design has an instance of."""
 
     kind: CoreKind
-    module: str
-    """Name of the IP's module."""
-    widths: tuple[int, ...]
-    """Width of each probe, in order."""
+    module: str  # name of the IP's module
+    widths: tuple[int, ...]  # of the probes, in order
 
 
 def add_debug_core(
@@ -51,6 +41,7 @@ def add_debug_core(
     if cores is None:
         return
     values = [Value.cast(value) for value in probes]
-    ports = {f"i_{_PORTS[kind]}{number}": value for number, value in enumerate(values)}
+    port = "probe" if kind is CoreKind.ANALYSER else "probe_in"
+    ports = {f"i_{port}{number}": value for number, value in enumerate(values)}
     m.submodules[kind.value] = Instance(module, i_clk=clock, **ports)
     cores.append(DebugCore(kind, module, tuple(map(len, values))))

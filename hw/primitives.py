@@ -1,16 +1,32 @@
-"""Building blocks of the datapath: adders, saturation, pipelines and adder trees."""
+"""Building blocks: the base of components, adders, saturation, pipelines and adder trees.
 
-from typing import Any
+Where no port depends on the configuration, ports are annotations of a `wiring.Component`, which Amaranth evaluates::
+
+    class Scoreboard(wiring.Component):
+        start: In(1)  # pulse before a run
+
+Otherwise they are in the call of ``super().__init__`` of a `Component`. A port with the name of a register's field is
+that field: `p4sgd.hw.bus.register_file.RegisterFile.connect` wires it.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
 from p4sgd.hw.spec.fixed import Fixed
 from p4sgd.hw.spec.timing import TREE_RADIX, tree_latency
 
-__all__ = ["GATE", "AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate"]
+__all__ = ["GATE", "AdderTree", "Component", "add", "overflows", "pipeline", "ram_style", "saturate"]
+
+
+class Component(wiring.Component):
+    """A component of whose ports type checkers know nothing: they take any attribute."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def _extend(value: Value, width: int) -> Value:
@@ -20,10 +36,9 @@ def _extend(value: Value, width: int) -> Value:
 
 
 def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
-    """``a + b + carry`` from a single carry chain: signed, one bit wider than the wider operand.
+    """``a + b + carry`` from a single carry chain, of which tools would make two adders: signed, one bit wider.
 
-    Synthesis tools make two adders of ``a + b + carry``. Here both operands get one more bit at the low end, 1 and
-    ``carry``, whose sum is the carry into the bits above. Tools map that to the carry input of the chain.
+    Both operands get one more bit at the low end, 1 and ``carry``, whose sum is the carry into the bits above.
     """
     a, b, carry = Value.cast(a), Value.cast(b), Value.cast(carry)
     width = max(len(a), len(b)) + 1
@@ -42,7 +57,7 @@ def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:
 
 
 def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool = False) -> list[Any]:
-    """A value or a view, then the same after one cycle, after two, and so on; ``name`` begins the registers' names.
+    """A value or a view, then the same after one cycle, after two, and so on, in registers named after ``name``.
 
     With ``reset_less`` they ignore the reset: safe if a flag of its own tells when they are valid.
     """
@@ -73,7 +88,6 @@ class AdderTree(Component):
 
     Each level adds groups of three numbers and ends in a register. The sum comes ``latency`` cycles after its terms;
     throughput is one sum a cycle.
-
     """
 
     def __init__(self, terms: int, width: int) -> None:

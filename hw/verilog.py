@@ -32,10 +32,6 @@ _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 make equal modules differ."""
 
 
-_THRESHOLD = (200_000, 5, 20)
-"""New objects before a search of the youngest, and searches of a generation before one of the next older."""
-
-
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
     """Convert a component to Verilog text in which equal modules are written once; ``name`` is that of the top module.
 
@@ -68,10 +64,7 @@ def _rtlil(component: wiring.Component, name: str, platform: object) -> str:
 
 
 class _ModuleEmitter(rtlil.ModuleEmitter):
-    """As Amaranth's, but memories of zeros get no initial words.
-
-    Amaranth makes an object of every bit of them, which takes most of the time and memory of a conversion.
-    """
+    """As Amaranth's, but memories of zeros get no initial words: most of the time and memory of a conversion."""
 
     def emit_memory(self, cell_idx: int, cell: Any) -> None:
         if any(cell.init):
@@ -80,13 +73,12 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
 
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Search for reference cycles rarely.
+    """Search rarely for cycles in Amaranth's tuples of a design's millions of bits, most of which stay in use.
 
-    Amaranth makes tuples of the millions of bits of a design, most of which stay in use: searching them for garbage as
-    often as Python does takes a third of the time of a conversion. Never to search them takes half as much memory more.
+    To search as often as Python does takes a third of the time of a conversion; never, half as much memory more.
     """
     usual = gc.get_threshold()
-    gc.set_threshold(*_THRESHOLD)
+    gc.set_threshold(200_000, 5, 20)
     try:
         yield
     finally:
@@ -106,8 +98,8 @@ def instances(body: str) -> list[tuple[str, str]]:
 def share_modules(text: str) -> str:
     r"""Replace equal modules, in Verilog that yosys has written for Amaranth, by the first of them.
 
-    Amaranth writes a module for every instance: ``\top.tree0``, ``\top.tree1`` and so on. Modules with equal text
-    become one. This is repeated, since it makes modules equal that differed only in the names of their submodules.
+    Amaranth writes a module for every instance: ``\top.tree0``, ``\top.tree1`` and so on. Replacing is repeated, since
+    it makes modules equal that differed only in the names of their submodules.
     """
     text = _START.sub(r"\\$start ", text)
     while True:
@@ -120,14 +112,11 @@ def share_modules(text: str) -> str:
 
 
 class BlackBox(wiring.Component):
-    """Stand-in for a component whose Verilog is written separately: an instance of that module.
+    """Stand-in for a component that is written once, as ``module``, however many instances there are.
 
-    The component is elaborated and written once, however many instances there are. Vivado keeps the hierarchy of each
-    (UG901, KEEP_HIERARCHY). So it can be placed by name, and its registers are not merged with the same ones of another
-    instance, which may be on another die.
-
-    Its ports are those of ``signature``; it must be in the clock domain ``sync`` and have a reset. ``module`` is the
-    name under which `to_verilog` writes it.
+    Vivado keeps the hierarchy of each (UG901, KEEP_HIERARCHY): so it can be placed by name, and its registers are not
+    merged with those of another instance, which may be on another die. Its ports are those of ``signature``; it must be
+    in the clock domain ``sync`` and have a reset.
     """
 
     def __init__(self, signature: wiring.Signature, module: str) -> None:

@@ -9,9 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import PACKET, FrameCheck, parse
-from p4sgd.hw.primitives import pipeline
+from p4sgd.hw.primitives import Component, pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import BROADCAST, ROUND_BITS, VERDICT, DropReason, PacketType

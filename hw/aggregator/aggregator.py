@@ -12,8 +12,7 @@ from p4sgd.hw.aggregator.slot_manager import SlotManager
 from p4sgd.hw.aggregator.slots import SlotTable, SumTable
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
-from p4sgd.hw.component import Component
-from p4sgd.hw.primitives import pipeline
+from p4sgd.hw.primitives import Component, pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
 from p4sgd.hw.spec.packet import DropReason
 

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.aggregator.admission import MAC_BITS, OUTCOME, STATE, admitted
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import RegisteredValidFIFO
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VERDICT, DropReason, EchoValue, PacketType
 

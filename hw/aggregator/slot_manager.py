@@ -5,7 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import SlotOp, own_item
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import ROUND_BITS
 

@@ -8,9 +8,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import OUTCOME, STATE, SlotOp, slot_item
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT
-from p4sgd.hw.primitives import pipeline, ram_style
+from p4sgd.hw.primitives import Component, pipeline, ram_style
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
 from p4sgd.hw.spec.run import MAX_WORKERS

@@ -8,7 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import LITE_DATA_BITS, Axi4LiteSignature
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 
 __all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 
 __all__ = ["RegisterSlice", "RegisteredValidFIFO", "ValidSignature", "connect_stream"]
 

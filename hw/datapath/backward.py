@@ -8,9 +8,8 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.lines import AbsentChunks, count_micro_batches, kept_layout
-from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
+from p4sgd.hw.primitives import GATE, AdderTree, Component, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA, MAX_PRECISION
 from p4sgd.hw.spec.timing import tree_latency

@@ -7,11 +7,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.lines import LinePosition, kept_layout, place_layout
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.datapath.units import UnitAccumulator
-from p4sgd.hw.primitives import GATE, AdderTree, add, pipeline
+from p4sgd.hw.primitives import GATE, AdderTree, Component, add, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 from p4sgd.hw.spec.run import MAX_UNIT, UNIT_CHUNKS_BITS

@@ -8,8 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
-from p4sgd.hw.primitives import pipeline, ram_style
+from p4sgd.hw.primitives import Component, pipeline, ram_style
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, DESCRIPTOR_FIELDS

@@ -10,8 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.component import Component
-from p4sgd.hw.primitives import overflows, pipeline, saturate
+from p4sgd.hw.primitives import Component, overflows, pipeline, saturate
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import (
     ACTIVATION,

@@ -5,9 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, GradientPort
-from p4sgd.hw.primitives import add, overflows, pipeline, ram_style, saturate
+from p4sgd.hw.primitives import Component, add, overflows, pipeline, ram_style, saturate
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed

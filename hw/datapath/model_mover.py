@@ -7,8 +7,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BURST_INCR, RESPONSE_OKAY, Axi4Signature
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort, weights_layout
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["ModelLoader", "ModelStorer"]

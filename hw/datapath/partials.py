@@ -5,8 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
-from p4sgd.hw.component import Component
-from p4sgd.hw.primitives import AdderTree, overflows, pipeline
+from p4sgd.hw.primitives import AdderTree, Component, overflows, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
 from p4sgd.hw.spec.timing import tree_latency

@@ -6,7 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS, RESPONSE_OKAY, Axi4Signature
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.run import COUNT_BITS
 
 __all__ = ["OUTSTANDING_READS", "StridedReader"]

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT
 
 __all__ = ["UnitAccumulator"]

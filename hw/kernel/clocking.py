@@ -38,11 +38,8 @@ def connect_control(m: Module, control: Any, registers: Any) -> None:
     awake = ~ResetSignal("sync")
     for name in ("aw", "w", "ar"):
         there, here = getattr(control, name), getattr(registers, name)
-        m.d.comb += [
-            here.payload.eq(there.payload),
-            here.valid.eq(there.valid & awake),
-            there.ready.eq(here.ready & awake),
-        ]
+        m.d.comb += [here.payload.eq(there.payload), here.valid.eq(there.valid & awake)]
+        m.d.comb += there.ready.eq(here.ready & awake)
     for name in ("b", "r"):
         there, here = getattr(control, name), getattr(registers, name)
         m.d.comb += [there.payload.eq(here.payload), there.valid.eq(here.valid), here.ready.eq(there.ready)]
@@ -61,14 +58,10 @@ miss it."""
 class MarkedSynchronizers:
     """Platform that makes Amaranth's synchronizers of registers with the attribute `MARK`; for ``to_verilog``.
 
-    Without a platform Amaranth leaves the attribute out. Its platform for this vendor instantiates cells of a library
-    that other tools lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to
-    it. What it samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it.
-
-    Attributes
-    ----------
-    debug_cores
-        The debug cores of the design, once it has been written; None if it shall have none.
+    Without a platform Amaranth leaves the attribute out; its own for this vendor instantiates cells that other tools
+    lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to it. What it
+    samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it. ``debug_cores`` are
+    those of the design, once it has been written; None if it shall have none.
     """
 
     def __init__(self, *, debug: bool = False) -> None:
@@ -79,14 +72,9 @@ class MarkedSynchronizers:
         m = Module()
         value = synchronizer.i
         value.attrs.update(KEEP)
+        settings = {"init": synchronizer._init, "reset_less": synchronizer._reset_less, "attrs": MARK}
         for stage in range(synchronizer._stages):
-            later = Signal(
-                synchronizer.i.shape(),
-                name=f"stage{stage}",
-                init=synchronizer._init,
-                reset_less=synchronizer._reset_less,
-                attrs=MARK,
-            )
+            later = Signal(synchronizer.i.shape(), name=f"stage{stage}", **settings)
             m.d[synchronizer._o_domain] += later.eq(value)
             value = later
         m.d.comb += synchronizer.o.eq(value)

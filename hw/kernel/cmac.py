@@ -2,19 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import (
-    Cat,
-    ClockDomain,
-    ClockSignal,
-    Const,
-    DomainRenamer,
-    Instance,
-    Module,
-    Mux,
-    ResetSignal,
-    Signal,
-    unsigned,
-)
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, DomainRenamer, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.cdc import FFSynchronizer, PulseSynchronizer, ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
@@ -53,9 +41,7 @@ _RECEIVED_DEPTH = 512
 
 
 class MacSignature(wiring.Signature):
-    """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``rx_datapath_reset``, ``loopback``
-    and ``power_good``.
-    """
+    """A MAC, seen from its user: in its clock, but for ``reset``, ``rx_datapath_reset``, ``loopback`` and power."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -123,8 +109,6 @@ class CmacAdapter(MacPorts):
 
     The link comes up in the order that PG203 requires: enable the receiver; signal a remote fault until all lanes are
     aligned; send frames once the other end has signalled none for `_STEADY_CYCLES`.
-
-    The host can read back ``build_id``, to tell builds apart.
     """
 
     mac: Out(MacSignature())
@@ -268,7 +252,7 @@ class CmacAdapter(MacPorts):
         for register in (STATUS, LANES):
             for field in register.fields:
                 value = shown_up if field.name == "up" else getattr(mac, field.name)
-                crossed = Signal(unsigned(len(value)), name=f"crossed_{field.name}")
+                crossed = Signal(len(value), name=f"crossed_{field.name}")
                 m.submodules[f"{field.name}_crossing"] = FFSynchronizer(value, crossed)
                 m.d.comb += getattr(registers, member_name(register, field)).eq(crossed)
 
@@ -322,14 +306,8 @@ class CmacKernel(MacPorts):
 
     The MAC and its transceivers are an instance of an IP that Vivado generates: AXI4-Stream as user interface, CAUI-4,
     with RS-FEC, without AXI4-Lite, flow control and time stamps. Its ``rx_clk`` is connected to its ``gt_txusrclk2``
-    (322.265625 MHz), so that the user side has a single clock, which also runs while nothing is received.
-
-    Parameters
-    ----------
-    build_id
-        As of a `CmacAdapter`.
-    mac
-        Name of the IP's module.
+    (322.265625 MHz), so that the user side has a single clock, which also runs while nothing is received. ``mac`` is
+    the name of the IP's module.
     """
 
     # The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.

@@ -104,10 +104,9 @@ class StreamMac(wiring.Component):
 class EmulatedCmacKernel(MacPorts):
     """Kernel that takes the place of a `CmacKernel` where transceivers cannot be simulated.
 
-    It has the same `CmacAdapter`, so the kernel beside it sees no difference, and the host finds the same registers.
-    What stands in for the vendor's IP is a `StreamMac`, on the kernel's clock. So a cable is a pair of connections
-    between kernels, as the author of a public network kernel suggests for emulation
-    (github.com/Xilinx/xup_vitis_network_example, issue 26). ``build_id`` is as of a `CmacAdapter`.
+    It has the same `CmacAdapter`, so the kernel beside it sees no difference, and the host finds the same registers. A
+    `StreamMac` on the kernel's clock stands in for the vendor's IP, so a cable is a pair of connections between kernels
+    (as github.com/Xilinx/xup_vitis_network_example, issue 26, suggests).
     """
 
     axis_line_tx: Out(stream.Signature(FrameBeat))  # the line, as of a `StreamMac`

@@ -7,7 +7,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 
 __all__ = ["FrameBuffer", "FrameMerge", "FrameSplit"]
 

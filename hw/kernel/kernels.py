@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.bus.axi import Axi4Slice, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.component import Component
 from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameMerge, FrameSplit
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.engine import Engine
@@ -22,10 +22,7 @@ __all__ = ["AggregatorKernel", "WorkerKernel", "connect_memory", "slice_name"]
 
 
 def slice_name(memory: int, number: int) -> str:
-    """Submodule name of a register slice of a `WorkerKernel`.
-
-    ``number`` counts the slices of a memory from the worker on, starting at 0.
-    """
+    """Submodule name of a register slice to a memory; ``number`` counts from the worker on, from 0."""
     return f"gmem{memory}_slice{number}"
 
 
@@ -41,18 +38,8 @@ def connect_memory(m: Module, port: Any, kernel: Any, memory: int, slices: int) 
 class WorkerKernel(Component):
     """A `Worker` with the ports of a board. Ports that serve only simulation are left open.
 
-    Parameters
-    ----------
-    config, build_id, engine
-        As of a `Worker`.
-    slices
-        Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one on each die of
-        the way, if the engine is not on the memory's die. Empty for none at all.
-
-    Raises
-    ------
-    ValueError
-        If the number of ``slices`` is neither 0 nor that of the memories.
+    ``slices`` are the numbers of register slices between the worker and each memory, or ValueError: one on each die of
+    the way, if the engine is not on the memory's die. Empty for none at all.
     """
 
     def __init__(
@@ -100,11 +87,6 @@ class AggregatorKernel(Component):
 
     A MAC must take or drop its frames, even without a link: answers for one port wait behind those for another. Answers
     that find the queue of the aggregator full are lost, and counted.
-
-    Parameters
-    ----------
-    config, build_id
-        As of an `Aggregator`.
     """
 
     def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:

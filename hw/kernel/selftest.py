@@ -22,11 +22,11 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import Axi4Signature, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.model_mover import ModelStorer
 from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.kernel.kernels import connect_memory
 from p4sgd.hw.kernel.loopback import CageTest, pattern
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.selftest import (
     CHUNKS,
@@ -68,14 +68,8 @@ class PortTest(Component):
                ◀─ ModelStorer ◀─── pattern
 
     It is meant to be placed as a region of the chip, like an `Engine`: settings and commands go into registers first,
-    the reset too, which must last at least 2 cycles. Results are registers.
-
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    number
-        Number of the memory port in `WorkerConfig.memories`.
+    the reset too, which must last at least 2 cycles. Results are registers. ``number`` is that of the memory port in
+    `WorkerConfig.memories`.
     """
 
     def __init__(self, config: WorkerConfig, number: int) -> None:
@@ -156,7 +150,7 @@ class PortTest(Component):
         return m
 
     def _store(self, m: Module, stable: Any, write: Signal) -> ModelStorer:
-        """Build the way of the pattern to memory: the weights of a chunk are the pattern of its beats."""
+        """Build the way to memory of the pattern, which takes the place of weights."""
         storer = ModelStorer(self._config)
         m.submodules.storer = DomainRenamer("port")(storer)
         for channel in ("aw", "w", "b"):
@@ -235,17 +229,7 @@ def port_test_name(port: int) -> str:
 
 
 class SelfTestKernel(Component):
-    """A `PortTest` at every memory port that a worker has, and a `CageTest` at the MAC of every cage.
-
-    Parameters
-    ----------
-    config, slices
-        Size of the worker, and register slices to its memories, as of a `WorkerKernel`.
-    cages
-        Number of MACs.
-    build_id
-        Number that the host can read back, to tell builds apart.
-    """
+    """A `PortTest` at every memory port that a worker has, and a `CageTest` at the MAC of every cage."""
 
     def __init__(self, config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()) -> None:
         self._sizes = sizes = Sizes.of(config, cages)

@@ -42,11 +42,6 @@ __all__ = [
 ]
 
 
-_ID_CHANNELS = ("aw", "b", "ar", "r")
-"""Channels of AXI4 that carry an ID."""
-
-_REQUEST_CHANNELS = ("aw", "ar")
-
 _ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
 """Width and value of the attributes of a request, as UG1037 recommends them for masters in FPGAs."""
 
@@ -57,10 +52,8 @@ class _FlatPort(NamedTuple):
     name: str
     flow: Flow
     shape: ShapeLike
-    inner: Any
-    """The component's own signal; None for a port that the component does not have."""
-    constant: int = 0
-    """Value of an output that has no ``inner``."""
+    inner: Any  # the component's own signal; None for a port that the component does not have
+    constant: int = 0  # value of an output that has no ``inner``
 
 
 class VendorPorts(wiring.Component):
@@ -72,16 +65,13 @@ class VendorPorts(wiring.Component):
     Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
     are those of the ``sync`` domain, and the component becomes the submodule ``component``.
 
-    ``prefixes`` are those of buses, by the name of the component's member: an `Axi4Signature`, an `Axi4LiteSignature`,
-    a stream whose payload is a struct, such as `FrameBeat`, or an array of one of them. ``id_bits`` is the width of the
-    IDs of AXI4 buses, for interconnects that require them, or 0; outgoing IDs are 0, and incoming ones are ignored,
-    which is right if the other side uses a single one. With ``attributes`` requests of AXI4 buses have ``lock``,
-    ``cache``, ``prot`` and ``qos``: normal memory, not cached, modifiable and bufferable; unprivileged secure data
-    accesses without priority. Without them an interconnect must assume that it may not modify a request. Incoming
-    attributes are ignored.
+    ``prefixes`` are those of buses, by the name of the component's member: AXI4, AXI4-Lite, a stream of structs such as
+    `FrameBeat`, or an array of one of them; otherwise TypeError. ``id_bits`` is the width of the IDs of AXI4 buses, or
+    0; outgoing IDs are 0, incoming ones ignored, which is right if the other side uses a single one. With
+    ``attributes`` requests say: normal memory, not cached, modifiable and bufferable; unprivileged secure data accesses
+    without priority. Without them an interconnect must assume that it may not modify a request.
 
-    ValueError if the component has no member of a given name, or if two ports would have the same name; TypeError if a
-    member with a prefix is not a bus.
+    ValueError if there is no member of a given name, or if two ports would have the same name.
     """
 
     def __init__(
@@ -135,9 +125,9 @@ def _ports(
         bus = component.signature.members[head].signature
         if not isinstance(bus, Axi4Signature):
             continue
-        if id_bits and channel in _ID_CHANNELS:
+        if id_bits and channel != "w":
             yield _FlatPort(f"{start}id", member.flow, id_bits, None)
-        if attributes and channel in _REQUEST_CHANNELS:
+        if attributes and channel in ("aw", "ar"):
             for name, (bits, value) in _ATTRIBUTES.items():
                 yield _FlatPort(f"{start}{name}", member.flow, bits, None, value)
 
@@ -166,8 +156,7 @@ class Port(NamedTuple):
     """A port of a top module."""
 
     name: str
-    direction: str
-    """``input`` or ``output``."""
+    direction: str  # ``input`` or ``output``
     bits: int
 
 
@@ -183,21 +172,12 @@ class KernelVerilog:
 
 
 def with_ports(kernel: wiring.Component) -> VendorPorts:
-    """Give a kernel port names from which the vendor's tools infer buses.
-
-    An AXI4-Lite bus ``name`` becomes ``s_axi_<name>_*``, an AXI4 bus ``m_axi_<name>_*``, a stream ``<name>_t*``.
-    """
+    """A kernel whose AXI4-Lite port ``name`` is ``s_axi_<name>_*``, AXI4 ``m_axi_<name>_*``, stream ``<name>_t*``."""
     prefixes = {}
     for name, member in kernel.signature.members.items():
-        if member.is_port:
-            continue
-        match member.signature:
-            case Axi4LiteSignature():
-                prefixes[name] = f"s_axi_{name}"
-            case Axi4Signature():
-                prefixes[name] = f"m_axi_{name}"
-            case _:
-                prefixes[name] = name
+        if not member.is_port:
+            kinds = {"s_axi_": Axi4LiteSignature, "m_axi_": Axi4Signature, "": wiring.Signature}
+            prefixes[name] = next(kind for kind, bus in kinds.items() if isinstance(member.signature, bus)) + name
     return VendorPorts(kernel, prefixes, id_bits=ID_BITS, attributes=True)
 
 
@@ -206,22 +186,19 @@ def worker_kernel(
 ) -> KernelVerilog:
     """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
-    Parameters are those of a `WorkerKernel`; for ``debug`` there are debug cores. Its register slices are kept: Vivado
-    may otherwise dissolve modules this small, and then they could not be placed on their die by name.
+    Parameters are those of a `WorkerKernel`; for ``debug`` there are debug cores.
     """
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
-    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug)
-    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
+    return _keep_placed(_written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug))
 
 
 def selftest_kernel(
     config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()
 ) -> KernelVerilog:
-    """Verilog of the self-test's kernel. Parameters are those of a `SelfTestKernel`; what is placed by name is kept."""
+    """Verilog of the self-test's kernel. Parameters are those of a `SelfTestKernel`."""
     kernel = SelfTestKernel(config, cages=cages, build_id=build_id, slices=slices)
-    written = _written(kernel, SELFTEST_KERNEL)
-    return replace(written, text=_keep(written.text, filter(_PLACED.fullmatch, modules(written.text))))
+    return _keep_placed(_written(kernel, SELFTEST_KERNEL))
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:
@@ -247,6 +224,11 @@ def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP
 def emulated_cmac_kernel(*, build_id: int = 0) -> KernelVerilog:
     """Verilog of the kernel that stands in for a MAC's in emulation."""
     return _written(EmulatedCmacKernel(build_id=build_id), EMULATED_CMAC_KERNEL)
+
+
+def _keep_placed(kernel: KernelVerilog) -> KernelVerilog:
+    """Keep what is placed on a die by name: Vivado may otherwise dissolve modules this small."""
+    return replace(kernel, text=_keep(kernel.text, filter(_PLACED.fullmatch, modules(kernel.text))))
 
 
 def _keep(text: str, names: Iterable[str]) -> str:

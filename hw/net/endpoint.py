@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build
 from p4sgd.hw.net.reception import ECHO, WORKER, Reception, in_last_lap
 from p4sgd.hw.net.timers import ResendTimer, StallTimer, lookahead
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, DropReason, EchoValue, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS

@@ -7,9 +7,9 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.endpoint import PROBE
 from p4sgd.hw.net.reception import ECHO
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import ROUND_BITS, EchoValue
 

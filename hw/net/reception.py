@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
-from p4sgd.hw.component import Component
 from p4sgd.hw.net.packet import VALUES_LAYOUT, FrameCheck, parse, shard_mask
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, DropReason, PacketType
 

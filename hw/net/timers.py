@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["DOUBLINGS_BITS", "RESENDS_BITS", "TIME_BITS", "ResendTimer", "StallTimer", "lookahead"]

@@ -70,10 +70,7 @@ _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
 _kernel = Declarations()
 IDENTITY = _kernel.identification(b"P4AG")
-GEOMETRY = _kernel.register(
-    "GEOMETRY",
-    0x01C,
-    "Size of the aggregator",
+GEOMETRY = _kernel.register("GEOMETRY", 0x01C, "Size of the aggregator")(
     Field("jobs", 0, 8, _RO, "jobs at a time"),
     Field("ports", 8, 8, _RO, "Ethernet ports"),
     Field("udp", 16, 1, _RO, "packets travel in UDP"),
@@ -83,44 +80,30 @@ MAC = _kernel.pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
 
 MEMBER_MAC = _kernel.pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
 MEMBER = _kernel.register(
-    "MEMBER",
-    0x038,
-    "A write notes a worker, with the address in MEMBER_MAC, in a job that is not running",
+    "MEMBER", 0x038, "A write notes a worker, with the address in MEMBER_MAC, in a job that is not running"
+)(
     Field("place", 0, 3, _STROBE, "place of the job"),
     Field("shard", 8, 5, _STROBE, "the worker's shard"),
     Field("port", 16, 5, _STROBE, "port that the worker is behind"),
 )
 BEGIN = _kernel.register(
-    "BEGIN",
-    0x040,
-    "A write resets all slots of a job and then serves it; ignored while JOBS.clearing is 1",
+    "BEGIN", 0x040, "A write resets all slots of a job and then serves it; ignored while JOBS.clearing is 1"
+)(
     Field("place", 0, 3, _STROBE, "place of the job"),
     Field("round", 16, ROUND_BITS, _STROBE, "first round of its workers"),
 )
-END = _kernel.register(
-    "END",
-    0x044,
-    "A write ends a job: its packets are dropped from then on",
+END = _kernel.register("END", 0x044, "A write ends a job: its packets are dropped from then on")(
     Field("place", 0, 3, _STROBE, "place of the job"),
 )
-JOBS = _kernel.register(
-    "JOBS",
-    0x048,
-    "State of the jobs",
+JOBS = _kernel.register("JOBS", 0x048, "State of the jobs")(
     Field("running", 0, MAX_JOBS, _RO, "bitmap of the jobs that are served"),
     Field("clearing", 31, 1, _RO, "the slots of a job are being reset"),
 )
-LOOK = _kernel.register(
-    "LOOK",
-    0x050,
-    "A write selects the slot that the registers below show",
+LOOK = _kernel.register("LOOK", 0x050, "A write selects the slot that the registers below show")(
     Field("place", 0, 3, _STROBE, "place of the job"),
     Field("slot", 16, 16, _STROBE, "slot"),
 )
-SLOT_ROUND = _kernel.register(
-    "SLOT_ROUND",
-    0x054,
-    "Round of the selected slot",
+SLOT_ROUND = _kernel.register("SLOT_ROUND", 0x054, "Round of the selected slot")(
     Field("round", 0, ROUND_BITS, _RO, "the round"),
     Field("ready", 31, 1, _RO, "the slot is shown; 0 for some cycles after LOOK is written"),
 )
@@ -130,10 +113,7 @@ SLOT_AGGREGATED = _kernel.word(
 SLOT_ACKNOWLEDGED = _kernel.word(
     "SLOT_ACKNOWLEDGED", 0x05C, _RO, "bitmap of the shards that have acknowledged the selected slot's sums"
 )
-SNAPSHOT = _kernel.register(
-    "SNAPSHOT",
-    0x060,
-    "Counters",
+SNAPSHOT = _kernel.register("SNAPSHOT", 0x060, "Counters")(
     Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
 )
 
@@ -144,26 +124,20 @@ _JOB_STRIDE = 0x10
 def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     """Settings of the job in a place, stable while it runs: JOB, GROUP_MAC low and high, PORTS."""
     base = _JOB_BASE + _JOB_STRIDE * place
-    job = Register(
-        f"JOB{place}",
-        base,
-        f"The job in place {place}; jobs that run must have different numbers",
-        (
-            Field("number", 0, 8, _RW, "job number in packets"),
-            Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}", reset=1),
-        ),
+    fields = (
+        Field("number", 0, 8, _RW, "job number in packets"),
+        Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}", reset=1),
     )
     return (
-        job,
+        Register(f"JOB{place}", base, f"The job in place {place}; jobs that run must have different numbers", fields),
         *pair(f"JOB{place}_GROUP_MAC", base + 4, _RW, "group address of all workers of the job", bits=48),
         word(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all workers leave through"),
     )
 
 
 LOOK_MEMBER = _kernel.register(
-    "LOOK_MEMBER",
-    0x100,
-    "A write selects the noted worker that the registers below show, at once",
+    "LOOK_MEMBER", 0x100, "A write selects the noted worker that the registers below show, at once"
+)(
     Field("place", 0, 3, _STROBE, "place of the job"),
     Field("shard", 8, 5, _STROBE, "the worker's shard"),
 )
@@ -208,14 +182,9 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
 
 def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
     """The words of the control block and the identification block by register name."""
-    return {
-        "CTRL": CTRL_WORD,
-        "MAGIC": MAGIC,
-        "ABI_VERSION": ABI_VERSION,
-        "BUILD_ID": build_id,
-        "GEOMETRY": GEOMETRY.encode(jobs=config.jobs, ports=config.ports, udp=config.udp),
-        "SLOTS": config.slots,
-    }
+    geometry = GEOMETRY.encode(jobs=config.jobs, ports=config.ports, udp=config.udp)
+    words = {"CTRL": CTRL_WORD, "MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
+    return words | {"GEOMETRY": geometry, "SLOTS": config.slots}
 
 
 def after_reset(config: AggregatorConfig, build_id: int = 0) -> Iterator[Register]:
@@ -245,54 +214,41 @@ OUTCOME_BITS = 5
 
 
 class Outcome(IntEnum):
-    """Outcome of a frame that was not dropped, for P4 switches to count.
+    """Outcome of a frame that was not dropped, for P4 switches to count; numbers below 16 are those of `DropReason`."""
 
-    Numbers below 16 are those of `DropReason`, for dropped frames.
-    """
-
-    ADDED = 16
-    """A PARTIAL was added; others are missing."""
-    FULL_TO_ALL = 17
-    """The last PARTIAL was added; FULL went to all."""
-    FULL_TO_ONE = 18
-    """A PARTIAL was repeated; FULL went to its worker again."""
-    ACKNOWLEDGED = 19
-    """An ACK was new; others are missing."""
-    CLEAR_TO_ALL = 20
-    """The last ACK was new; CLEAR went to all."""
-    CLEAR_TO_ONE = 21
-    """An ACK was repeated or late; CLEAR went to its worker again."""
-    ECHOED = 22
-    """A PROBE was answered."""
+    ADDED = 16  # a PARTIAL was added; others are missing
+    FULL_TO_ALL = 17  # the last PARTIAL was added
+    FULL_TO_ONE = 18  # a PARTIAL was repeated; FULL went to its worker again
+    ACKNOWLEDGED = 19  # an ACK was new; others are missing
+    CLEAR_TO_ALL = 20  # the last ACK was new
+    CLEAR_TO_ONE = 21  # an ACK was repeated or late; CLEAR went to its worker again
+    ECHOED = 22  # a PROBE was answered
 
 
 _COUNTED = {
     "PARTIALS": (Outcome.ADDED, Outcome.FULL_TO_ALL),
     "ACKS": (Outcome.ACKNOWLEDGED, Outcome.CLEAR_TO_ALL),
-    "FULLS_TO_ALL": (Outcome.FULL_TO_ALL,),
-    "FULLS_TO_ONE": (Outcome.FULL_TO_ONE,),
-    "CLEARS_TO_ALL": (Outcome.CLEAR_TO_ALL,),
-    "CLEARS_TO_ONE": (Outcome.CLEAR_TO_ONE,),
+    **{f"{name}S_TO_{whom}": (Outcome[f"{name}_TO_{whom}"],) for name in ("FULL", "CLEAR") for whom in ("ALL", "ONE")},
     "ECHOES": (Outcome.ECHOED,),
 }
 """The outcomes whose sum each counter of an aggregator is."""
 
 
 def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
-    """Counters of an aggregator, named as in `counters`, from numbers of frames by `Outcome` or `DropReason`.
+    """Counters, named as in `counters`, from numbers of frames by `Outcome` or `DropReason`.
 
     There is no DROPPED_ETHERTYPE: a switch forwards frames of other protocols.
     """
     counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
-    return {"FRAMES": sum(outcomes.values()), **counted, **dropped}
+    return {"FRAMES": sum(outcomes.values())} | counted | dropped
 
 
 def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Counters as of `counters_of`, and of each of ``jobs`` places JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    """Counters as of `counters_of`, and JOB<place>_ACCEPTED and JOB<place>_DROPPED of each of ``jobs`` places.
 
-    ``frames`` are numbers of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of
-    the frames' job, or 0 for frames of no job.
+    ``frames`` are numbers of frames by index: the outcome, and from bit `OUTCOME_BITS` on 1 + the job's place, or 0 for
+    frames of no job.
     """
     outcomes: dict[int, int] = {}
     by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}

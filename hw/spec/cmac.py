@@ -34,6 +34,7 @@ CONTROL = _kernel.register(
     "CONTROL",
     0x020,
     "Settings of the link; rs_fec and loopback take effect when the MAC leaves reset: change them while reset is set",
+)(
     Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
     Field(
         "rs_fec",
@@ -46,10 +47,7 @@ CONTROL = _kernel.register(
     Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
     Field("rx_reset", 3, 1, _RW, "holds the receivers of the transceivers in reset, so that they adapt anew"),
 )
-STATUS = _kernel.register(
-    "STATUS",
-    0x024,
-    "Present state of the link",
+STATUS = _kernel.register("STATUS", 0x024, "Present state of the link")(
     Field("up", 0, 1, _RO, "frames can be sent: the link is aligned, and there is no remote fault"),
     Field("aligned", 1, 1, _RO, "all lanes are received and aligned"),
     Field("local_fault", 2, 1, _RO, "the MAC does not receive a valid signal"),
@@ -60,17 +58,11 @@ STATUS = _kernel.register(
     Field("fec_aligned", 7, 1, _RO, "RS-FEC is on, and its lanes are received and aligned"),
     Field("power_good", 8, FEC_LANES, _RO, "bitmap of the transceivers that have power"),
 )
-LANES = _kernel.register(
-    "LANES",
-    0x02C,
-    "Lanes that are received at present",
+LANES = _kernel.register("LANES", 0x02C, "Lanes that are received at present")(
     Field("block_lock", 0, PCS_LANES, _RO, "bitmap of the PCS lanes in which blocks of 66 bits are found"),
     Field("fec_lock", 24, FEC_LANES, _RO, "bitmap of the RS-FEC lanes in which alignment markers are found"),
 )
-SNAPSHOT = _kernel.register(
-    "SNAPSHOT",
-    0x028,
-    "Counters",
+SNAPSHOT = _kernel.register("SNAPSHOT", 0x028, "Counters")(
     Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
     Field("pending", 31, 1, _RO, "the copy is not complete; it never is while the MAC has no clock, as in reset"),
 )
@@ -121,11 +113,7 @@ def after_reset(build_id: int = 0) -> Iterator[Register]:
 class LinkState:
     """The state of a link as its MAC reports it."""
 
-    status: Mapping[str, int]
-    """The fields of `STATUS` and `LANES`."""
-    rs_fec: bool
-    """Whether forward error correction is on."""
-    counters: Mapping[str, int]
-    """Values of `COUNTERS` since the bitstream was loaded; empty if the MAC has no clock."""
-    other_end_fec: bool | None = None
-    """Whether the other end sends with forward error correction, if it was found that this does not fit ``rs_fec``."""
+    status: Mapping[str, int]  # the fields of `STATUS` and `LANES`
+    rs_fec: bool  # forward error correction is on
+    counters: Mapping[str, int]  # values of `COUNTERS` since the bitstream was loaded; empty if the MAC has no clock
+    other_end_fec: bool | None = None  # the other end sends with it, if it was found that this does not fit ``rs_fec``

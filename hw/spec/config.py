@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
@@ -24,10 +25,6 @@ _SPARSE_MEMORIES = 4
 """Memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)."""
 
 
-def _is_power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
-
-
 def _bits(count: int) -> int:
     """Bits of the numbers 0 to ``count - 1``, at least 1."""
     return max(1, (count - 1).bit_length())
@@ -38,24 +35,18 @@ class WorkerConfig:
     """Size of a worker."""
 
     engines: int = 1  # datapaths, each with its own memory ports (E): 1 to 32
-    # Memory ports of an engine: 1 or 2. Each carries an equal part of every line. A U280 needs two: a line of 512 bits
-    # at 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
+    # Memory ports of an engine: 1 or 2, each for an equal part of every line. A U280 needs two: a line of 512 bits at
+    # 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
     ports: int = 1
     lanes: int = 64  # features of a chunk, processed in one cycle: a power of two, 8 to 64
     chunks: int = 64  # chunks of an engine's model memory: a power of two, 2 to 65536
-    # Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. It must hold the lines of
-    # one micro-batch, or a run would deadlock (the host refuses it); full speed takes the network's latency in cycles
-    # on top.
+    # Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. Those of one micro-batch
+    # must fit, or a run would deadlock (the host refuses it); full speed takes the network's latency in cycles on top.
     line_fifo_depth: int = 1024
-    # AllReduce operations in flight: a power of two, 2 to 4096. Half of them may wait for sums while the other half
-    # wait for CLEAR.
-    slots: int = 16
-    # Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
-    table_segments: int = 256
-    # False: packets of hardware travel in Ethernet. Images, checkpoints and documents have this field.
-    udp: bool = False
-    # Whether the worker has a list of the features that are not 0 instead of planes. Only emulated workers do.
-    sparse: bool = False
+    slots: int = 16  # AllReduce operations in flight, half for sums, half for CLEAR: a power of two, 2 to 4096
+    table_segments: int = 256  # segments of the loss table: a power of two, 16 to 1024; training needs `TABLE_SEGMENTS`
+    udp: bool = False  # packets of hardware travel in Ethernet; images, checkpoints and documents have this field
+    sparse: bool = False  # it has a list of the features that are not 0 instead of planes, as only emulated workers do
 
     def __post_init__(self) -> None:
         ranges = {
@@ -71,7 +62,7 @@ class WorkerConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
-            if name != "engines" and not _is_power_of_two(value):
+            if name != "engines" and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, not {value}")
         if self.udp:
             raise ValueError("udp must be False: packets of hardware travel in Ethernet")
@@ -83,8 +74,6 @@ class WorkerConfig:
                 f"a worker of {self.engines} engines · {self.chunks} chunks · {self.lanes} lanes has {self.features} "
                 f"features; {most} are the most"
             )
-
-    # -- presets -------------------------------------------------------------------------------------------------
 
     @classmethod
     def tiny(cls) -> "WorkerConfig":
@@ -108,10 +97,7 @@ class WorkerConfig:
 
     @classmethod
     def u280_wide(cls) -> "WorkerConfig":
-        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM: up to 524,288 features a worker.
-
-        Labels, 32 bytes a micro-batch, share one of these or come from the board's DDR memory.
-        """
+        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM, one of which labels share: 524,288."""
         return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod
@@ -129,8 +115,6 @@ class WorkerConfig:
         """A worker for sparse data: a program, with up to 67,108,864 features."""
         return cls(engines=16, lanes=64, chunks=65536, slots=64, sparse=True)
 
-    # -- derived sizes -------------------------------------------------------------------------------------------
-
     @property
     def features(self) -> int:
         """Features that a worker holds: engines · chunks · lanes."""
@@ -143,7 +127,7 @@ class WorkerConfig:
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of a line (64 at 64 lanes)."""
+        """`line_bits` in bytes: 64 at 64 lanes."""
         return self.line_bits // 8
 
     @property
@@ -153,7 +137,7 @@ class WorkerConfig:
 
     @property
     def port_bytes(self) -> int:
-        """Bytes of a memory port."""
+        """`port_bits` in bytes."""
         return self.port_bits // 8
 
     @property
@@ -209,10 +193,8 @@ class WorkerConfig:
     @property
     def config_hash(self) -> int:
         """The first 32 bits of SHA-256 over the fields as canonical JSON, to tell configurations apart."""
-        fields = dataclasses.asdict(self)
-        for name in ("udp", "sparse"):
-            if not fields[name]:
-                del fields[name]  # so that configurations from before this field keep their hash
+        # Without flags that are not set, so that configurations from before these keep their hash.
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if value is not False}
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -222,15 +204,9 @@ class WorkerConfig:
         return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
 
 
-PRESETS = {
-    "tiny": WorkerConfig.tiny,
-    "small": WorkerConfig.small,
-    "u280": WorkerConfig.u280,
-    "u280_deep": WorkerConfig.u280_deep,
-    "u280_wide": WorkerConfig.u280_wide,
-    "u50": WorkerConfig.u50,
-    "u55c": WorkerConfig.u55c,
-}
+_PRESETS = ("tiny", "small", "u280", "u280_deep", "u280_wide", "u50", "u55c")
+
+PRESETS: dict[str, Callable[[], WorkerConfig]] = {name: getattr(WorkerConfig, name) for name in _PRESETS}
 """Configurations of hardware by their names on the command line."""
 
 CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}

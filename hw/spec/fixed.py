@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
-"""Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is the exact dot
-product of all features of a worker, of which `WorkerConfig` allows 2^24 that are not 0."""
+"""Integers of the formats below. They hold all sums of the design, up to the exact dot product of a worker's features,
+of which `WorkerConfig` allows 2^24 that are not 0."""
 
 WeightArray = npt.NDArray[np.int32]
 """Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
@@ -27,10 +27,7 @@ EngineWeights: TypeAlias = Sequence[WeightArray] | WeightArray
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
-    """Divide by ``2**shift``, 0 to 62 bits, and round to the nearest integer, halves towards plus infinity.
-
-    ``value + 2**(shift-1)`` must fit 64 bits. Another shift is a ValueError.
-    """
+    """Divide by ``2**shift``, 0 to 62 or ValueError, and round half up; ``value + 2**(shift-1)`` must fit 64 bits."""
     if not 0 <= shift <= 62:
         raise ValueError(f"shift must be 0 to 62, not {shift}")
     return (value + ((1 << shift) >> 1)) >> shift
@@ -38,10 +35,9 @@ def round_half_up(value: IntArray, shift: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed-point format of ``width`` bits with ``fraction`` fraction bits.
+    """A fixed-point format, whose integer ``i`` stands for ``i * 2**-fraction``.
 
-    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``width`` is 1 to 63, which
-    ``fraction`` may exceed.
+    ``width`` is 1 to 63 bits, which ``fraction`` may exceed.
     """
 
     width: int
@@ -77,7 +73,7 @@ class Fixed:
         return np.clip(value, self.minimum, self.maximum)
 
     def overflows(self, value: IntArray | WeightArray) -> bool:
-        """Whether any integer lies outside the format's range, so that `saturate` would change it."""
+        """Whether `saturate` would change any integer."""
         return bool(np.any((value < self.minimum) | (value > self.maximum)))
 
     def from_real(self, value: npt.ArrayLike) -> IntArray:
@@ -90,7 +86,7 @@ class Fixed:
 
     def to_real(self, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The real numbers that integers of the format stand for; exact for widths up to 53 bits."""
-        # Not converted before, because there may be millions of them.
+        # Not converted before: there may be millions.
         real: npt.NDArray[np.float64] = np.ldexp(value, -self.fraction, dtype=np.float64)
         return real
 

@@ -25,7 +25,6 @@ on. Memory 1 has their keys, uint32: the feature's place among those of the work
 Labels and weights are as above.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -45,30 +44,22 @@ BANK_BITS = 3
 LABEL_BYTES = 4 * BANKS
 """Bytes of the labels of one micro-batch."""
 
-
 DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}
 """Bits of each field of a descriptor, from the lowest on; reserved ones are 0."""
 
-DESCRIPTOR_BITS = sum(DESCRIPTOR_FIELDS.values())
-"""Bits of a descriptor: 32."""
-
-DESCRIPTOR_SHIFTS = dict(
-    zip(DESCRIPTOR_FIELDS, itertools.accumulate(DESCRIPTOR_FIELDS.values(), initial=0), strict=False)
-)
+DESCRIPTOR_SHIFTS = {"chunk": 0, "first": 16, "later": 19, "reserved": 26, "last": 31}
 """Lowest bit of each field."""
+
+DESCRIPTOR_BITS = 32
 
 
 class Descriptor(NamedTuple):
     """Entry of a directory about a chunk, by `DESCRIPTOR_FIELDS`."""
 
     chunk: int
-    """Its number."""
-    first: int
-    """The plane of its first line, 0 the most significant."""
-    later: int
-    """Bit i is set if there is a line of plane ``first`` + 1 + i."""
-    last: bool
-    """It is the last chunk of its micro-batch."""
+    first: int  # plane of its first line, 0 the most significant
+    later: int  # bit i is set if there is a line of plane ``first`` + 1 + i
+    last: bool  # it is the last chunk of its micro-batch
 
     @property
     def planes(self) -> list[int]:
@@ -76,7 +67,7 @@ class Descriptor(NamedTuple):
         return [self.first, *(self.first + 1 + bit for bit in range(7) if self.later >> bit & 1)]
 
     def encode(self) -> int:
-        """The word that a directory has."""
+        """The word in a directory."""
         return sum(int(value) << DESCRIPTOR_SHIFTS[name] for name, value in self._asdict().items())
 
     @classmethod
@@ -108,12 +99,12 @@ def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 class ImageLayout:
     """Shape of a worker's image."""
 
-    config: WorkerConfig  # the worker; only `engines`, `lanes` and `ports` matter here
-    features: int  # Features of the shard, before padding. All units but the last have `unit` of them.
-    samples: int  # samples, before padding
+    config: WorkerConfig  # only `engines`, `lanes` and `ports` matter here
+    features: int  # of the shard, before padding
+    samples: int  # before padding
     stored: int  # planes in the image (S)
-    unit: int = MAX_UNIT  # features of a unit, one of `UNITS`
-    directory: bool = False  # whether lines of zeros are left out, of which directories tell
+    unit: int = MAX_UNIT  # features of a unit but the last, one of `UNITS`
+    directory: bool = False  # lines of zeros are left out, of which directories tell
 
     def __post_init__(self) -> None:
         if self.directory and self.config.sparse:
@@ -121,11 +112,6 @@ class ImageLayout:
         if self.features < 1 or self.samples < 1:
             raise ValueError(f"an image needs features and samples, not {self.features} and {self.samples}")
         check_unit(self.unit)
-
-    @property
-    def units(self) -> int:
-        """Units of the worker."""
-        return -(-self.features // self.unit)
 
     @property
     def unit_chunks(self) -> int:
@@ -145,7 +131,8 @@ class ImageLayout:
     @property
     def chunks(self) -> int:
         """Chunks of each engine (C): ⌈units / engines⌉ · unit_chunks."""
-        return -(-self.units // self.config.engines) * self.unit_chunks
+        units = -(-self.features // self.unit)
+        return -(-units // self.config.engines) * self.unit_chunks
 
     @property
     def padded_features(self) -> int:
@@ -214,17 +201,13 @@ class ImageLayout:
         empty = np.empty(0, np.uint8)
         return [starts.view(np.uint8), keys.view(np.uint8), values, *[empty] * (self.config.labels_memory - 3)]
 
-    def line_address(self, micro_batch: int, chunk: int, plane: int) -> int:
-        """Byte offset of a port's part of a line."""
-        return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
-
     def by_engine(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """A view of the last axis by engine: (..., padded_features) → (engines, ..., units, lanes of a unit)."""
         split = values.reshape(*values.shape[:-1], -1, self.config.engines, self.unit_lanes)
         return np.moveaxis(split, -2, 0)
 
     def scatter(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Distribute the last axis (padded features): (..., padded_features) → (engines, ..., C · lanes)."""
+        """Distribute the last axis: (..., padded_features) → (engines, ..., C · lanes)."""
         by_engine = self.by_engine(values)
         return by_engine.reshape(self.config.engines, *values.shape[:-1], self.chunks * self.config.lanes)
 
@@ -236,10 +219,9 @@ class ImageLayout:
         return gathered
 
     def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
-        """The lines of all memory ports: the definition in NumPy, not a fast implementation.
+        """The lines of all ports, by definition and not fast: uint8 (engines · ports, T, C, S, 8/ports, lanes/8).
 
-        ``q`` are S-bit features, two's complement if signed: int64 (samples, features). The result is uint8
-        (engines · ports, T, C, S, 8/ports, lanes/8), the bytes of the image in order.
+        ``q`` are S-bit features, two's complement if signed: int64 (samples, features).
         """
         if q.shape != (self.samples, self.features):
             raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
@@ -258,18 +240,18 @@ class ImageLayout:
         """Descriptors that fit a directory line: 16 at 64 lanes."""
         return self.config.line_bits // DESCRIPTOR_BITS
 
+    def _join_ports(self, lines: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Lines of each engine, from those of all ports: uint8 (engines, T, C, S, 8, lanes/8)."""
+        parts = lines.reshape(self.config.engines, self.config.ports, *self.lines_shape)
+        return np.moveaxis(parts, 1, 4).reshape(self.config.engines, *self.lines_shape[:3], BANKS, -1)
+
     def descriptors(self, q: IntArray) -> list[list[list[Descriptor]]]:
         """Descriptors of each engine's micro-batches; without directories all planes of all chunks."""
-        return self._list(self._whole_lines(q))
-
-    def _whole_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
-        """Lines of each engine, whose parts of all ports are together: uint8 (engines, T, C, S, lanes)."""
-        parts = self.pack_lines(q).reshape(self.config.engines, self.config.ports, *self.lines_shape)
-        return np.moveaxis(parts, 1, 4).reshape(self.config.engines, *self.lines_shape[:3], -1)
+        return self._list(self._join_ports(self.pack_lines(q)))
 
     def _list(self, whole: npt.NDArray[np.uint8]) -> list[list[list[Descriptor]]]:
-        """`descriptors` of `_whole_lines`."""
-        ones = np.asarray(whole.any(axis=-1)) if self.directory else np.ones(whole.shape[:-1], np.bool_)
+        """`descriptors` of lines of engines."""
+        ones = np.asarray(whole.any(axis=(-2, -1))) if self.directory else np.ones(whole.shape[:4], np.bool_)
         listed, kept = np.asarray(ones.any(axis=-1)), kept_planes(ones)
         listed[..., -1] = True
         found: list[list[list[Descriptor]]] = [[[] for _ in range(self.micro_batches)] for _ in range(len(whole))]
@@ -280,14 +262,11 @@ class ImageLayout:
         return found
 
     def pack_directories(self, q: IntArray) -> tuple[list[npt.NDArray[np.uint8]], IntArray]:
-        """The memories of an image with directories: the definition, not a fast implementation.
+        """The memories of an image with directories, by definition and not fast: uint8 (lines, 8/ports, lanes/8) each.
 
-        Returns
-        -------
-        For each memory port of each engine uint8 (lines, 8/ports, lanes/8); and the lines of an engine before each
-        micro-batch, those of directories included: int64 (engines, T + 1), which ends with all lines.
+        And the lines of an engine before each micro-batch, those of directories included: int64 (engines, T + 1).
         """
-        ports, whole = self.config.ports, self._whole_lines(q)
+        ports, whole = self.config.ports, self._join_ports(self.pack_lines(q))
         memories: list[npt.NDArray[np.uint8]] = []
         starts = np.zeros((self.config.engines, self.micro_batches + 1), np.int64)
         for engine, listed in enumerate(self._list(whole)):
@@ -297,7 +276,7 @@ class ImageLayout:
                     own = descriptors[group : group + self.line_descriptors]
                     words = np.zeros(self.line_descriptors, "<u4")
                     words[: len(own)] = [each.encode() for each in own]
-                    lines.append(words.view(np.uint8))
+                    lines.append(words.view(np.uint8).reshape(BANKS, -1))
                     for each in own:
                         lines += list(whole[engine, micro_batch, each.chunk, each.planes])
                 starts[engine, micro_batch + 1] = len(lines)
@@ -305,26 +284,19 @@ class ImageLayout:
         return memories, starts
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
-        """The features that a run of ``precision`` planes reads from what `pack_lines` returns.
-
-        Returns
-        -------
-        int64 (8·T, padded_features) of P-bit integers, two's complement if ``signed``, padding included.
-        """
-        parts = np.moveaxis(lines.reshape(self.config.engines, self.config.ports, *self.lines_shape), 1, 4)
-        whole = parts.reshape(*parts.shape[:4], BANKS, parts.shape[6])
-        bits = np.unpackbits(whole[:, :, :, :precision], axis=-1, bitorder="little").astype(np.int64)
-        place = 1 << np.arange(precision - 1, -1, -1)
+        """The features that a run of ``precision`` planes reads from `pack_lines`: int64 (8·T, padded_features)."""
+        whole = self._join_ports(lines)[:, :, :, :precision]
+        bits = np.unpackbits(whole, axis=-1, bitorder="little").astype(np.int64)
+        weights = 1 << np.arange(precision - 1, -1, -1)
         if signed:
-            place[0] = -place[0]
-        q = np.einsum("etckbj,k->etbcj", bits, place)
-        engines = self.config.engines
-        q = q.reshape(engines, self.micro_batches * BANKS, self.chunks * self.config.lanes)
+            weights[0] = -weights[0]
+        q = np.einsum("etckbj,k->etbcj", bits, weights)
+        q = q.reshape(self.config.engines, self.micro_batches * BANKS, self.chunks * self.config.lanes)
         return np.asarray(self.gather(q), dtype=np.int64)
 
 
 def pack_labels(labels: npt.NDArray[Any], importances: npt.NDArray[Any] | None = None) -> npt.NDArray[np.uint8]:
-    """The memory of `LABEL` integers, (samples,), a multiple of 8, and of their `IMPORTANCE` if the run is weighted."""
+    """The memory of `LABEL` integers, a multiple of 8, and of their `IMPORTANCE` if the run is weighted."""
     if importances is None:
         return np.ascontiguousarray(labels, "<i4").view(np.uint8)
     parts = labels.reshape(-1, BANKS), importances.reshape(-1, BANKS)
@@ -332,7 +304,7 @@ def pack_labels(labels: npt.NDArray[Any], importances: npt.NDArray[Any] | None =
 
 
 def unpack_labels(content: npt.NDArray[np.uint8], *, weighted: bool) -> tuple[IntArray, IntArray]:
-    """Undo `pack_labels`: labels, and importances, of which there are none if the run is not ``weighted``."""
+    """Undo `pack_labels`: labels, and importances if the run is ``weighted``."""
     parts = content.view("<i4").reshape(-1, 1 + weighted, BANKS).astype(np.int64)
     return parts[:, 0].reshape(-1), parts[:, 1:].reshape(-1)
 
@@ -342,9 +314,9 @@ _KEY, _MICRO_BATCH = 8, 40
 
 
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Entries in one word each: sorted, they are in the order of a sparse worker's memory.
+    """Entries in one word each; sorted, they are in the order of a sparse worker's memory.
 
-    ``rows`` are samples, below 2^27, and ``columns`` features of the worker with padding, below 2^29; all (entries,).
+    ``rows`` are samples, below 2^27, ``columns`` features of the worker with padding, below 2^29; all (entries,).
     """
     samples = rows.astype(np.uint64)
     words = columns.astype(np.uint64)

@@ -48,7 +48,6 @@ class Job:
             raise ValueError(f"{self.group_mac:#014x} is no address of a group")
         if not 0 <= self.ports < 1 << MAX_PORTS:
             raise ValueError(f"a bitmap of ports has {MAX_PORTS} bits, {self.ports:#x} does not fit")
-
         if self.key is not None and not 0 <= self.key < 1 << KEY_BITS:
             raise ValueError(f"a job's key has {KEY_BITS} bits")
 

@@ -8,18 +8,17 @@ counted by its `DropReason`, or by `KEY`.
 """
 
 import functools
+import itertools
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 
 class _Reason(IntEnum):
-    """A check that a frame may fail."""
+    """A check that a frame may fail, and the fault of such a frame."""
 
     help: str
-    """Fault of the frame."""
 
     def __new__(cls, value: int, text: str) -> Self:
         member = int.__new__(cls, value)
@@ -98,18 +97,12 @@ def mac_text(mac: int) -> str:
 class PacketType(IntEnum):
     """Types of packets."""
 
-    PARTIAL = 1
-    """Worker to aggregator: my partial sums of this slot and round."""
-    FULL = 2
-    """Aggregator to workers: the sums over all workers."""
-    ACK = 3
-    """Worker to aggregator: I have the sums."""
-    CLEAR = 4
-    """Aggregator to workers: all have the sums, the slot is free for the next round."""
-    PROBE = 5
-    """Worker to aggregator: which checks do my packets fail, and what is the state of this slot?"""
-    ECHO = 6
-    """Aggregator to worker: the answer to PROBE."""
+    PARTIAL = 1  # worker to aggregator: my partial sums of this slot and round
+    FULL = 2  # aggregator to workers: the sums over all workers
+    ACK = 3  # worker to aggregator: I have the sums
+    CLEAR = 4  # aggregator to workers: all have the sums, the slot is free for the next round
+    PROBE = 5  # worker to aggregator: which checks do my packets fail, and what is the state of this slot?
+    ECHO = 6  # aggregator to worker: the answer to PROBE
 
 
 class EchoValue(IntEnum):
@@ -120,22 +113,14 @@ class EchoValue(IntEnum):
     which cannot work together can say so.
     """
 
-    NUMBER = 0
-    """The probe's number."""
-    VERDICT = 1
-    """Bitmap of the checks that packets of the probe's sender fail: :data:`p4sgd.hw.spec.packet.VERDICT`."""
-    PORT = 2
-    """The port that the probe came in through."""
-    ACKNOWLEDGED = 3
-    """Shards that have acknowledged the slot's sums."""
-    WORKERS = 4
-    """The job's number of workers; 0 if there is no such job."""
-    SLOTS = 5
-    """Slots of a job."""
-    MAC_HIGH = 6
-    """MAC address noted for the probe's shard, bits 47..32; 0 if there is no such shard."""
-    MAC_LOW = 7
-    """Bits 31..0 of that address."""
+    NUMBER = 0  # the probe's number
+    VERDICT = 1  # bitmap of the checks that packets of the probe's sender fail: :data:`VERDICT`
+    PORT = 2  # the port that the probe came in through
+    ACKNOWLEDGED = 3  # shards that have acknowledged the slot's sums
+    WORKERS = 4  # the job's number of workers; 0 if there is no such job
+    SLOTS = 5  # slots of a job
+    MAC_HIGH = 6  # MAC address noted for the probe's shard, bits 47..32; 0 if there is no such shard
+    MAC_LOW = 7  # bits 31..0 of that address
 
 
 class Field(NamedTuple):
@@ -149,14 +134,9 @@ class Field(NamedTuple):
 
 def layout(frame_bytes: int, *columns: tuple[str, int, str]) -> tuple[Field, ...]:
     """The fields of a frame from their names, widths in bits and help texts, in network order."""
-    result = []
-    offset = 0
-    for name, bits, text in columns:
-        result.append(Field(name, offset, bits, text))
-        offset += bits
-    if offset != frame_bytes * 8:
-        raise AssertionError(f"the frame has {offset} bits")
-    return tuple(result)
+    offsets = list(itertools.accumulate((bits for _, bits, _ in columns), initial=0))
+    assert offsets.pop() == frame_bytes * 8
+    return tuple(Field(name, at, bits, text) for at, (name, bits, text) in zip(offsets, columns, strict=True))
 
 
 FIELDS = layout(
@@ -213,12 +193,12 @@ MOST_MICRO_BATCHES = most_micro_batches(MOST_BYTES)
 def _format(fields: tuple[Field, ...]) -> str:
     """The :mod:`struct` format of fields: those that share a byte are one item, addresses are bytes, values signed."""
     codes = {8: "B", 16: "H", 32: "I", 48: "6s", 64: "Q"}
-    items = []
-    for _, shared in groupby(fields, lambda field: field.offset_bits // 8):
-        together = list(shared)
-        code = codes[sum(field.bits for field in together)]
-        items.append(code.lower() if together[0].name.startswith("value") else code)
-    return ">" + "".join(items)
+    text = ">"
+    for _, shared in itertools.groupby(fields, lambda field: field.offset_bits // 8):
+        first, *others = shared
+        code = codes[sum(field.bits for field in (first, *others))]
+        text += code.lower() if first.name.startswith("value") else code
+    return text
 
 
 _STRUCT = struct.Struct(_format(FIELDS))
@@ -255,25 +235,19 @@ class Packet:
     shard: int
     workers: int
     bitmap: int
-    # Int32: eight in version 1, in PROBE and in ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL, and
-    # none in others.
+    # Int32: eight in version 1, PROBE and ECHO. In version 2 eight for each micro-batch in PARTIAL and FULL, else none.
     values: tuple[int, ...] = (0,) * VALUES
     destination: int = 0
     source: int = 0
     version: int = VERSION
-    key: int | None = None  # Key of the job, in version 2; None in version 1, in PROBE and in ECHO.
+    key: int | None = None  # of the job, in version 2; None in version 1, PROBE and ECHO
     most: int = 0  # in ECHO of version 2, the most micro-batches that the aggregator takes; else 0
 
     def __post_init__(self) -> None:
-        count = len(self.values)
-        if self.key is None:
-            if count != VALUES:
-                raise ValueError(f"a packet carries {VALUES} values, not {count}")
-        elif self.type not in _WITH_VALUES:
-            if count:
-                raise ValueError("only PARTIAL and FULL of version 2 carry values")
-        elif count % VALUES or not 1 <= count // VALUES <= MOST_MICRO_BATCHES:
-            raise ValueError(f"a packet carries {VALUES} values for each of 1 to {MOST_MICRO_BATCHES} micro-batches")
+        micro_batches, rest = divmod(len(self.values), VALUES)
+        first, last = (1, 1) if self.key is None else (1, MOST_MICRO_BATCHES) if self.type in _WITH_VALUES else (0, 0)
+        if rest or not first <= micro_batches <= last:
+            raise ValueError(f"a packet carries {VALUES} values for each of {first} to {last} micro-batches")
 
     @property
     def micro_batches(self) -> int:
@@ -285,53 +259,32 @@ class Packet:
         try:
             if self.version >> 4 or self.type >> 4:
                 self._refuse()
+            addresses = int(self.destination).to_bytes(6, "big"), int(self.source).to_bytes(6, "big")
+            kind, who = self.version << 4 | self.type, (self.shard, self.workers, self.bitmap)
+            head = (*addresses, ETHERTYPE, kind, self.job, self.slot, self.round, *who)
             if self.key is None:
-                rest = (self.most.to_bytes(2, "big") if self.most else b"", *self.values)
-            else:
-                rest = (self.micro_batches, 0)
-            head = (
-                int(self.destination).to_bytes(6, "big"),
-                int(self.source).to_bytes(6, "big"),
-                ETHERTYPE,
-                self.version << 4 | self.type,
-                self.job,
-                self.slot,
-                self.round,
-                self.shard,
-                self.workers,
-                self.bitmap,
-                *rest,
-            )
-            if self.key is None:
-                return _STRUCT.pack(*head)
+                return _STRUCT.pack(*head, self.most.to_bytes(2, "big") if self.most else b"", *self.values)
             values = _values(len(self.values)).pack(*self.values) if self.values else _PADDING
-            return _HEADER.pack(*head) + _KEY.pack(self.key) + values
+            return _HEADER.pack(*head, self.micro_batches, 0) + _KEY.pack(self.key) + values
         except (OverflowError, struct.error):
             self._refuse()
 
     def _refuse(self) -> NoReturn:
         """Raise ValueError for the first field whose value does not fit."""
-        known: dict[str, Any] = vars(self) | {f"value{i}": value for i, value in enumerate(self.values)}
-        known["key"] = self.key or 0
-        known["micro_batches"] = self.most
-        values = tuple(Field(f"value{i}", 0, 32, "") for i in range(len(self.values)))
-        for name, _, bits, _ in KEYED_FIELDS + values:
-            value = int(known.get(name, 0))
-            signed = name.startswith("value")
-            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be {low} to {high}, not {value}")
+        known: dict[str, Any] = vars(self) | {"key": self.key or 0, "micro_batches": self.most}
+        numbers = [(name, known.get(name, 0), 0, bits) for name, _, bits, _ in KEYED_FIELDS]
+        numbers += [(f"value{index}", value, -(1 << 31), 32) for index, value in enumerate(self.values)]
+        for name, value, low, bits in numbers:
+            if not low <= value < low + (1 << bits):
+                raise ValueError(f"{name} must be {low} to {low + (1 << bits) - 1}, not {int(value)}")
         raise AssertionError("all values fit")
 
     @classmethod
     def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
         """Decode a frame; ``most`` is the most micro-batches in a packet of version 2, 0 to take version 1 only.
 
-        Raises
-        ------
-        MalformedPacketError
-            If length, EtherType, version or reserved bytes are not of such a packet, checked in this order. PROBE and
-            ECHO may have any version.
+        MalformedPacketError if length, EtherType, version or reserved bytes are not of such a packet, checked in this
+        order. PROBE and ECHO may have any version.
         """
         size = len(frame)
         version, kind = divmod(frame[14], 16) if size >= FRAME_BYTES else (VERSION, 0)
@@ -343,20 +296,8 @@ class Packet:
         if size != expected:
             reason = DropReason.RUNT if size < expected else DropReason.LONG
             raise MalformedPacketError(reason, f"a frame has {expected} bytes, not {size}")
-        (
-            destination,
-            source,
-            ethertype,
-            _,
-            job,
-            slot,
-            round_,
-            shard,
-            workers,
-            bitmap,
-            count,
-            reserved,
-        ) = _HEADER.unpack_from(frame)
+        destination, source, ethertype, _, *numbers = _HEADER.unpack_from(frame)
+        job, slot, round_, shard, workers, bitmap, count, reserved = numbers
         if ethertype != ETHERTYPE:
             raise MalformedPacketError(DropReason.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
         if version != VERSION and not is_keyed and kind not in _PROBES:
@@ -373,18 +314,7 @@ class Packet:
             (key,) = _KEY.unpack_from(frame, _HEADER.size)
             if kind in _WITH_VALUES:
                 values = _values(VALUES * count).unpack_from(frame, _KEYED_BYTES)
-        return cls(
-            _TYPES.get(kind, kind),
-            job,
-            slot,
-            round_,
-            shard,
-            workers,
-            bitmap,
-            values,
-            int.from_bytes(destination, "big"),
-            int.from_bytes(source, "big"),
-            version,
-            key,
-            count if has_most else 0,
-        )
+        addresses = int.from_bytes(destination, "big"), int.from_bytes(source, "big")
+        most_taken = count if has_most else 0
+        header = (job, slot, round_, shard, workers, bitmap)
+        return cls(_TYPES.get(kind, kind), *header, values, *addresses, version, key, most_taken)

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 ADDRESS_BITS = 12
 """Bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB."""
@@ -12,18 +13,12 @@ ADDRESS_BITS = 12
 class Access(Enum):
     """Access to a field: who drives it, and what reads and writes do."""
 
-    RO = "read-only"
-    """The hardware drives it; writes are ignored."""
-    RW = "read-write"
-    """The host sets it; it keeps its value."""
-    W1C = "write 1 to clear"
-    """The hardware sets it; it stays set until the host writes 1."""
-    W1S = "write 1 to set"
-    """The host sets it by writing 1; the hardware clears it."""
-    RC = "read to clear"
-    """The hardware sets it; it stays set until it is read."""
-    STROBE = "write strobe"
-    """A write hands the value to the hardware for one cycle; it reads as 0."""
+    RO = "read-only"  # the hardware drives it; writes are ignored
+    RW = "read-write"  # the host sets it; it keeps its value
+    W1C = "write 1 to clear"  # the hardware sets it; it stays set until the host writes 1
+    W1S = "write 1 to set"  # the host sets it by writing 1; the hardware clears it
+    RC = "read to clear"  # the hardware sets it; it stays set until it is read
+    STROBE = "write strobe"  # a write hands the value to the hardware for one cycle; it reads as 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,8 @@ class Field:
 
     def encode(self, value: int) -> int:
         """The value, shifted to its place in the word; ValueError if it does not fit."""
-        low, high = (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
+        low = -(1 << self.bits - 1) if self.signed else 0
+        high = low + (1 << self.bits) - 1
         if not low <= value <= high:
             raise ValueError(f"{self.name} must be {low} to {high}, not {value}")
         return (value << self.low) & self.mask
@@ -53,9 +49,7 @@ class Field:
     def decode(self, word: int) -> int:
         """The field's value in a word."""
         value = (word & self.mask) >> self.low
-        if self.signed and value >> (self.bits - 1):
-            value -= 1 << self.bits
-        return value
+        return value - (1 << self.bits) if self.signed and value >> (self.bits - 1) else value
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,12 @@ def word(name: str, offset: int, access: Access, text: str, *, bits: int = 32, s
     return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
 
 
+def numbered_words(prefix: str, offset: int, meanings: Mapping[str, str]) -> dict[str, Register]:
+    """Read-only words in a row, named after a prefix and their keys."""
+    names = enumerate(meanings.items())
+    return {key: word(f"{prefix}_{key.upper()}", offset + 4 * at, Access.RO, text) for at, (key, text) in names}
+
+
 @functools.cache  # the host reads all counters of all workers after each epoch
 def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
     """The two halves of a register of 33 to 64 bits, low half first."""
@@ -119,11 +119,9 @@ CTRL = Register(
     "CTRL",
     0x000,
     "Control block of an ap_ctrl_hs kernel, which XRT needs to give access to registers; this kernel is never started",
-    (
-        Field("start", 0, 1, Access.RO, "0"),
-        Field("done", 1, 1, Access.RO, "0"),
-        Field("idle", 2, 1, Access.RO, "1"),
-        Field("ready", 3, 1, Access.RO, "0"),
+    tuple(
+        Field(name, bit, 1, Access.RO, str(int(name == "idle")))
+        for bit, name in enumerate(("start", "done", "idle", "ready"))
     ),
 )
 
@@ -132,31 +130,31 @@ CTRL_WORD = CTRL.encode(idle=1)
 
 
 class Declarations(list[Register]):
-    """Registers of a kernel, each added where it is declared."""
+    """Registers of a kernel, each added where it is declared, as `Register`, `word` and `pair` make them."""
 
-    def register(self, name: str, offset: int, text: str, *fields: Field) -> Register:
-        """Declare a register."""
-        self.append(Register(name, offset, text, fields))
-        return self[-1]
+    def register(self, name: str, offset: int, text: str) -> Callable[..., Register]:
+        """Declare a register; the result is to be called with its fields."""
 
-    def word(
-        self, name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False
-    ) -> Register:
+        def with_fields(*fields: Field) -> Register:
+            self.append(Register(name, offset, text, fields))
+            return self[-1]
+
+        return with_fields
+
+    def word(self, name: str, offset: int, access: Access, text: str, **shape: Any) -> Register:
         """Declare a register that is a single field named ``value``."""
-        self.append(word(name, offset, access, text, bits=bits, signed=signed))
+        self.append(word(name, offset, access, text, **shape))
         return self[-1]
 
     def pair(self, name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
-        """Declare a register of 33 to 64 bits: two halves, low half first."""
+        """Declare a register of 33 to 64 bits."""
         self += (halves := pair(name, offset, access, text, bits=bits))
         return halves
 
     def identification(self, magic: bytes) -> tuple[Register, Register]:
         """Declare the control block that XRT needs of a kernel without runs, and the block that says what it is.
 
-        Returns
-        -------
-        The registers MAGIC and ABI_VERSION, for `find_other_map`.
+        The result is MAGIC and ABI_VERSION, for `find_other_map`.
         """
         self.append(CTRL)
         word = self.word("MAGIC", 0x010, Access.RO, f"0x{magic.hex()}, '{magic.decode()}'")
@@ -167,7 +165,7 @@ class Declarations(list[Register]):
 
 @dataclass(frozen=True)
 class Counter:
-    """A 64-bit counter: two read-only registers starting at a byte offset."""
+    """A 64-bit counter: two read-only registers, low half first, from a byte offset on."""
 
     name: str
     offset: int
@@ -175,7 +173,7 @@ class Counter:
 
     @property
     def registers(self) -> tuple[Register, Register]:
-        """Its low and high halves."""
+        """Its halves."""
         return pair(self.name, self.offset, Access.RO, self.help)
 
 
@@ -218,10 +216,7 @@ class RegisterMap:
 
 
 class RegisterClient:
-    """Access to registers field by field, through functions that move words.
-
-    ``read_many(offsets)`` is for where that is faster than reading one after the other.
-    """
+    """Access to registers by fields, through functions that move words; ``read_many`` moves several at once."""
 
     def __init__(
         self,
@@ -261,12 +256,7 @@ class RegisterClient:
 def find_other_map(
     client: RegisterClient, identity: Sequence[Register], magic: int, version: int, *, unknown: str, who: str
 ) -> str | None:
-    """Check the first words of a kernel's identification block, ``magic`` and ``version``.
-
-    Returns
-    -------
-    A message that says what was found instead, and begins with ``unknown`` or ``who``; None if all is as expected.
-    """
+    """A message that begins with ``unknown`` or ``who`` if a kernel's magic word or version is another, else None."""
     word, there = (client.read(register)["value"] for register in identity[:2])
     if word != magic:
         return f"{unknown} is {word:#010x}, not {magic:#010x}"

@@ -51,10 +51,7 @@ _RC, _STROBE = Access.RC, Access.STROBE
 
 _board, _program = Declarations(), Declarations()
 
-CTRL = _board.register(
-    "CTRL",
-    0x000,
-    "Kernel control (ap_ctrl_hs)",
+CTRL = _board.register("CTRL", 0x000, "Kernel control (ap_ctrl_hs)")(
     Field("start", 0, 1, _W1S, "set by the host to start a run; the worker clears it when it begins"),
     Field("done", 1, 1, _RC, "a run has ended; cleared by reading"),
     Field("idle", 2, 1, _RO, "no run is in progress"),
@@ -65,10 +62,7 @@ MAGIC_WORD = _board.word("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
 ABI = _board.word("ABI_VERSION", 0x014, _RO, "version of this register map")
 CONFIG_HASH = _board.word("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
 BUILD_ID = _board.word("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
-GEOMETRY = _board.register(
-    "GEOMETRY",
-    0x020,
-    "Size of the worker",
+GEOMETRY = _board.register("GEOMETRY", 0x020, "Size of the worker")(
     Field("engines", 0, 8, _RO, "engines"),
     Field("lanes", 8, 8, _RO, "lanes of an engine"),
     Field("banks", 16, 8, _RO, "samples of a micro-batch"),
@@ -79,10 +73,7 @@ LINE_FIFO_DEPTH = _board.word("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engi
 SLOTS = _board.word("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
 SEGMENTS = _board.word("SEGMENTS", 0x030, _RO, "segments of the loss table")
 
-STATUS = _board.register(
-    "STATUS",
-    0x034,
-    "Sticky flags: set by any run until they are cleared",
+STATUS = _board.register("STATUS", 0x034, "Sticky flags: set by any run until they are cleared")(
     Field("partial_clamped", 0, 1, _W1C, "a partial activation was clamped"),
     Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
     Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
@@ -96,6 +87,7 @@ FORMAT = _board.register(
     "FORMAT",
     0x040,
     "Feature format of the run; precision · CHUNKS, or all lines of a micro-batch, are 1 to LINE_FIFO_DEPTH",
+)(
     Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
     Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
     Field("signed", 8, 1, _RW, "features are two's complement"),
@@ -116,19 +108,13 @@ MINI_BATCHES = _board.word(
     _RW,
     "mini-batches of the run, at least 1; CHUNKS · MICRO_BATCHES · MINI_BATCHES is below 2^40",
 )
-LABEL_MODE = _board.register(
-    "LABEL_MODE",
-    0x050,
-    "Role of the label y in g = s·psi(s·z - o) - c",
+LABEL_MODE = _board.register("LABEL_MODE", 0x050, "Role of the label y in g = s·psi(s·z - o) - c")(
     Field("sign", 0, 1, _RW, "s = -1 where y < 0, else s = 1"),
     Field("offset", 1, 1, _RW, "o = y, else o = 0"),
     Field("constant", 2, 1, _RW, "c = y, else c = 0"),
     Field("weighted", 3, 1, _RW, "the labels of each micro-batch are followed by the weights of its samples"),
 )
-RATE = _board.register(
-    "RATE",
-    0x054,
-    "Learning rate / B = mantissa · 2^-exponent",
+RATE = _board.register("RATE", 0x054, "Learning rate / B = mantissa · 2^-exponent")(
     Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
     Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
 )
@@ -137,10 +123,7 @@ SHRINK_FACTOR = _board.word(
 )
 THRESHOLD = _board.word("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
 PARTIAL_LIMIT = _board.word("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
-RUN = _board.register(
-    "RUN",
-    0x064,
-    "Model transfers and staleness of the run",
+RUN = _board.register("RUN", 0x064, "Model transfers and staleness of the run")(
     Field(
         "model_source",
         0,
@@ -166,10 +149,7 @@ TABLE_INTERCEPT = _board.word(
 )
 LABELS_ADDRESS = _board.pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
 
-JOB = _board.register(
-    "JOB",
-    0x080,
-    "The worker's identity in its job; changed only between runs, before JOIN",
+JOB = _board.register("JOB", 0x080, "The worker's identity in its job; changed only between runs, before JOIN")(
     Field("job", 0, 8, _RW, "job number"),
     Field("shard", 8, 5, _RW, "shard index"),
     Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
@@ -183,25 +163,23 @@ JOIN = _board.register(
     "JOIN",
     0x098,
     "A write joins the job: it forgets all slots; the next AllReduce uses slot 0 in this round. Only while idle",
+)(
     Field("round", 0, ROUND_BITS, _STROBE, "first round, 1 for a new aggregator"),
 )
 IN_FLIGHT = _board.register(
     "IN_FLIGHT",
     0x09C,
     "Micro-batches of engine 0 between the start of their forward pass and that of their backward pass",
+)(
     Field("now", 0, 16, _RO, "present number"),
     Field("most", 16, 16, _RO, "largest number in the last run"),
 )
-SNAPSHOT = _board.register(
-    "SNAPSHOT",
-    0x0A0,
-    "Counters of a run in progress",
+SNAPSHOT = _board.register("SNAPSHOT", 0x0A0, "Counters of a run in progress")(
     Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
 )
 RESEND = _board.register(
-    "RESEND",
-    0x0A4,
-    "When the worker gives up; changed only between runs. RESEND_CYCLES · 2^doublings is below 2^31",
+    "RESEND", 0x0A4, "When the worker gives up; changed only between runs. RESEND_CYCLES · 2^doublings is below 2^31"
+)(
     Field(
         "limit",
         0,
@@ -213,9 +191,8 @@ RESEND = _board.register(
     Field("doublings", 8, 4, _RW, "how often the time between resends of a packet doubles"),
 )
 GIVEN_UP = _board.register(
-    "GIVEN_UP",
-    0x0A8,
-    "Slot given up since the last join; the worker probes the aggregator about it, see ECHO",
+    "GIVEN_UP", 0x0A8, "Slot given up since the last join; the worker probes the aggregator about it, see ECHO"
+)(
     Field("slot", 0, 12, _RO, "slot whose packet had no answer"),
     Field("partial", 12, 1, _RO, "the packet is its PARTIAL, which may never have been sent; else its ACK"),
     Field("given_up", 13, 1, _RO, "a slot was given up; until the next join only a packet under way and probes leave"),
@@ -225,30 +202,26 @@ ABORT = _board.register(
     "ABORT",
     0x0AC,
     "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN",
+)(
     Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),
 )
 PROBE = _board.register(
-    "PROBE",
-    0x0B0,
-    "A write sends a probe; ignored while another waits to be sent, as on a link that is down",
+    "PROBE", 0x0B0, "A write sends a probe; ignored while another waits to be sent, as on a link that is down"
+)(
     Field("slot", 0, 16, _STROBE, "slot to ask about"),
     Field("number", 16, 8, _STROBE, "number of the probe; the probe after GIVEN_UP has 0"),
     Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to the one of PEER_MAC"),
 )
 ECHO = _board.register(
-    "ECHO",
-    0x0B4,
-    "Answer to the last probe, the host's or the one after GIVEN_UP; number tells which",
+    "ECHO", 0x0B4, "Answer to the last probe, the host's or the one after GIVEN_UP; number tells which"
+)(
     Field("number", 0, 8, _RO, "number of the probe"),
     Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),
     Field("port", 16, 8, _RO, "the aggregator's port that the probe came in through"),
     Field("version", 24, 4, _RO, "the aggregator's version of the packet format"),
     Field("came", 31, 1, _RO, "the answer has come"),
 )
-ECHO_JOB = _board.register(
-    "ECHO_JOB",
-    0x0B8,
-    "Job and round in the answer",
+ECHO_JOB = _board.register("ECHO_JOB", 0x0B8, "Job and round in the answer")(
     Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
     Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
 )
@@ -260,10 +233,7 @@ ECHO_EXPECTED = _board.pair(
     "ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48
 )
 ECHO_CYCLES = _board.word("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
-EXEMPT = _board.register(
-    "EXEMPT",
-    0x0DC,
-    "The weight that SHRINK and THRESHOLD leave alone: that of the bias",
+EXEMPT = _board.register("EXEMPT", 0x0DC, "The weight that SHRINK and THRESHOLD leave alone: that of the bias")(
     Field("chunk", 0, 16, _RW, "its chunk"),
     Field("lane", 16, 6, _RW, "its lane"),
     Field("engine", 24, 5, _RW, "its engine"),

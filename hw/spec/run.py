@@ -69,7 +69,7 @@ def check_unit(unit: int) -> None:
 
 
 def partial_limit(workers: int) -> int:
-    """Largest magnitude of a partial activation: ⌊(2^31 − 1) / workers⌋, so that the sum of 1 to 32 cannot overflow."""
+    """Largest magnitude of a partial activation, ⌊(2^31 − 1) / workers⌋: the sum of 1 to 32 then cannot overflow."""
     if not 1 <= workers <= MAX_WORKERS:
         raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     return ACTIVATION.maximum // workers
@@ -85,21 +85,16 @@ def most_chunks(config: WorkerConfig, precision: int, *, stale: bool = False) ->
 def check_capacity(
     config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False, lines: int | None = None
 ) -> None:
-    """Check that an engine has room for the weights and for the lines of a micro-batch.
+    """Raise ValueError unless an engine has room for the weights and for the lines of a micro-batch.
 
-    A sparse worker has no lines, and keeps old weights beside the new ones without a loss of room. ``lines`` are the
-    most lines that a micro-batch has on an engine, if the image has directories; else there are ``chunks · precision``.
-
-    Raises
-    ------
-    ValueError
-        If the model memory or the line FIFO is too small. The backward pass of a micro-batch starts only after its
-        forward pass is complete, so a run whose micro-batches exceed the line FIFO would never end.
+    The backward pass of a micro-batch starts when its forward pass is complete, so a run whose micro-batches exceed the
+    line FIFO would never end. ``lines`` are the most that a micro-batch has on an engine, if the image has directories;
+    else there are ``chunks · precision``. A sparse worker has none, and keeps old weights without a loss of room.
     """
     if chunks > config.chunks:
         raise ValueError(
-            f"there are {chunks} chunks an engine, this configuration holds {config.chunks}: "
-            f"use more workers or a larger configuration"
+            f"there are {chunks} chunks an engine, this configuration holds {config.chunks}: use more workers or a "
+            "larger configuration"
         )
     if config.sparse:
         return
@@ -123,8 +118,9 @@ class FeatureFormat:
     """The format of features: how the image stores them, and how many of their planes a run reads."""
 
     stored: int  # planes in the image (S), 1 to 8
-    # Planes that the run reads (P), 1 to `stored`: features are floored to their P most significant bits.
-    precision: int
+    precision: (
+        int  # planes that the run reads (P), 1 to `stored`: features are floored to their P most significant bits
+    )
     signed: bool  # two's complement, a = q / 2^(P-1) in [−1, 1); else unsigned, a = q / 2^P in [0, 1)
 
     def __post_init__(self) -> None:
@@ -157,25 +153,21 @@ class LabelMode:
 class RunSettings:
     """The settings of a run that change its arithmetic, except the loss table."""
 
-    features: FeatureFormat  # format of the features
-    chunks: int  # chunks of each engine in the image (C)
-    micro_batches: int  # Micro-batches of a mini-batch: B / 8.
-    mini_batches: int  # mini-batches of the run
-    label_mode: LabelMode  # role of the labels
-    # η = learning rate / B = mantissa · 2^-exponent.
-    rate_mantissa: int
+    features: FeatureFormat
+    chunks: int  # of each engine in the image (C)
+    micro_batches: int  # of a mini-batch: B / 8
+    mini_batches: int
+    label_mode: LabelMode
+    rate_mantissa: int  # η = learning rate / B = mantissa · 2^-exponent
     rate_exponent: int
-    # L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w), but for the weight that is exempt, the bias's.
-    shrink: int = 0
-    # L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0; but for the same.
-    threshold: int = 0
-    workers: int = 1  # workers of the job, on which the limit of a partial activation depends
-    unit: int = MAX_UNIT  # Features of a unit, one of `UNITS`: Round 1 rounds the dot product of each.
+    shrink: int = 0  # L2: after each mini-batch w −= round(κ·w), κ as a `SHRINK` integer, but for the bias
+    threshold: int = 0  # L1: after each mini-batch |w| is reduced by so many `WEIGHT` steps, at most to 0; likewise
+    workers: int = 1  # of the job, on which the limit of a partial activation depends
+    unit: int = MAX_UNIT  # features of a unit, one of `UNITS`: Round 1 rounds the dot product of each
     # Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
     # so it need not wait for that of mini-batch k − 1.
     stale: bool = False
-    # Samples have weights: the labels of each micro-batch are followed by its `IMPORTANCE` integers.
-    weighted: bool = False
+    weighted: bool = False  # samples have weights: after the labels of each micro-batch come `IMPORTANCE` integers
 
     def __post_init__(self) -> None:
         check_unit(self.unit)
@@ -216,7 +208,7 @@ class RunSettings:
         return partial_limit(self.workers)
 
     def check_fits(self, config: WorkerConfig, lines: int | None = None) -> None:
-        """Check that a worker of this configuration can do the run; see `check_capacity`."""
+        """`check_capacity` of a worker that is to do the run."""
         check_capacity(config, self.chunks, self.features.precision, stale=self.stale, lines=lines)
 
 
@@ -232,17 +224,16 @@ TABLE_SEGMENTS = 256
 
 @dataclass(frozen=True)
 class LossTable:
-    """The loss table: a piecewise-linear function that the host loads into a worker.
+    """The loss table: a piecewise-linear function of a `MARGIN` integer x that the host loads into a worker.
 
-    The argument x is a `MARGIN` integer. ``index = clamp((x >> shift) + segments/2, 0, segments - 1)``, so the table
-    covers ``segments`` equal segments of ``2**shift`` steps around zero; beyond them the lines of the first and the
-    last segment continue. The value is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``: exact, with
-    `VALUE_FRACTION` fraction bits.
+    With ``index = clamp((x >> shift) + segments/2, 0, segments - 1)`` it covers ``segments`` segments of ``2**shift``
+    steps around zero, beyond which the first and the last line continue. The value, exact with `VALUE_FRACTION`
+    fraction bits, is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``.
     """
 
     shift: int  # log2 of a segment's width in `MARGIN` steps, 0 to `MAX_SHIFT`
-    slope: IntArray  # int64 array of `SLOPE` integers, one for each segment
-    intercept: IntArray  # int64 array of `INTERCEPT` integers of the same length
+    slope: IntArray  # `SLOPE` integers: int64 (segments,)
+    intercept: IntArray  # `INTERCEPT` integers, likewise
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= MAX_SHIFT:
@@ -258,13 +249,7 @@ class LossTable:
         return int(self.slope.shape[0])
 
     def refine(self, segments: int) -> "LossTable":
-        """The same function as a table of so many segments, for a worker with a larger table.
-
-        Raises
-        ------
-        ValueError
-            If ``segments`` is no multiple of those of this table by a power of two, or more than `shift` allows.
-        """
+        """The same function as a table of more segments, by a power of two that `shift` allows, or ValueError."""
         parts = segments // self.segments
         if parts < 1 or parts & (parts - 1) or parts * self.segments != segments:
             raise ValueError(f"a table of {self.segments} segments does not fit a worker's of {segments}")
@@ -272,7 +257,7 @@ class LossTable:
         return LossTable(shift, np.repeat(self.slope, parts), np.repeat(self.intercept, parts))
 
     def __call__(self, x: IntArray) -> IntArray:
-        """The table's value at `MARGIN` integers; int64 with `VALUE_FRACTION` fraction bits, same shape."""
+        """Values at `MARGIN` integers, of the same shape."""
         index = np.clip((x >> self.shift) + self.segments // 2, 0, self.segments - 1)
         value: IntArray = self.slope[index] * x + (self.intercept[index] << SLOPE.fraction)
         return value
@@ -288,10 +273,8 @@ ENGINE_EVENTS = (
     "update_ends",
 )
 """Events of an engine, one-cycle pulses: a mini-batch begins (with ``forward_begins``); the forward or backward pass
-takes the first or last line of a micro-batch; the first or last chunk of the model is written.
-
-Each event but ``mini_batch_begins`` comes once a micro-batch and in order, so its n-th pulse belongs to micro-batch n.
-"""
+takes the first or last line of a micro-batch; the first or last chunk of the model is written. The n-th pulse of any
+but ``mini_batch_begins`` belongs to micro-batch n."""
 
 EVENTS = (*ENGINE_EVENTS, "partial_sent", "sums_came", "deltas_came")
 """Events of a worker: those of engine 0, and: the endpoint takes a partial, the loss unit takes sums, deltas leave it.

@@ -8,10 +8,19 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.register_map import CTRL_WORD, Access, Declarations, Field, Register, RegisterMap, pair, word
+from p4sgd.hw.spec.register_map import (
+    CTRL_WORD,
+    Access,
+    Declarations,
+    Field,
+    Register,
+    RegisterMap,
+    numbered_words,
+    pair,
+    word,
+)
 
 KERNEL = "p4sgd_selftest"
-"""Name of the kernel."""
 
 MAGIC = int.from_bytes(b"P4ST", "big")
 """First word of the identification block."""
@@ -20,7 +29,7 @@ ABI_VERSION = 1
 """Raised whenever the meaning of a register changes."""
 
 WORD_BITS = 32
-"""Bits of a word of the pattern, and of a number."""
+"""Bits of a word of the pattern, and of a number of a beat."""
 
 PATTERN_STEP = 0x9E37_79B9
 """Difference of the numbers of two beats: 2^32 divided by the golden ratio, made odd (Knuth, The Art of Computer
@@ -45,16 +54,11 @@ _CAGES_BASE, _CAGE_STRIDE = 0xC00, 0x20
 class Sizes:
     """Sizes of a self-test kernel: the memory ports are those of a worker."""
 
-    engines: int
-    """Of the worker."""
-    ports: int
-    """Memory ports of an engine."""
-    beat_bytes: int
-    """Bytes of a beat of such a port."""
-    chunk_beats: int
-    """Beats of a burst in which port 0 of an engine writes: the weights of a chunk."""
-    cages: int
-    """Ethernet ports."""
+    engines: int  # of the worker
+    ports: int  # memory ports of an engine
+    beat_bytes: int  # of such a port
+    chunk_beats: int  # beats of a burst in which port 0 of an engine writes: the weights of a chunk
+    cages: int  # Ethernet ports
 
     @classmethod
     def of(cls, config: WorkerConfig, cages: int) -> "Sizes":
@@ -82,10 +86,7 @@ _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
 _kernel = Declarations()
 IDENTITY = _kernel.identification(b"P4ST")
-GEOMETRY = _kernel.register(
-    "GEOMETRY",
-    0x01C,
-    "Sizes of the kernel",
+GEOMETRY = _kernel.register("GEOMETRY", 0x01C, "Sizes of the kernel")(
     Field("engines", 0, 6, _RO, "engines of the worker whose memory ports are tested"),
     Field("ports", 6, 2, _RO, "memory ports of an engine; one more is for the labels"),
     Field("beat_bytes", 8, 8, _RO, "bytes of a beat of an engine's memory port"),
@@ -97,6 +98,7 @@ SHAPE = _kernel.register(
     "SHAPE",
     0x024,
     "Groups of beats that are read: adjacent ones are read in the longest bursts, others each in a burst of its own",
+)(
     Field("burst_beats", 0, 4, _RW, "beats of a group, 1 to stride_beats", reset=1),
     Field("stride_beats", 4, 4, _RW, "beats from the start of a group to that of the next, 1 to 8", reset=1),
 )
@@ -106,9 +108,8 @@ CHUNKS = _kernel.word(
 )
 PORTS = _kernel.pair("PORTS", 0x030, _RW, "bitmap of the memory ports that take part in a run")
 RUN = _kernel.register(
-    "RUN",
-    0x038,
-    "A write begins a run of the ports in PORTS that are not busy, and clears their counters",
+    "RUN", 0x038, "A write begins a run of the ports in PORTS that are not busy, and clears their counters"
+)(
     Field("read", 0, 1, _STROBE, "read, and compare with the pattern"),
     Field("write", 1, 1, _STROBE, "else write the pattern; only ports that can do so take part"),
 )
@@ -146,11 +147,7 @@ def port_results(port: int) -> dict[str, Register]:
         "wrong_word": "lowest word of that beat",
         "wrong_words": "bitmap of the words of a beat that were ever not as expected",
     }
-    base = _PORTS_BASE + _PORT_STRIDE * port + 0x0C
-    return {
-        name: word(f"PORT{port}_{name.upper()}", base + 4 * index, _RO, meaning)
-        for index, (name, meaning) in enumerate(meanings.items())
-    }
+    return numbered_words(f"PORT{port}", _PORTS_BASE + _PORT_STRIDE * port + 0x0C, meanings)
 
 
 def cage_registers(cage: int) -> dict[str, Register]:
@@ -163,34 +160,23 @@ def cage_registers(cage: int) -> dict[str, Register]:
         "missing": "frames left out between received ones, modulo 2^32",
         "cycles": "cycles in which frames were sent",
     }
-    base = _CAGES_BASE + _CAGE_STRIDE * cage
-    return {
-        name: word(f"CAGE{cage}_{name.upper()}", base + 4 * index, _RO, meaning)
-        for index, (name, meaning) in enumerate(meanings.items())
-    }
+    return numbered_words(f"CAGE{cage}", _CAGES_BASE + _CAGE_STRIDE * cage, meanings)
 
 
 def selftest_map(sizes: Sizes) -> RegisterMap:
     """All registers."""
-
-    def of_ports() -> Iterator[Register]:
-        for port in range(sizes.memories):
-            yield from (*address_of(port), first_of(port), *port_results(port).values())
-        for cage in range(sizes.cages):
-            yield from cage_registers(cage).values()
-
-    return RegisterMap([*_kernel, *of_ports()])
+    registers = list(_kernel)
+    for port in range(sizes.memories):
+        registers += (*address_of(port), first_of(port), *port_results(port).values())
+    for cage in range(sizes.cages):
+        registers += cage_registers(cage).values()
+    return RegisterMap(registers)
 
 
 def identity(sizes: Sizes, build_id: int = 0) -> dict[str, int]:
     """The words of the control block and the identification block by register name."""
-    return {
-        "CTRL": CTRL_WORD,
-        "MAGIC": MAGIC,
-        "ABI_VERSION": ABI_VERSION,
-        "BUILD_ID": build_id,
-        "GEOMETRY": GEOMETRY.encode(**asdict(sizes)),
-    }
+    words = {"CTRL": CTRL_WORD, "MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
+    return words | {"GEOMETRY": GEOMETRY.encode(**asdict(sizes))}
 
 
 def after_reset(sizes: Sizes, build_id: int = 0) -> Iterator[Register]:
@@ -202,10 +188,7 @@ def after_reset(sizes: Sizes, build_id: int = 0) -> Iterator[Register]:
 
 
 def first_number(address: int, beat_bytes: int, seed: int) -> int:
-    """Number of the beat at a byte address: so the number tells the address, and data of other addresses are noticed.
-
-    ``seed`` tells the patterns of different runs apart.
-    """
+    """Number of the beat at a byte address, so that it tells the address; ``seed`` tells patterns of runs apart."""
     return (seed + PATTERN_STEP * (address // beat_bytes)) % _MODULUS
 
 
@@ -228,9 +211,9 @@ def pattern(first: int, beats: int, beat_bytes: int) -> npt.NDArray[np.uint8]:
 def read_result(
     content: npt.NDArray[np.uint8], first: int, burst_beats: int = 1, stride_beats: int = 1
 ) -> dict[str, int]:
-    """Results, but those that depend on time, of a port that reads all groups of a memory.
+    """Results, but those that depend on time, of a port that reads all groups of ``content``: uint8 (beats, bytes).
 
-    ``content`` is uint8 (beats, beat_bytes), a multiple of ``stride_beats`` beats; ``first`` numbers its first beat.
+    There is a multiple of ``stride_beats`` beats, the first of which has the number ``first``.
     """
     beats, beat_bytes = content.shape
     expected = pattern(first, beats, beat_bytes)

@@ -36,14 +36,8 @@ PORT = 0xC8B5
 PROGRAM_PORTS = range(0xC800, 0xC900)
 """Other UDP ports that programs may have, 51200 to 51455: several may share an IPv4 address."""
 
-HOST_PREFIX = 0x0200
-"""Bits 47..32 of the number that stands for the IPv4 address of a single host."""
-
-PROGRAM_PREFIX = 0x0600
-"""Bits 47..32 of the number that stands for address and port of a program; the port's low byte is added."""
-
-GROUP_PREFIX = 0x0300
-"""Bits 47..32 of the number that stands for a multicast address."""
+HOST_PREFIX, PROGRAM_PREFIX, GROUP_PREFIX = 0x0200, 0x0600, 0x0300
+"""Bits 47..32 of the numbers of single hosts, programs and groups."""
 
 FIRST_GROUP = 224 << 24
 """The first multicast address (RFC 1112, section 4). No address from here on is that of a single host."""
@@ -55,13 +49,7 @@ def is_unicast(address: IPv4Address | IPv6Address) -> bool:
 
 
 def address_of(ipv4: IPv4Address, port: int = PORT) -> int:
-    """The 48-bit number that stands for an IPv4 address and a UDP port.
-
-    Raises
-    ------
-    ValueError
-        If no number stands for this port.
-    """
+    """The 48-bit number that stands for an IPv4 address and a UDP port; ValueError if none stands for this port."""
     if port != PORT:
         if port not in PROGRAM_PORTS or int(ipv4) >= FIRST_GROUP:
             raise ValueError(f"no number stands for port {port} of {ipv4}")
@@ -72,13 +60,7 @@ def address_of(ipv4: IPv4Address, port: int = PORT) -> int:
 
 
 def socket_address_of(address: int) -> tuple[IPv4Address, int]:
-    """The IPv4 address and the UDP port that a 48-bit number stands for.
-
-    Raises
-    ------
-    ValueError
-        If it stands for none, or for one that nobody can have.
-    """
+    """The IPv4 address and UDP port that a number stands for; ValueError if for none, or one that nobody can have."""
     ipv4, prefix = IPv4Address(address & 0xFFFFFFFF), address >> 32
     port = PROGRAM_PORTS[prefix & 0xFF] if prefix & 0xFF00 == PROGRAM_PREFIX else PORT
     with contextlib.suppress(ValueError):

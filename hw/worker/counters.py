@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.register_file import COUNTER_BITS, EventCounters
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.registers import counters

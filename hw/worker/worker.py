@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.component import Component
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.debug_cores import CoreKind, add_debug_core
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.prober import Prober
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.registers import identity, worker_map

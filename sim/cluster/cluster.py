@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import EVENTS

@@ -8,7 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
-from p4sgd.hw.component import Component
+from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.worker.worker import memory_port
