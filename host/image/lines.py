@@ -9,21 +9,12 @@ from p4sgd.sim.dense.model import TRANSPOSE
 
 
 def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """Lines of some micro-batches, as defined by `ImageLayout.pack_lines`.
+    """Lines of some micro-batches, uint8 (engines · ports, T, C, S, 8/ports, lanes/8), as `ImageLayout.pack_lines`
+    defines them.
 
-    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per plane.
-
-    Parameters
-    ----------
-    q
-        uint8 (samples, padded features), as `ImageLayout.pad` gives them, C-contiguous, samples a multiple of 8: S-bit
-        features in the low bits; the higher bits are ignored. The array is overwritten.
-    layout
-        Layout of the image; its number of samples does not matter.
-
-    Returns
-    -------
-    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous; T is the number of micro-batches in ``q``.
+    ``q`` are S-bit features in the low bits, uint8 (8·T, padded features), as `ImageLayout.pad` gives them; the array
+    is overwritten. The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one
+    byte per plane.
     """
     words = q.view(np.uint64)
     _transpose_bits(words)

@@ -59,24 +59,21 @@ def prepare_images(
         Scaling of the features; its heat, if any, is that of these samples.
     shards
         The workers, as `partition` gives them. If they have a bias, it is always `bias_integer`.
-    stored
-        Planes (S), 1 to 8.
-    batch
-        Samples of a mini-batch, a multiple of 8. The last one is filled with zero samples, whose bias is zero too, so
-        that they change no weight.
+    stored, batch
+        Planes (S), 1 to 8, and samples of a mini-batch, a multiple of 8. The last one is filled with zero samples,
+        whose bias is zero too, so that they change no weight.
     directory
-        Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory.
+        Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory. No
+        incomplete file is left behind.
     sample_ranks
-        Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have a worker
-        each.
+        Ranks that divide the samples of the only worker, a sparse one; None if they have a worker each.
     parts
         Reads the samples, as ``data.parts`` by default does.
 
     Raises
     ------
     UserError
-        As `plan_images`, or if the images do not fit into memory, or a file cannot be written. No incomplete file is
-        left behind.
+        As `plan_images`, or if the images do not fit into memory, or a file cannot be written.
     """
     counts = None
     if any(shard.lists_values for shard in shards):

@@ -131,7 +131,7 @@ class FrameBatch:
 
 
 class _Messages:
-    """Messages of one vector each, for the system, with the ``room`` of each and perhaps its socket address."""
+    """Messages for the system, of one vector each: the ``room`` of each, and perhaps its socket address."""
 
     def __init__(self, room: Bytes, names: Bytes | None = None) -> None:
         rows, size = room.shape

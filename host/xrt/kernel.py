@@ -118,11 +118,8 @@ class BoardKernel:
     """A kernel on a board, opened for this program alone, which access to its registers requires.
 
     The xclbin is loaded unless the board runs it already. Its compute units must be named by v++. ``name`` is that of
-    the user, for messages.
-
-    UserError if XRT, the board, the xclbin or the kernel (`MissingKernelError`) is missing, if the xclbin is for
-    another shell, or if the board is in use. P4sgdError if XRT fails otherwise or the board is gone, also in later
-    calls.
+    the user, for messages. UserError as of `open_board`, or if the kernel is missing (`MissingKernelError`) or in use;
+    P4sgdError if XRT fails otherwise or the board is gone, also in later calls.
     """
 
     def __init__(self, name: str, address: BoardAddress, kernel: str) -> None:

@@ -18,14 +18,12 @@ from typing import Any
 from p4sgd.host.errors import P4sgdError, UserError
 
 LIBRARY = "libxrt_coreutil.so.2"
-"""The shared library with XRT's C interface."""
 
 RELEASES = "2022.1 to 2023.2"
 """Releases of XRT that have all functions used here, with the same prototypes, and by public reports support the last
 shell of a U280."""
 
 SETUP = "source /opt/xilinx/xrt/setup.sh"
-"""The command that sets up XRT in a shell."""
 
 TO_DEVICE, FROM_DEVICE = 0, 1
 """Directions of ``xrtBOSync``."""
@@ -60,9 +58,7 @@ _LOGGED = re.compile(r"(?:EMERGENCY|ALERT|CRITICAL|ERROR): *(.*)")
 
 
 class XrtError(P4sgdError):
-    """A call of XRT failed. The message is XRT's, and does not name the board; ``number`` is of :mod:`errno`, 0 if
-    unknown.
-    """
+    """A call of XRT failed. The message is XRT's, and names no board; ``number`` is of :mod:`errno`, 0 if unknown."""
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)

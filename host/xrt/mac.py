@@ -20,11 +20,9 @@ than 5 s, and 10 s were enough (github.com/Xilinx/xup_vitis_network_example, iss
 after 5 s (github.com/Xilinx/open-nic, issue 14)."""
 
 _OTHER_FEC_S = 1.5
-"""Longest time to wait for a link with the other setting of forward error correction, and with the own one after
-that."""
+"""Longest time to wait for a link with the other setting of forward error correction, and then with the own one."""
 
 _POLL_S = 0.01
-"""Time between two polls for the link."""
 
 _SNAPSHOT_READS = 100
 """Reads to wait for a snapshot, which takes a few cycles of the MAC's clock."""
@@ -34,8 +32,7 @@ class BoardMac:
     """A MAC. Its link comes up without software, unless its receivers do not adapt at the first try.
 
     ``name`` is that of the MAC's user, for messages; without a cage it is what stands in for a worker's MAC on a board
-    that Vitis emulates. UserError and P4sgdError as of `BoardKernel`, also in later calls, or if the registers are not
-    those of a MAC of this version.
+    that Vitis emulates. Errors as of `BoardKernel`; P4sgdError if the registers are not those of a MAC of this version.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:

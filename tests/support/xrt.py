@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +58,6 @@ LINK_UP_S = 0.02
 
 
 CLOSED_EARLY = "a device is closed before what is of it"
-BEGUN_ANEW = "an emulated device is loaded while kernels of it are open, which forgets them"
-
-SOURCE = Path(__file__).with_name("xrt.cpp")
 
 HANDLER = CFUNCTYPE(c_int, c_char_p, c_size_t, c_size_t, POINTER(c_uint64), POINTER(c_uint64), use_errno=True)
 """``handler(name, bytes of the result, number of arguments, arguments, result)``: whether the call succeeds."""
@@ -72,7 +69,9 @@ def build_library():
     folder = tempfile.TemporaryDirectory(prefix="p4sgd-xrt-")
     atexit.register(folder.cleanup)
     path = Path(folder.name) / library.LIBRARY
-    subprocess.run(["g++", "-Wall", "-Werror", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
+    subprocess.run(
+        ["g++", "-Wall", "-Werror", "-shared", "-fPIC", "-o", path, Path(__file__).with_name("xrt.cpp")], check=True
+    )
     return path
 
 
@@ -382,7 +381,7 @@ class Board:
         self.cable = {}
         self.faults = {}
         self.uuid = None
-        self.kernels, self.controls = {}, {}
+        self.kernels, self.xclbin = {}, {}
         self.opened = {}  # handles of kernels, by name
 
     def load(self, xclbin):
@@ -391,14 +390,14 @@ class Board:
             raise OSError(errno.EOPNOTSUPP, "failed to load xclbin")
         if self.machine.emulation:
             if self.opened:
-                self.machine.violations.append(BEGUN_ANEW)
+                self.machine.violations.append("an emulated device forgets its open kernels when it is loaded")
         elif xclbin.uuid == self.uuid:
             return
         elif self.opened:
             self.machine.log("ERROR", "Xclbin on card is in use, can't change.")
             raise OSError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
-        self.controls = {name: kernel["control"] for name, kernel in xclbin.kernels.items()}
+        self.xclbin = xclbin.kernels
         self.kernels = {name: (self._kernel(name, kernel), kernel["groups"]) for name, kernel in xclbin.kernels.items()}
 
     def _kernel(self, name, kernel):
@@ -426,7 +425,6 @@ class Board:
 
 
 def _number(unit):
-    """The number at the end of a compute unit's name."""
     return int(unit.rpartition("_")[2])
 
 
@@ -469,7 +467,6 @@ class Buffer:
     channel: Channel
     allocation: Allocation
     copy: np.ndarray
-    mapped: list = field(default_factory=list)
 
 
 def make_xclbin(
@@ -536,17 +533,16 @@ class Machine:
         """Make this process find XRT and the boards."""
         library.open_library.cache_clear()
         monkeypatch.setenv("XILINX_XRT", str(self.folder))
-        (self.folder / "xocl").mkdir()
+        driver = self.folder / "xocl"
+        files = {"rom.u.1/VBNV": SHELL, "ready": "0x1", **{f"xmc.u.2/{name}": text for name, text in SENSORS.items()}}
+        driver.mkdir()
         for board in [] if self.emulation else self.boards:
-            place = self.folder / "xocl" / board.bdf
-            (place / "rom.u.1").mkdir(parents=True)
-            (place / "rom.u.1" / "VBNV").write_text(f"{SHELL}\n")
-            (place / "ready").write_text("0x1\n")
-            (place / "xmc.u.2").mkdir()
-            for name, text in SENSORS.items():
-                (place / "xmc.u.2" / name).write_text(f"{text}\n")
-        (self.folder / "xocl" / "bind").write_text("")
-        monkeypatch.setattr(finding, "DRIVER", self.folder / "xocl")
+            for name, text in files.items():
+                path = driver / board.bdf / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{text}\n")
+        (driver / "bind").write_text("")
+        monkeypatch.setattr(finding, "DRIVER", driver)
 
     def cluster_file(self, xclbin, *, ports=None, network="resend_us = 20000", aggregator=None):
         """Write a cluster file of all boards, with the switch or the lines of ``aggregator``."""
@@ -688,7 +684,7 @@ class Machine:
         unit = rest.removeprefix("{").removesuffix("}")
         if not unit.startswith(kernel) or unit not in board.kernels:
             raise OSError(errno.EINVAL, f"No such kernel '{wanted}'")
-        if board.controls[unit] != "hs":
+        if board.xclbin[unit]["control"] != "hs":
             raise OSError(errno.ENOTSUP, "AP_CTRL_NONE is only supported by XRT native API xrt::ip")
         lock = os.open(self._locks / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
         try:

@@ -17,7 +17,6 @@ from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.device import NetworkSettings, WorkerName
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
@@ -200,48 +199,28 @@ def test_opening_by_name():
 # -- before a run ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directories", [False, True])
-def test_images_and_settings(device, directories):
-    """With directories a worker is told how many lines each engine reads, in a run of some mini-batches of these."""
+def test_images_begin_at_pages_and_weights_follow_them(device):
+    """That all is where it should be is known by weights: in tests/test_matrix.py."""
     rng = np.random.default_rng(2)
-    images = [image(rng, 19, directory=directories), image(rng, 8)]  # which may differ
+    images = [image(rng, 19, directory=True), image(rng, 8)]  # which may differ
     images[0].q[rng.random(images[0].q.shape) < 0.8] = 0
-    images[1].exempt = 1, 0, 7
     session = Session(device)
     session.upload(images)
     for worker, each in zip(device.workers, images, strict=True):
         for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
-            begin, model = (
-                worker.pair(pair) for pair in (registers.lines_address(engine, port), registers.model_address(engine))
-            )
+            begin, model = map(worker.pair, (registers.lines_address(engine, port), registers.model_address(engine)))
             content = each.lines(engine * CONFIG.ports + port).reshape(-1)
             assert begin % 4096 == model % 4096 == 0
-            assert model >= begin + content.size
+            assert begin + content.size <= model < begin + content.size + 2 * 4096
             assert np.array_equal(worker.banks[engine * CONFIG.ports + port][begin:][: content.size], content)
-        labels = worker.pair(registers.LABELS_ADDRESS)
-        found = worker.banks[CONFIG.labels_memory][labels : labels + 4 * 48].view("<i4")
-        assert found.tolist() == each.labels.tolist()
-    form = FeatureFormat(3, 3 if directories else 2, False)
-    session.configure(dataclasses.replace(SETTINGS, features=form))
-    for worker, each in zip(device.workers, images, strict=True):
-        fields = {"precision": form.precision, "stored": 3, "directory": int(each.layout.directory)}
-        assert worker.written("FORMAT") == [{"signed": 0, "unit_chunks": 0, **fields}]
-        assert worker.written("LABEL_MODE") == [{"sign": 1, "offset": 0, "constant": 0, "weighted": 0}]
-        assert worker.written("RATE") == [{"mantissa": 200, "gradient_shift": 16 + 9 + form.precision - 23}]
-        words = {"CHUNKS": each.layout.chunks, "MICRO_BATCHES": 2, "MINI_BATCHES": 3, "SHRINK": 77, "THRESHOLD": 5}
-        for name, value in {**words, "PARTIAL_LIMIT": (2**31 - 1) // 2}.items():
-            assert worker.written(name) == [{"value": value}]
-    assert [worker.written("EXEMPT") for worker in device.workers] == [
-        [{"exempt": 0, "engine": 0, "chunk": 0, "lane": 0}],
-        [{"exempt": 1, "engine": 1, "chunk": 0, "lane": 7}],
-    ]
-    if directories:
-        for mini_batches in (3, 1):
-            session.configure(dataclasses.replace(SETTINGS, features=form, mini_batches=mini_batches))
-            found = [device.workers[0].pair(registers.lines_count(engine)) for engine in range(CONFIG.engines)]
-            assert found == images[0].starts[:, 2 * mini_batches].tolist()
-        with pytest.raises(UserError, match="leave out zeros are read with all 3 planes, not 2: store no more"):
-            session.configure(SETTINGS)
+    for mini_batches in (3, 1):  # in a run of some mini-batches, engines read the lines of these
+        run = dataclasses.replace(SETTINGS, features=FeatureFormat(3, 3, False), mini_batches=mini_batches)
+        session.configure(run)
+        found = [device.workers[0].pair(registers.lines_count(engine)) for engine in range(CONFIG.engines)]
+        assert found == images[0].starts[:, 2 * mini_batches].tolist()
+    assert device.workers[0].field(registers.PARTIAL_LIMIT) == (2**31 - 1) // 2
+    with pytest.raises(UserError, match="leave out zeros are read with all 3 planes, not 2: store no more"):
+        session.configure(SETTINGS)
 
 
 @pytest.mark.parametrize("ports", [1, 2])
@@ -290,18 +269,6 @@ def test_an_image_with_more_chunks_than_the_settings(device):
     session.upload([image(rng, 16), image(rng, 5 * 16)])
     with pytest.raises(UserError, match="there are 5 chunks an engine"):
         session.configure(SETTINGS)
-
-
-def test_table(device):
-    Session(device).load_table(LOSSES["logistic"].table())
-    table = LOSSES["logistic"].table().refine(CONFIG.table_segments)
-    for worker in device.workers:
-        assert worker.field(registers.TABLE_SHIFT) == table.shift
-        assert worker.written("TABLE_INDEX") == [{"value": 0}]
-        assert [w["value"] for w in worker.written("TABLE_SLOPE")] == table.slope.tolist()
-        assert [w["value"] for w in worker.written("TABLE_INTERCEPT")] == table.intercept.tolist()
-        order = [w.register for w in worker.writes if w.register.startswith("TABLE_")]
-        assert order[1:] == ["TABLE_INDEX", *["TABLE_SLOPE", "TABLE_INTERCEPT"] * CONFIG.table_segments]
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------
