@@ -69,6 +69,8 @@ class FrameBatch:
         Their bytes, uint8 (rows, `ROOM`), and sizes in bytes, int64 (rows,).
     names
         Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, 16).
+    frames_in, frames_out, datagrams_in, datagrams_out
+        What receives and sends whole frames, or of each what follows its EtherType, with its socket address.
     """
 
     def __init__(self, rows: int) -> None:
@@ -77,9 +79,9 @@ class FrameBatch:
         self.sizes = np.zeros(rows, np.int64)
         self.names = np.zeros((rows, _NAME_BYTES), np.uint8)
         self.names[:, :2] = np.array([socket.AF_INET], np.uint16).view(np.uint8)
-        self._frames_in, self._frames_out = (_Messages(self.frames) for _ in range(2))
-        self._datagrams_in, self._datagrams_out = (
-            _Messages(self.frames[:, ETHERNET_BYTES:], self.names) for _ in range(2)
+        self.frames_in, self.frames_out = (_Messages(self.frames, self.sizes, 0) for _ in range(2))
+        self.datagrams_in, self.datagrams_out = (
+            _Messages(self.frames, self.sizes, ETHERNET_BYTES, self.names) for _ in range(2)
         )
 
     def frame(self, row: int) -> bytes:
@@ -91,80 +93,63 @@ class FrameBatch:
         self.frames[row, :size] = np.frombuffer(frame, np.uint8, size)
         self.sizes[row] = size
 
-    def receive(self, descriptor: int) -> int:
-        """Receive the frames that wait at a socket, as many as there are rows; returns how many came. Raises OSError as
-        recvmmsg(2), but not if no frame waits."""
-        return self._frames_in.receive(descriptor, self.sizes)
-
-    def receive_datagrams(self, descriptor: int) -> int:
-        """Receive datagrams as `receive` does, each as what follows a frame's EtherType. What comes before it is left
-        as it was, but counts in `sizes`. Where they are from is in `names`."""
-        count = self._datagrams_in.receive(descriptor, self.sizes)
-        self.sizes[:count] += ETHERNET_BYTES
-        return count
-
     def put_heads(self, count: int, destination: int) -> None:
         """Complete the first rows, datagrams from `names`, to frames to a 48-bit address. One that is no packet, or not
         from a single host, becomes a frame of zeros, whose EtherType is nobody's."""
         _put_heads(self.frames, self.sizes, self.names, count, destination)
-
-    def send(self, descriptor: int, rows: Numbers) -> int:
-        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent. Raises
-        OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full."""
-        return self._frames_out.send(descriptor, rows, self.sizes, 0)
 
     def put_names(self, rows: Numbers) -> Numbers:
         """Set `names` to the destinations of rows; returns those rows whose destination stands for an IPv4 address."""
         named: Numbers = _put_names(self.frames, rows, self.names)
         return named
 
-    def send_datagrams(self, descriptor: int, rows: Numbers) -> int:
-        """Send rows as `send` does, of each what follows its EtherType, to its address in `names`."""
-        return self._datagrams_out.send(descriptor, rows, self.sizes, ETHERNET_BYTES)
-
     def warm_up(self) -> None:
         """Compile, or load what was compiled before."""
         self.put_heads(0, 0)
         nothing = np.zeros(0, np.int64)
         self.put_names(nothing)
-        self._frames_out.choose(nothing, self.sizes, 0)
+        self.frames_out.choose(nothing)
 
 
 class _Messages:
-    """Messages for the system, of one vector each: the ``room`` of each, and perhaps its socket address."""
+    """Messages for the system, of one vector each: the bytes of a frame after its first ``head``, which count in
+    ``sizes``, and perhaps its socket address."""
 
-    def __init__(self, room: Bytes, names: Bytes | None = None) -> None:
-        rows, size = room.shape
+    def __init__(self, frames: Bytes, sizes: Numbers, head: int, names: Bytes | None = None) -> None:
+        rows, size = frames.shape
         vectors, messages = np.zeros(rows, _VECTOR), np.zeros(rows, _MESSAGE)
-        self._places = _places(room)
-        vectors["base"], vectors["size"] = self._places, size
+        self._places = _places(frames) + np.uint64(head)
+        vectors["base"], vectors["size"] = self._places, size - head
         headers = messages["header"]
         headers["vectors"], headers["vector_count"] = _places(vectors), 1
         if names is not None:
             headers["name"], headers["name_size"] = _places(names), names.shape[1]
         self._names = headers["name"].copy()
         self._chosen = vectors["base"], vectors["size"], headers["name"]
-        self._sizes = messages["size"]
+        self._came, self._sizes, self._head = messages["size"], sizes, head
         self._at, self._rows = messages.ctypes.data, rows
 
-    def receive(self, descriptor: int, sizes: Numbers) -> int:
-        """Receive what waits; returns how many have come. The size of a name stays: all are of the same family."""
+    def receive(self, descriptor: int) -> int:
+        """Receive what waits at a socket, as many as there are rows; returns how many came. Raises OSError as
+        recvmmsg(2), but not if nothing waits. The size of a name stays: all are of the same family."""
         count = int(_libc.recvmmsg(descriptor, self._at, self._rows, socket.MSG_DONTWAIT, None))
         if count < 0:
             number = ctypes.get_errno()
             if number not in (errno.EAGAIN, errno.EINTR):
                 raise OSError(number, os.strerror(number))
             return 0
-        sizes[:count] = self._sizes[:count]
+        self._sizes[:count] = self._came[:count]
+        self._sizes[:count] += self._head
         return count
 
-    def choose(self, rows: Numbers, sizes: Numbers, head: int) -> None:
-        """Let the first messages be those of rows, whose ``sizes`` count ``head`` bytes before the room, too."""
-        _choose(*self._chosen, self._places, self._names, rows, sizes, head)
+    def choose(self, rows: Numbers) -> None:
+        """Let the first messages be those of rows."""
+        _choose(*self._chosen, self._places, self._names, rows, self._sizes, self._head)
 
-    def send(self, descriptor: int, rows: Numbers, sizes: Numbers, head: int) -> int:
-        """Send what `choose` chooses; returns how many were sent."""
-        self.choose(rows, sizes, head)
+    def send(self, descriptor: int, rows: Numbers) -> int:
+        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent. Raises
+        OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full."""
+        self.choose(rows)
         count = int(_libc.sendmmsg(descriptor, self._at, rows.size, socket.MSG_DONTWAIT))
         if count < 0:
             number = ctypes.get_errno()

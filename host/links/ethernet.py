@@ -139,7 +139,7 @@ class EthernetLink:
         while rows.size:
             self._revive()
             try:
-                rows = rows[batch.send(self._socket.fileno(), rows) :]
+                rows = rows[batch.frames_out.send(self._socket.fileno(), rows) :]
             except BlockingIOError:
                 self.lost += rows.size
                 return
@@ -150,7 +150,7 @@ class EthernetLink:
     def receive_batch(self, batch: "FrameBatch") -> int:
         self._revive()
         try:
-            return batch.receive(self._socket.fileno())
+            return batch.frames_in.receive(self._socket.fileno())
         except OSError:
             self._is_bound = False
             return 0

@@ -208,7 +208,7 @@ class UdpLink:
         self.lost -= rows.size
         while rows.size:
             try:
-                rows = rows[batch.send_datagrams(self._local.fileno(), rows) :]
+                rows = rows[batch.datagrams_out.send(self._local.fileno(), rows) :]
             except OSError:  # of the first row; the next ones may be sent
                 self.lost += 1
                 rows = rows[1:]
@@ -217,7 +217,7 @@ class UdpLink:
         (local, _), *shared = self._receivers
         count = 0
         with contextlib.suppress(OSError):  # as in `receive`
-            count = batch.receive_datagrams(local.fileno())
+            count = batch.datagrams_in.receive(local.fileno())
         batch.put_heads(count, self.address)
         while shared and count < batch.rows and (frame := self._receive(shared)) is not None:
             batch.put(count, frame)

@@ -63,7 +63,7 @@ class Forger:
         self._keys[:] = self._rng.integers(0, 256, self._keys.shape)
         rows = np.arange(count)
         while rows.size:
-            rows = rows[self._batch.send(self._socket.fileno(), rows) :]
+            rows = rows[self._batch.frames_out.send(self._socket.fileno(), rows) :]
 
     def waiting(self):
         """Bytes that wait at the other socket, and datagrams for which there was no room."""

@@ -36,7 +36,7 @@ def batch_of(frames, rows=None):
 def test_of_a_frame_that_is_too_long_the_beginning_is_kept(ends):
     ends[0].send(b"x" * 4000)
     batch = FrameBatch(1)
-    assert batch.receive(ends[1].fileno()) == 1
+    assert batch.frames_in.receive(ends[1].fileno()) == 1
     assert batch.frame(0) == b"x" * ROOM
     assert ROOM > MOST_BYTES
     batch.put(0, b"y" * 4000)
@@ -45,10 +45,10 @@ def test_of_a_frame_that_is_too_long_the_beginning_is_kept(ends):
 
 def test_a_full_socket_takes_what_it_has_room_for(ends):
     batch = batch_of([bytes(1500)] * 2000)
-    sent = batch.send(ends[0].fileno(), np.arange(2000))
+    sent = batch.frames_out.send(ends[0].fileno(), np.arange(2000))
     assert 0 < sent < 2000
     with pytest.raises(BlockingIOError):
-        batch.send(ends[0].fileno(), np.arange(sent, 2000))
+        batch.frames_out.send(ends[0].fileno(), np.arange(sent, 2000))
     count = 0
     with contextlib.suppress(BlockingIOError):
         while ends[1].recv(2000):
@@ -60,9 +60,9 @@ def test_errors_are_those_of_the_system(ends):
     batch = batch_of([bytes(64)])
     ends[1].close()
     with pytest.raises(ConnectionRefusedError):
-        batch.send(ends[0].fileno(), np.array([0]))
+        batch.frames_out.send(ends[0].fileno(), np.array([0]))
     with socket.socket() as other, pytest.raises(OSError, match="not connected"):
-        batch.receive(other.fileno())
+        batch.frames_in.receive(other.fileno())
 
 
 HOSTS = ["0.0.0.0", "10.1.2.3", "223.255.255.255", "224.0.0.0", "239.255.255.255", "240.0.0.0", "255.255.255.255"]
