@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -36,15 +35,8 @@ class Resources(NamedTuple):
     def table(self) -> dict[str, float]:
         """Numbers by name, in the order of a report's columns: a CARRY8 is two of yosys' CARRY4, and a block RAM of 18
         Kbit half of one."""
-        carry = -(-self.carry4 // 2)
-        return {
-            "lut": self.lut,
-            "ff": self.ff,
-            "carry": carry,
-            "dsp": self.dsp,
-            "bram": self.bram18 / 2,
-            "uram": self.uram,
-        }
+        carry, bram = -(-self.carry4 // 2), self.bram18 / 2
+        return {"lut": self.lut, "ff": self.ff, "carry": carry, "dsp": self.dsp, "bram": bram, "uram": self.uram}
 
 
 _LUTS = {
@@ -82,33 +74,11 @@ class Part(NamedTuple):
     resources: Resources
 
 
-def total(netlist: Netlist, boxes: Mapping[str, Resources]) -> Resources:
-    """Resources of a whole design, given those of black boxes by type; ValueError if it has a cell of unknown size."""
-    return _sizes(netlist, boxes)[netlist.top]
+def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> tuple[list[Part], Resources]:
+    """Resources of each submodule of the top, the largest first, and of the logic in the top itself; and of all.
 
-
-def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
-    """Resources of each submodule of the top, the largest first, and of the logic in the top itself.
-
-    Parameters and errors are those of `total`.
+    ``boxes`` are those of black boxes by type. ValueError if there is a cell of unknown size.
     """
-    sizes = _sizes(netlist, boxes)
-    parts: dict[str, Part] = {}
-    own = Resources()
-    for cell in netlist.modules[netlist.top].cells:
-        size = sizes[cell.type]
-        if cell.type in _PRIMITIVES:
-            own = own.plus(size)
-        else:
-            name = re.sub(r"(\$\d+|\d)+$", "", cell.name)
-            _, instances, resources = parts.get(name, Part(name, 0, Resources()))
-            parts[name] = Part(name, instances + 1, resources.plus(size))
-    order = sorted(parts.values(), key=lambda part: (-part.resources.lut - part.resources.ff, part.name))
-    return [*order, Part("(own)", 1, own)]
-
-
-def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Resources of primitives, black boxes and modules, by type."""
     sizes = {**_PRIMITIVES, **boxes}
 
     def size(name: str) -> Resources:
@@ -121,20 +91,25 @@ def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resour
             sizes[name] = found
         return sizes[name]
 
-    size(netlist.top)
-    return sizes
+    total, own = size(netlist.top), Resources()
+    parts: dict[str, Part] = {}
+    for cell in netlist.modules[netlist.top].cells:
+        if cell.type in _PRIMITIVES:
+            own = own.plus(sizes[cell.type])
+        else:
+            name = re.sub(r"(\$\d+|\d)+$", "", cell.name)
+            _, instances, resources = parts.get(name, Part(name, 0, Resources()))
+            parts[name] = Part(name, instances + 1, resources.plus(sizes[cell.type]))
+    order = sorted(parts.values(), key=lambda part: (-part.resources.lut - part.resources.ff, part.name))
+    return [*order, Part("(own)", 1, own)], total
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Estimate of a design."""
+class Unit(NamedTuple):
+    """Estimate of a design. The engines are a part of the worker, but its paths and loads are those outside them."""
 
     name: str  # ``engine`` or ``worker``
-    # Resources by part, and in total. The engines are a part of the worker.
     parts: list[Part]
     total: Resources
-    # The longest paths; the nets with the most loads, and the registers that resets reach. Those of the worker do not
-    # include what is within engines.
     timing: Timing
     loads: Loads
 
@@ -182,9 +157,8 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         wholes = [pool.submit(netlist, top, False) for top in designs]
         flats = [pool.submit(netlist, top, True) for top in designs]
         for top, whole, flat in zip(designs, wholes, flats, strict=True):
+            parts, boxes[top] = count_parts(whole.result(), boxes)
+            graph = TimingGraph(flat.result())
             name = "engine" if top == ENGINE else "worker"
-            found, graph = whole.result(), TimingGraph(flat.result())
-            parts, size = count_parts(found, boxes), total(found, boxes)
-            units.append(Unit(name, parts, size, graph.timing(), graph.loads()))
-            boxes[top] = size
+            units.append(Unit(name, parts, boxes[top], graph.timing(), graph.loads()))
     return units, designs

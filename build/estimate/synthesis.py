@@ -13,10 +13,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 Pins = Mapping[str, list[int | None]]
 """Numbers of nets within a module by pin or port, least significant first; None for a constant."""
@@ -44,37 +43,29 @@ class Module(NamedTuple):
     resets: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class Netlist:
+class Netlist(NamedTuple):
     """Modules by name, ``top`` among them. Cells of other types are primitives or black boxes."""
 
     modules: Mapping[str, Module]
     top: str
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any], top: str) -> Self:
-        """Read the output of yosys' ``write_json``; modules that ``top`` does not contain are left out."""
-        found = document["modules"]
-        modules: dict[str, Module] = {}
-        wanted = [top]
-        while wanted:
-            name = wanted.pop()
-            if name not in modules:
-                modules[name] = _module(found[name])
-                kinds = {cell.type for cell in modules[name].cells} & found.keys()
-                wanted += [kind for kind in kinds if "blackbox" not in found[kind]["attributes"]]
-        return cls(modules, top)
-
-    @property
-    def flat(self) -> Module:
-        """The only module; ValueError if there are others."""
-        if len(self.modules) != 1:
-            raise ValueError("paths and loads are looked for in netlists without hierarchy")
-        return self.modules[self.top]
-
 
 _RESET = re.compile(r"(^|[._])rst$")
 """Amaranth's name of the reset of a clock domain: ``rst`` or ``<domain>_rst``, below the names of submodules."""
+
+
+def _read_netlist(document: Mapping[str, Any], top: str) -> Netlist:
+    """Read the output of yosys' ``write_json``; modules that ``top`` does not contain are left out."""
+    found = document["modules"]
+    modules: dict[str, Module] = {}
+    wanted = [top]
+    while wanted:
+        name = wanted.pop()
+        if name not in modules:
+            modules[name] = _module(found[name])
+            kinds = {cell.type for cell in modules[name].cells} & found.keys()
+            wanted += [kind for kind in kinds if "blackbox" not in found[kind]["attributes"]]
+    return Netlist(modules, top)
 
 
 def _module(found: Mapping[str, Any]) -> Module:
@@ -89,18 +80,13 @@ def _module(found: Mapping[str, Any]) -> Module:
             if isinstance(bit, int):
                 full = f"{name}[{index}]" if len(net["bits"]) > 1 else name
                 names[bit] = min(names.get(bit, full), full, key=lambda text: ("$" in text, len(text), text))
-    ports = {name: port["direction"] for name, port in found["ports"].items()}
-    return Module(
-        [
-            Cell(
-                name, cell["type"], *_pins(cell["connections"], cell["port_directions"]), parameters=cell["parameters"]
-            )
-            for name, cell in found["cells"].items()
-        ],
-        names,
-        *_pins({name: port["bits"] for name, port in found["ports"].items()}, ports),
-        frozenset(resets),
-    )
+    cells = [
+        Cell(name, cell["type"], *_pins(cell["connections"], cell["port_directions"]), cell["parameters"])
+        for name, cell in found["cells"].items()
+    ]
+    bits = {name: port["bits"] for name, port in found["ports"].items()}
+    directions = {name: port["direction"] for name, port in found["ports"].items()}
+    return Module(cells, names, *_pins(bits, directions), frozenset(resets))
 
 
 def _pins(connections: Mapping[str, list[int | str]], directions: Mapping[str, str]) -> tuple[Pins, Pins]:
@@ -125,9 +111,8 @@ _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 
 _SHALLOW = "+strash;dch,-f;if,-g;strash;dch,-f;if;mfs2"
 """Script by which ABC maps logic to LUTs. That of yosys saves LUTs; this one takes half a percent more, and a level
-less. It still saves LUTs wherever the deepest logic of the design leaves room: a worker's endpoint has at most three in
-a row, but four before 537 registers if an XOR of 300 bits, which needs four, is mapped with it. So one path too deep
-lets hundreds of others be as deep. Map what breaks the rule alone before changing it."""
+less. It still saves LUTs wherever the deepest logic of the design leaves room, so one path too deep lets hundreds of
+others be as deep: map what breaks the rule alone before changing it."""
 
 _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
 
@@ -166,10 +151,6 @@ def check_yosys() -> None:
         raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
 
 
-def _without_zeros(verilog: str) -> str:
-    return _INITIAL.sub(lambda block: _ZERO.sub("", block[0]), verilog)
-
-
 def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", flat: bool = False) -> Netlist:
     """Map a design to the cells of an UltraScale+ FPGA, in a folder to be created for yosys' input and output.
 
@@ -179,13 +160,11 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     """
     check_yosys()
     folder.mkdir()
-    read = ["read_verilog design.v"]
-    (folder / "design.v").write_text(_without_zeros(verilog))
     shutil.copy(_TERNARY_ADDER, folder)
-    if black_boxes:
-        (folder / "boxes.v").write_text(_without_zeros(black_boxes))
-        read.insert(0, "read_verilog -lib boxes.v")
-    script = _SCRIPT.format(read="; ".join(read), top=top, options="-flatten" if flat else "")
+    for name, text in (("design.v", verilog), ("boxes.v", black_boxes)):
+        (folder / name).write_text(_INITIAL.sub(lambda block: _ZERO.sub("", block[0]), text))
+    read = "read_verilog -lib boxes.v; read_verilog design.v"
+    script = _SCRIPT.format(read=read, top=top, options="-flatten" if flat else "")
     command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -194,4 +173,4 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
             ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
             raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")
         raise SynthesisError(f"yosys cannot synthesise {top}: {errors[-1]}")
-    return Netlist.from_json(json.loads((folder / "netlist.json").read_bytes()), top)
+    return _read_netlist(json.loads((folder / "netlist.json").read_bytes()), top)

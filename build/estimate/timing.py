@@ -1,17 +1,13 @@
-"""Static timing estimate: longest paths between registers, and loads of nets, of a netlist of UltraScale+ cells.
+"""Longest paths between registers, and loads of nets, of a netlist of UltraScale+ cells.
 
 yosys' own `sta` and `ltp` report a single path, and neither its LUTs and carry chains nor how many registers break the
-rule that is checked here.
-
-Delays are in nanoseconds. The data sheet (DS923) has none for logic, so they are assumed, for speed grade -2 at 0.85 V,
-that of the boards. In a real design most of a path's delay is routing, which depends on the placement: use the estimate
-to compare paths, not to predict a clock. Ports and black boxes count as registers.
+rule that is checked here. Delays, in ns, are assumed, since the data sheet (DS923) has none for logic: for speed
+grade -2 at 0.85 V, that of the boards. Ports and black boxes count as registers.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
@@ -93,14 +89,12 @@ class Path(NamedTuple):
         return 1000 / self.delay
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """The longest paths."""
 
     paths: list[Path]  # the longest paths, and the longest of those that break the rule, worst first
-    # Number of register inputs, and of those whose longest path breaks the rule.
-    ends: int
-    breaking: int
+    ends: int  # number of register inputs
+    breaking: int  # number of those whose longest path breaks the rule
 
 
 class Net(NamedTuple):
@@ -115,14 +109,11 @@ class Net(NamedTuple):
         return self.loads <= MAX_LOADS
 
 
-@dataclass(frozen=True)
-class Loads:
+class Loads(NamedTuple):
     """Loads of the nets of a design."""
 
     nets: list[Net]  # the nets with the most loads, but for clocks, most first
-    # Number of registers whose next state depends on a reset, at any pin. A memory, a DSP slice and a black box count
-    # as one.
-    resettable: int
+    resettable: int  # number of cells with registers whose next state depends on a reset, at any pin
 
 
 _REGISTER = -1
@@ -183,13 +174,11 @@ class _State(NamedTuple):
 
 
 class TimingGraph:
-    """Timing arcs between the nets of a design, and nets that start or end at registers.
-
-    ValueError if the design has a hierarchy.
-    """
+    """Timing arcs between the nets of a design without hierarchy, and nets that start or end at registers."""
 
     def __init__(self, netlist: Netlist) -> None:
-        self._top = top = netlist.flat
+        (self._top,) = netlist.modules.values()
+        top = self._top
         self._arcs: dict[int, list[_Arc]] = defaultdict(list)  # by target
         self._starts = {net: (Kind.FLIP_FLOP, f"port {name}") for name, net in _nets(top.inputs)}
         self._ends = [_End(net, f"port {name}") for name, net in dict.fromkeys(_nets(top.outputs))]
@@ -207,10 +196,9 @@ class TimingGraph:
                     self._arcs[target].append(_Arc(source, target, kind, near))
 
     def timing(self, count: int = 10) -> Timing:
-        """The longest paths; ValueError if there is a combinational loop.
+        """The ``count`` longest paths, and as many that break the rule; ValueError if there is a combinational loop.
 
-        ``count`` is the maximum number of paths, and of paths that break the rule. Registers whose names differ only in
-        numbers are reported once, with the longest path.
+        Registers whose names differ only in numbers are reported once, with the longest path.
         """
         latest = self._propagate()
         reached = [
@@ -224,11 +212,13 @@ class TimingGraph:
             state = latest[end.net]
             path = Path("", end.name, delay, state.luts, state.multipliers, state.chains)
             breaking += not path.keeps_rule
-            if len(paths) < count or (not path.keeps_rule and breaking_shown < count):
-                alike = re.sub(r"\d+", "#", end.name)
-                if alike not in paths:
-                    breaking_shown += not path.keeps_rule
-                    paths[alike] = path._replace(start=self._start(latest, end.net))
+            alike = re.sub(r"\d+", "#", end.name)
+            if alike not in paths and (len(paths) < count or (not path.keeps_rule and breaking_shown < count)):
+                breaking_shown += not path.keeps_rule
+                net = end.net
+                while (before := latest[net].before) is not None:
+                    net = before
+                paths[alike] = path._replace(start=self._starts[net][1])
         return Timing(list(paths.values()), len(reached), breaking)
 
     def _propagate(self) -> dict[int, _State]:
@@ -243,11 +233,6 @@ class TimingGraph:
         except CycleError:
             raise ValueError("the netlist has a loop without a register") from None
         return latest
-
-    def _start(self, latest: dict[int, _State], net: int) -> str:
-        while (before := latest[net].before) is not None:
-            net = before
-        return self._starts[net][1]
 
     def loads(self, count: int = 5) -> Loads:
         """Loads of the ``count`` nets that have most, and the registers behind the resets."""

@@ -7,7 +7,6 @@ what one file names is in the others (ports, registers, cells, memories) is chec
 import hashlib
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +24,6 @@ class NotGeneratedError(ValueError):
 
 class NoToolError(RuntimeError):
     """A check needs a program that is not installed; the message names it and says how to install it."""
-
-
-class NoTclError(NoToolError):
-    """There is no Tcl interpreter."""
 
 
 class Problem(NamedTuple):
@@ -54,8 +49,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder made by `p4sgd build vitis` or `p4sgd build vivado`, and its manifest: the command and the sizes that it
-    was made with, its kernels, and its files with their checksums."""
+    """A folder made by `p4sgd build vitis` or `p4sgd build vivado`, and its manifest."""
 
     path: Path
     manifest: dict[str, Any]
@@ -178,7 +172,7 @@ CHECKS: Mapping[str, Callable[[Any], Iterator[Problem]]] = {
     "verilog": _check_verilog,
     "scripts": _check_scripts,
 }
-"""Checks in their order, by the names that a report has for them; each takes a `Folder`."""
+"""Checks of a `Folder` in their order, by the names that a report has for them."""
 
 
 def check(folder: Folder, checks: Mapping[str, Callable[[Any], Iterator[Problem]]] = CHECKS) -> Report:
@@ -193,20 +187,17 @@ def check(folder: Folder, checks: Mapping[str, Callable[[Any], Iterator[Problem]
         if missing and name != "manifest":
             report.skipped[name] = f"needs {missing[0]}, which is missing"
             continue
-        found: list[Problem] = []
         try:
-            for problem in function(folder):
-                found.append(problem)
+            report.problems += function(folder)
         except NoToolError as error:
             report.skipped[name] = str(error)
             continue
         except ImportError as error:
             report.skipped[name] = f"needs the package {error.name}: pip install 'p4sgd[boards]'"
             continue
-        except (LookupError, ValueError) as error:
-            # A file was changed beyond recognition; the check of the manifest names it.
-            found.append(Problem(str(folder.path), f"{name}: cannot be followed ({type(error).__name__}: {error})"))
-        report.problems += found
+        except (LookupError, ValueError) as error:  # a file was changed beyond recognition, which the manifest tells
+            text = f"{name}: cannot be followed ({type(error).__name__}: {error})"
+            report.problems.append(Problem(str(folder.path), text))
         report.done.append(name)
     return report
 
@@ -225,36 +216,14 @@ def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10)
     error. If empty, every command that Tcl itself does not have is taken for one of the vendor's.
 
     Yields ``["call", file, line, command, *arguments]`` for every listed command that was called, and ``["error", file,
-    line, message]`` for what stopped the script; line 0 is unknown. `NoTclError` if there is no Tcl interpreter.
+    line, message]`` for what stopped the script; line 0 is unknown. `NoToolError` if this Python has no Tcl that works.
     """
-    arguments = (str(folder), script, commands, str(seconds))
-    interpreter = _python_tcl()
-    if interpreter is None:
-        output = _run_tclsh(arguments)
-    else:
-        interpreter.call("source", str(_SANDBOX))
-        output = str(interpreter.call("sandbox::run", *arguments))
-    return (record.split(_FIELD) for record in output.split(_RECORD) if record)
-
-
-def _python_tcl() -> Any:
-    """Python's own Tcl interpreter; None if this Python has none, or none that works."""
     try:
         import tkinter
-    except ImportError:
-        return None
-    try:
-        return tkinter.Tcl()
-    except (RuntimeError, tkinter.TclError):
-        return None
 
-
-def _run_tclsh(arguments: tuple[str, ...]) -> str:
-    interpreter = shutil.which("tclsh")
-    if not interpreter:
-        raise NoTclError("needs Tcl: install tkinter for this Python, or tclsh (apt-get install tcl)")
-    command = [interpreter, str(_SANDBOX), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise NoTclError(f"{interpreter} does not work: {done.stderr.strip()}")
-    return done.stdout
+        interpreter: Any = tkinter.Tcl()
+    except (ImportError, RuntimeError) as error:
+        raise NoToolError("needs Tcl: install tkinter for this Python (apt-get install python3-tk)") from error
+    interpreter.call("source", str(_SANDBOX))
+    output = str(interpreter.call("sandbox::run", str(folder), script, commands, str(seconds)))
+    return (record.split(_FIELD) for record in output.split(_RECORD) if record)

@@ -43,12 +43,9 @@ REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_fr
 class BusKind(Enum):
     """Kind of a bus; the value is what its name begins with."""
 
-    CONTROL = "s_axi"
-    """AXI4-Lite slave."""
-    MEMORY = "m_axi"
-    """AXI4 master."""
-    STREAM = "axis"
-    """AXI4-Stream, in either direction."""
+    CONTROL = "s_axi"  # AXI4-Lite slave
+    MEMORY = "m_axi"  # AXI4 master
+    STREAM = "axis"  # AXI4-Stream, in either direction
 
 
 class Bus(NamedTuple):
@@ -88,20 +85,15 @@ def find_buses(ports: Iterable[Port]) -> list[Bus]:
 class Kernel:
     """A kernel."""
 
-    name: str  # its name, from which those of its files are made
-    verilog: KernelVerilog  # its modules, and the ports of the top
-    # Its control register, that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel.
-    control: Register
-    # Its register map, and the prefix of the names of the map's files.
+    name: str  # from which those of its files are made
+    verilog: KernelVerilog
     documents: RegisterDocuments
-    prefix: str = ""
-    # Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
-    pointers: Mapping[str, Register] = field(default_factory=dict)
-    # Cells of registers, by their path, in which settings have some cycles to arrive; empty if there are none.
-    settings: str = ""
+    prefix: str = ""  # of the names of the documents' files
+    pointers: Mapping[str, Register] = field(default_factory=dict)  # address, lower half, by bus of a memory port
+    settings: str = ""  # cells of registers, by their path, in which settings have some cycles to arrive
     scalars: tuple[Register, ...] = ()  # other registers that are arguments; a kernel without memory needs some
-    # Module of the vendor's MAC that it instantiates, if it does; it then has transceivers and two more clocks.
-    ip: str | None = None
+    ip: str | None = None  # module of the vendor's MAC, if it has one: then also transceivers and two more clocks
+    control: Register = CTRL  # that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel
 
     @property
     def debug_script(self) -> str | None:
@@ -138,33 +130,27 @@ def memory_bus(number: int) -> str:
 
 
 def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool = False) -> Kernel:
-    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA.
-
-    For ``debug`` it has a logic analyser.
-    """
+    """The worker's kernel, with the register slices of its memory ports, for ``debug`` with a logic analyser."""
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
+    slices = [len(dies) for dies in slice_dies(config, board)]
     return Kernel(
         "p4sgd_worker",
-        worker_kernel(config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, board)], debug=debug),
-        registers.CTRL,
+        worker_kernel(config, build_id=build_id, slices=slices, debug=debug),
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
         settings="component/worker/engine*/stable_reg[*]",
+        control=registers.CTRL,
     )
 
 
 def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
-    """The kernel that tests the memory ports of a worker, as it would be on an FPGA, and the MACs of all cages.
-
-    ValueError if the worker has too many memory ports.
-    """
+    """The kernel that tests the memory ports of a worker and the MACs of all cages; ValueError if it has too many."""
     sizes = selftest.Sizes.of(config, len(board.cages))
     slices = [len(dies) for dies in slice_dies(config, board)]
     return Kernel(
         selftest.KERNEL,
         selftest_kernel(config, cages=sizes.cages, build_id=build_id, slices=slices),
-        CTRL,
         selftest_documents(sizes, build_id),
         "selftest_",
         pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
@@ -175,26 +161,24 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
 def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
     """The aggregator's kernel, which runs without being started."""
     verilog, documents = aggregator_kernel(config, build_id=build_id), aggregator_documents(config, build_id)
-    scalars = _writable(aggregator_map(config))
-    return Kernel("p4sgd_aggregator", verilog, CTRL, documents, "aggregator_", scalars=scalars)
+    return Kernel("p4sgd_aggregator", verilog, documents, "aggregator_", scalars=_writable(aggregator_map(config)))
 
 
 def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
-    """The kernel of the MAC of a QSFP28 port, which runs without being started.
+    """The kernel of the MAC of a QSFP28 port, which runs without being started; for ``debug`` a core shows the link.
 
-    Every port has a kernel of its own, because each MAC is at another site of the FPGA. For ``debug`` it has a core
-    that shows the link.
+    Every port has a kernel of its own, because each MAC is at another site of the FPGA.
     """
     name = kernel_name(port)
     ip = f"{name}_usplus"
     verilog = cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug)
-    return Kernel(name, verilog, CTRL, cmac_documents(build_id), "cmac_", scalars=_writable(cmac_map()), ip=ip)
+    return Kernel(name, verilog, cmac_documents(build_id), "cmac_", scalars=_writable(cmac_map()), ip=ip)
 
 
 def emulated_cmac(build_id: int = 0) -> Kernel:
     """The kernel that stands in for the MAC of a worker where transceivers cannot be simulated."""
     verilog, documents = emulated_cmac_kernel(build_id=build_id), cmac_documents(build_id)
-    return Kernel(EMULATED_KERNEL, verilog, CTRL, documents, "cmac_", scalars=_writable(cmac_map()))
+    return Kernel(EMULATED_KERNEL, verilog, documents, "cmac_", scalars=_writable(cmac_map()))
 
 
 def _writable(known: RegisterMap) -> tuple[Register, ...]:
@@ -215,18 +199,9 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
     root = ElementTree.Element("root", versionMajor="1", versionMinor="6")
     words, _, _ = command.partition(" --")  # a comment cannot contain two dashes; the manifest has the whole command
     root.append(ElementTree.Comment(header_comment(" {} ", words)))
-    element = ElementTree.SubElement(
-        root,
-        "kernel",
-        name=kernel.name,
-        language="ip_c",
-        vlnv=kernel.vlnv,
-        attributes="",
-        preferredWorkGroupSizeMultiple="0",
-        workGroupSize="1",
-        interrupt="false",
-        hwControlProtocol="ap_ctrl_hs",
-    )
+    attributes = {"name": kernel.name, "language": "ip_c", "vlnv": kernel.vlnv, "attributes": ""}
+    attributes |= {"preferredWorkGroupSizeMultiple": "0", "workGroupSize": "1", "interrupt": "false"}
+    element = ElementTree.SubElement(root, "kernel", attributes | {"hwControlProtocol": "ap_ctrl_hs"})
     ports = ElementTree.SubElement(element, "ports")
     for bus in kernel.buses:
         ElementTree.SubElement(ports, "port", _port(bus))

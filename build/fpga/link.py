@@ -26,15 +26,12 @@ class Design:
     """Instances of kernels, and their connections."""
 
     kernels: tuple[Kernel, ...]
-    summary: str = ""  # description in words
-    # Number of instances of each kernel that has more than one, by its name.
-    counts: Mapping[str, int] = field(default_factory=dict)
-    # Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
-    memories: Mapping[str, str] = field(default_factory=dict)
-    streams: tuple[tuple[str, str], ...] = ()  # streams, as pairs of source and sink
-    # Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
-    wires: tuple[tuple[str, str], ...] = ()
-    dies: Mapping[str, int] = field(default_factory=dict)  # die of each instance that is placed on a single one
+    summary: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)  # instances of kernels that have more than one, by name
+    memories: Mapping[str, str] = field(default_factory=dict)  # v++'s names, by memory port, ``<instance>.<bus>``
+    streams: tuple[tuple[str, str], ...] = ()  # source and sink
+    wires: tuple[tuple[str, str], ...] = ()  # ``<instance>/<port>`` and a name in the shell, in either order
+    dies: Mapping[str, int] = field(default_factory=dict)  # of instances that are placed on a single die
     debug: bool = False  # whether v++ adds debug cores at ports of kernels
 
 
@@ -42,15 +39,12 @@ class Design:
 class Xclbin:
     """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator."""
 
-    name: str  # its name, that of its main kernel
+    name: str  # that of its main kernel
     board: Board
-    # Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
-    designs: Mapping[str, Design]
-    # Size of the aggregator, which is on the board, or beside the workers in the emulator; None for a self-test.
-    aggregator: AggregatorConfig | None = None
-    # Size of the worker, or of the one whose ports a self-test has, and its memories; None for an aggregator.
-    worker: WorkerConfig | None = None
-    memory: HbmMap | None = None
+    designs: Mapping[str, Design]  # by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware
+    aggregator: AggregatorConfig | None = None  # on the board, or beside the workers in the emulator
+    worker: WorkerConfig | None = None  # the worker, or the one whose ports a self-test has
+    memory: HbmMap | None = None  # of the worker
 
     @property
     def trains(self) -> bool:
@@ -97,8 +91,8 @@ def link_configuration(design: Design, board: Board, command: str) -> str:
 def _watched(kernels: Iterable[Kernel]) -> Iterator[str]:
     """The section of a configuration by which v++ adds debug cores at ports of kernels (UG1393, --debug Options).
 
-    A logic analyser records the first and the last memory port of a kernel, and its streams. At every memory port there
-    would be too many: each takes some 20 block RAMs. All memory ports have a protocol checker, which is small.
+    All memory ports have a protocol checker. A logic analyser, which takes some 20 block RAMs, records the first and
+    the last of them, and streams.
     """
     yield from ("", "[debug]")
     for kernel in kernels:
@@ -115,8 +109,8 @@ def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debu
     """A worker behind the MAC of QSFP28 port 0; for ``debug`` its kernels have debug cores.
 
     A MAC cannot be emulated, nor several boards with cables between them. So the design for the emulator is a cluster
-    of its own: workers, a stand-in for the MAC of each, and an aggregator with a port for each of these. Memories of
-    the workers are in the same channels, where XRT gives each its own buffers.
+    of its own: workers, a stand-in for the MAC of each, and an aggregator. Memories of the workers are in the same
+    channels, where XRT gives each its own buffers.
 
     ValueError if the worker has more memory ports than the board, or the board has no memory for the labels.
     """
@@ -172,10 +166,7 @@ def aggregator_xclbin(board: Board, *, build_id: int = 0, debug: bool = False) -
 
 
 def selftest_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0) -> Xclbin:
-    """A self-test with the memory ports of a worker, and the MACs of all QSFP28 ports.
-
-    Parameters are those of `worker_xclbin`, and so are the errors. In the emulator every Ethernet port is looped back.
-    """
+    """A self-test with the memory ports of a worker, and the MACs of all QSFP28 ports; raises as `worker_xclbin`."""
     memory = _memory(config, board)
     main = kernels.self_test(config, board, build_id)
     macs = [kernels.cmac(port, build_id) for port in range(len(board.cages))]
@@ -221,7 +212,6 @@ def _between_macs(
 
 
 def _memory(config: WorkerConfig, board: Board) -> HbmMap:
-    """Map the memories of a worker to channels; raises as `worker_xclbin`."""
     memory = map_memories(config, board.hbm)
     if not memory.channels[-1] and not board.shell.other_memory:
         raise ValueError(

@@ -48,16 +48,14 @@ SETTLE_CYCLES = 4
 register takes 4 cycles (`p4sgd.hw.bus.register_file`), and `p4sgd.hw.worker.sequencer.RunSizes` at least as many."""
 
 
-def _setting_constraints(settings: str, command: str) -> str:
-    """XDC constraints for the ``settings`` of a `Kernel`, to be read for each instance of it."""
-    return f"""\
-{header_comment("# {}", command)}
+_SETTING_CONSTRAINTS = f"""
 # Settings of a run cross dies from the registers to the engines, and are stable long before they are used (UG903).
 
-set settings [get_cells {{{settings}}}]
+set settings [get_cells {{{{{{settings}}}}}}]
 set_multicycle_path -setup {SETTLE_CYCLES} -to $settings
 set_multicycle_path -hold {SETTLE_CYCLES - 1} -to $settings
 """
+"""XDC constraints for the ``settings`` of a `Kernel`, to be read for each instance of it."""
 
 
 _MAC_INTERFACES = (
@@ -104,7 +102,8 @@ def kernel_files(
     found[f"package_{kernel.name}.tcl"] = _package_script(kernel, board.part, command, for_vitis=for_vitis)
     found |= kernel.documents.files(command, kernel.prefix)
     if kernel.settings:
-        found[f"{kernel.name}.xdc"] = _setting_constraints(kernel.settings, command)
+        constraints = _SETTING_CONSTRAINTS.format(settings=kernel.settings)
+        found[f"{kernel.name}.xdc"] = header_comment("# {}", command) + constraints
     if kernel.ip and cage:
         found[_ip_file(kernel)] = ip_script(kernel.ip, cage, free_megahertz, command, cable)
         found[_CROSSINGS] = crossing_constraints(command, debug=kernel.debug_script is not None)
@@ -164,8 +163,8 @@ def describe(
 ) -> dict[str, object]:
     """Manifest of a folder for AMD's tools, which `p4sgd.build.fpga.check` reads.
 
-    ``kind`` is the tool, ``vitis`` or ``vivado``; ``config`` is the name of the worker's configuration, if there is a
-    worker; ``scripts`` are those that others source, besides those that make IP.
+    ``kind`` is ``vitis`` or ``vivado``, ``config`` the name of the worker's configuration; ``scripts`` are those that
+    others source, besides those that make IP.
     """
     return {
         "kind": kind,
@@ -182,10 +181,9 @@ def describe(
 
 
 def judge_command(folder: str, kernels: Iterable[Kernel], board: Board) -> str:
-    """The command of `GATES` for a design with one instance of each kernel.
+    """The command of `GATES` for a design with one instance of each kernel; AMD's MAC is not judged.
 
-    Clock crossings and methodology are judged in the kernels, but for AMD's MAC. ``folder`` is that of the reports in
-    ``out``, its parts separated by spaces; the board has the limit of power.
+    ``folder`` is that of the reports in ``out``, its parts separated by spaces.
     """
     cells = (f"*/{kernel.unit}/inst{'/component/adapter' * bool(kernel.ip)}" for kernel in kernels)
     return f"p4sgd::judge {{{folder}}} {board.watts} {{{' '.join(cells)}}}"
@@ -210,18 +208,9 @@ def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool)
         *(_MAC_INTERFACES if kernel.ip else ()),
         f"p4sgd::control {control.name} {1 << ADDRESS_BITS}",
         f"set ctrl [p4sgd::register {ctrl.name} {ctrl.offset:#05x} 32 {{{ctrl.help}}}]",
-        *(
-            f"p4sgd::field $ctrl AP_{field.name.upper()} {field.low} {field.bits} {{{field.help}}}"
-            for field in ctrl.fields
-        ),
-        *(
-            f"p4sgd::pointer {bus.removeprefix('m_axi_')} {register.offset:#05x} {bus}"
-            for bus, register in kernel.pointers.items()
-        ),
-        *(
-            f"p4sgd::register {register.name.lower()} {register.offset:#05x} 32 {{{register.help}}}"
-            for register in kernel.scalars
-        ),
+        *(f"p4sgd::field $ctrl AP_{f.name.upper()} {f.low} {f.bits} {{{f.help}}}" for f in ctrl.fields),
+        *(f"p4sgd::pointer {bus.removeprefix('m_axi_')} {r.offset:#05x} {bus}" for bus, r in kernel.pointers.items()),
+        *(f"p4sgd::register {r.name.lower()} {r.offset:#05x} 32 {{{r.help}}}" for r in kernel.scalars),
         f"p4sgd::write_kernel {kernel.name}.xml" if for_vitis else "p4sgd::write_core",
     ]
     return "\n".join(lines) + "\n"

@@ -82,14 +82,13 @@ def _place_script(xclbin: Xclbin, command: str) -> str:
 
 def _judge_script(xclbin: Xclbin, command: str) -> str:
     """The file `JUDGE`, which judges the design for the board."""
-    lines = [
-        header_comment("# {}", command),
-        "# Vivado runs this after route_design, because v++ tells it to.",
-        "",
-        source_command(GATES),
-        judge_command("hw gates", xclbin.designs["hw"].kernels, xclbin.board),
-    ]
-    return "\n".join(lines) + "\n"
+    return f"""\
+{header_comment("# {}", command)}
+# Vivado runs this after route_design, because v++ tells it to.
+
+{source_command(GATES)}
+{judge_command("hw gates", xclbin.designs["hw"].kernels, xclbin.board)}
+"""
 
 
 _README = Path(__file__).with_name("vitis_readme.md")
@@ -176,8 +175,7 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _vitis_files(xclbin: Xclbin, command: str, cable: str | None = None) -> dict[str, str]:
-    """All files by name; the same arguments give the same bytes. ``cable`` is as in `build`."""
+def _vitis_files(xclbin: Xclbin, command: str, cable: str | None) -> dict[str, str]:
     board = xclbin.board
     found = {"README.md": _readme(xclbin, command), "Makefile": _makefile(xclbin, command)}
     found |= copies(command, "vitis_rules.mk", PROCEDURES, GATES)
@@ -208,9 +206,7 @@ def build(
     """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
     ``name`` is that of the worker's configuration in `PRESETS`, or None for an aggregator; ``board`` is one of
-    `BOARDS`, ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults. For ``self_test`` it is
-    the self-test for the configuration instead of the worker, for ``debug`` there are debug cores in kernels and at
-    their ports.
+    `BOARDS`, ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults.
 
     Returns the files, and the xclbin that they build. ValueError if the worker has more memory ports than the board or
     a self-test, or the board has no memory for the labels.
@@ -227,8 +223,7 @@ def build(
     else:
         xclbin = worker_xclbin(config, BOARDS[board], build_id=build_id, debug=debug)
     sizes = {
-        "worker": asdict(xclbin.worker) if xclbin.worker else None,
-        "aggregator": asdict(xclbin.aggregator) if xclbin.aggregator else None,
+        name: each and asdict(each) for name, each in (("worker", xclbin.worker), ("aggregator", xclbin.aggregator))
     }
     description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
     return write_folder(folder, command, _vitis_files(xclbin, command, cable), description), xclbin

@@ -27,24 +27,15 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
 
 
-def clock_constraints(port: str, megahertz: int, command: str) -> str:
-    """The clock of a module that is implemented on its own."""
-    header = header_comment("# {}", command)
-    return f"{header}\ncreate_clock -period {1000 / megahertz:.3f} -name clock [get_ports {port}]\n"
-
-
 @dataclass(frozen=True)
 class BoardPins:
     """Where the ports of the block design are on a board that has no shell."""
 
-    # Amaranth platform with the resources ``pcie`` and ``hbm_cattrip``, and those of ``clocks``.
-    platform: type[XilinxPlatform]
+    platform: type[XilinxPlatform]  # with the resources ``pcie`` and ``hbm_cattrip``, and those of ``clocks``
     configuration: str  # XDC constraints of every design for the board
-    # Resource of each differential clock of the block design, by the name of the clock.
-    clocks: Mapping[str, tuple[str, int]]
-    # Transceiver quad of lane 0 of PCI Express, and the PCI Express block beside it.
-    host_quad: str
-    host_block: str
+    clocks: Mapping[str, tuple[str, int]]  # resource of each differential clock of the block design, by its name
+    host_quad: str  # transceiver quad of lane 0 of PCI Express
+    host_block: str  # the PCI Express block beside it
 
 
 PINS = {
@@ -113,10 +104,9 @@ def vivado_files(
 ) -> tuple[dict[str, str], tuple[Kernel, ...]]:
     """All files by name, and their kernels; the same arguments give the same bytes.
 
-    ``board_name`` is one of `PINS` (else KeyError; of its shell only the releases of the tools matter), ``megahertz``
-    the clock for modules that are implemented on their own, as the bitstream has 250 MHz, and ``cable`` one of
-    `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults. ValueError if the worker leaves no channel of memory
-    to the host.
+    ``board_name`` is one of `PINS`, ``megahertz`` the clock for modules that are implemented on their own, as the
+    bitstream has 250 MHz, and ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults.
+    ValueError if the worker leaves no channel of memory to the host.
     """
     pins, board = PINS[board_name], BOARDS[board_name]
     channels = map_memories(config, board.hbm).channels  # before the work
@@ -133,10 +123,14 @@ def vivado_files(
     for kernel in kernels:
         cage = board.cages[0]
         found |= kernel_files(kernel, board, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
+    header = header_comment("# {}", command)
     for name, module, clock in (("worker", engine.verilog.top, "ap_clk"), ("engine", ENGINE, "clk")):
-        found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
+        found[f"{name}_clock.xdc"] = f"""\
+{header}
+create_clock -period {1000 / megahertz:.3f} -name clock [get_ports {clock}]
+"""
         found[f"{name}.tcl"] = f"""\
-{header_comment("# {}", command)}
+{header}
 {source_command(_OUT_OF_CONTEXT)}
 
 p4sgd::out_of_context {name} {module} {board.part} {engine.name}.v {name}_clock.xdc
@@ -207,11 +201,7 @@ def build(
     build_id: int = 0,
     cable: str | None = None,
 ) -> list[Path]:
-    """Write the folder for a worker, as `write_folder` does; returns the files.
-
-    ``name`` is that of its configuration in `PRESETS`, ``board`` one of `PINS`. The rest, and errors, are those of
-    `vivado_files`.
-    """
+    """Write the folder for a worker's configuration in `PRESETS`, as `write_folder` and `vivado_files`."""
     config = PRESETS[name]()
     check_folder(folder)  # before the work
     flags = f"--megahertz {megahertz} --build-id {build_id}{command_flags(cable)}"

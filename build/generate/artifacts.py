@@ -28,12 +28,10 @@ def read_manifest(folder: Path) -> dict[str, object] | None:
 def write_folder(folder: Path, command: str, files: Mapping[str, str], description: Mapping[str, object]) -> list[Path]:
     """Write text files by name and a manifest into a folder that appears complete or does not change.
 
-    The files are written beside the folder first and moved into place together; parents are created. A folder that is
-    empty, or that an earlier call wrote, is replaced. Call `check_folder` first if the files take long to make. The
-    manifest has the command that makes the files, and the ``description``, plain data.
+    A folder that is empty, or that an earlier call wrote, is replaced; parents are created. Call `check_folder` first
+    if the files take long to make. The manifest has the command that makes the files, and the ``description``.
 
-    Returns the paths written, the manifest last. `ForeignFolderError` if the folder exists and holds anything that was
-    not generated, OSError if it cannot be written.
+    Returns the paths written, the manifest last. Raises as `check_folder`, and OSError if it cannot be written.
     """
     # A symbolic link stays one: its target is replaced, and the scratch folder is on the file system of the target.
     folder = folder.resolve()
@@ -72,8 +70,7 @@ def check_folder(folder: Path) -> None:
     present = {entry.name for entry in folder.iterdir()}
     if not present:
         return
-    manifest = read_manifest(folder)
-    known = manifest["files"] if manifest else None
+    known = (read_manifest(folder) or {}).get("files")
     if not isinstance(known, dict):
         raise ForeignFolderError(f"{folder} is not empty and was not generated: name a new folder")
     if strangers := sorted(present - {*known, MANIFEST}):

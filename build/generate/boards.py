@@ -173,24 +173,17 @@ class HbmMap:
 
     @property
     def image_bytes(self) -> int:
-        """Bytes of the largest memory image of a worker: lines and weights, padding included. Labels are part of it,
-        unless they are in another memory."""
+        """Bytes of the largest memory image of a worker: lines and weights, padding included."""
         return self.bank_bytes * (len(self.channels) - 1)
 
 
 def map_memories(config: WorkerConfig, hbm: Hbm) -> HbmMap:
-    """Give every bank of a worker the same number of neighbouring channels, as many as there are.
+    """Give every bank of a worker the same number of neighbouring channels, as many as there are, and labels the last.
 
     A port reads its lines in order, so it changes channels but once in a while. Read like that, two channels are as
     fast as one: 13.1 GB/s were measured for either, of which a port takes 8 (github.com/Xilinx/Vitis-Tutorials,
-    Hardware_Acceleration/Feature_Tutorials/07-using-hbm/3_BW_Explorations.md). In random order they would be slower.
-    The labels get the last channel. Where the last bank has it, too, they are at its end: of 32 bytes a micro-batch, or
-    64 with weights of samples, and 11 cycles or more for each, these are 1.5 GB/s at most.
-
-    Raises
-    ------
-    ValueError
-        If there are more banks than channels.
+    Hardware_Acceleration/Feature_Tutorials/07-using-hbm/3_BW_Explorations.md). Labels, at the end of the last bank if
+    that has the last channel, take 1.5 GB/s at most. ValueError if there are more banks than channels.
     """
     banks = config.memories - 1
     if banks > hbm.channels:

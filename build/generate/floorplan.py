@@ -42,11 +42,7 @@ def shared_die(board: Board) -> int:
 
 
 def engines_by_die(engines: int, board: Board) -> list[range]:
-    """Engines of each die; their numbers differ by at most one.
-
-    Dies near the memory get the engines that are left over, because most wires of an engine lead there. The die with
-    the rest of the worker gets one last.
-    """
+    """Engines of each die, evenly; dies near the memory get what is left over, that of the rest of the worker last."""
     each, left = divmod(engines, board.dies)
     order = sorted(range(board.dies), key=lambda die: (die == shared_die(board), abs(die - board.memory_die)))
     ends = [0]
@@ -56,11 +52,8 @@ def engines_by_die(engines: int, board: Board) -> list[range]:
 
 
 def slice_dies(config: WorkerConfig, board: Board) -> list[range]:
-    """Dies of the register slices of each memory port, from the worker to the memory.
-
-    These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
-    as in `WorkerConfig.memories`.
-    """
+    """Dies of the register slices of each memory port, numbered as in `WorkerConfig.memories`: all on the way from the
+    worker to the memory, both ends included, or none if the port is on the memory's die."""
     end = board.memory_die
     steps = [(die, 1 if die < end else -1) for die in _master_dies(config, board)]
     return [range(die, end + step, step) if die != end else range(0) for die, step in steps]
@@ -73,11 +66,7 @@ def _master_dies(config: WorkerConfig, board: Board) -> list[int]:
 
 
 def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str]]:
-    """Cells of a worker for each die, the lowest first.
-
-    ``worker`` is its Verilog, ``top`` the module in it that instantiates the engines (KeyError if there is none), and
-    ``engine`` the module of an engine.
-    """
+    """Cells of a worker for each die, the lowest first: those in module ``top`` of its Verilog, and its ``engine``s."""
     found = instances(modules(worker)[top])
     engines = [name for module, name in found if module == engine]
     cells = [[engines[number] for number in numbers] for numbers in engines_by_die(len(engines), board)]
@@ -86,9 +75,7 @@ def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str
 
 
 def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) -> list[list[str]]:
-    """Cells of a worker's or a self-test's kernel for each die, as paths from its top, with the register slices of
-    `slice_dies`. What tests a memory port is where the worker has that port.
-    """
+    """Cells of a worker's or a self-test's kernel for each die, as paths from its top, with the register slices."""
     if kernel.top == SELFTEST_KERNEL:
         cells: list[list[str]] = [[] for _ in range(board.dies)]
         for memory, die in enumerate(_master_dies(config, board)):
@@ -103,10 +90,7 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) 
 
 
 def floorplan(cells: Sequence[Sequence[str]], board: Board, command: str, *, what: str = "the worker") -> str:
-    """Tcl script with a pblock for every die, given the cells of each, the lowest first.
-
-    ``what`` is the design of the cells: ``the worker``, or ``the worker's kernel``.
-    """
+    """Tcl script with a pblock for every die, given the cells of each; ``what`` is one of `_SLICES`."""
     facts = {"dies": board.dies, "board": board.name, "memory": board.memory_die, "network": board.network_die}
     lines = [
         header_comment("# {}", command),

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any
 
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec import aggregator, cmac, registers, selftest
@@ -14,15 +16,13 @@ from p4sgd.hw.spec.register_map import Register
 class RegisterDocuments:
     """Documents of one register map."""
 
-    owner: str  # owner of the registers, with an article
-    prefix: str  # prefix of the names in the C header
-    # First word of the identification block, and version of the map.
+    owner: str  # with an article
+    prefix: str  # of the names in the C header
     magic: int
     abi_version: int
-    registers: list[Register]  # the registers, with the values that they have after reset
-    # Sizes of the hardware, and their hash if the hardware has a register for it.
-    config: dict[str, int] = field(default_factory=dict)
-    config_hash: int | None = None
+    registers: list[Register]  # with the values that they have after reset
+    config: dict[str, int] = field(default_factory=dict)  # sizes of the hardware
+    config_hash: int | None = None  # if the hardware has a register for it
 
     def markdown(self, command: str) -> str:
         """A table of registers and a table of fields; the first line names ``command``."""
@@ -54,11 +54,7 @@ class RegisterDocuments:
         return "\n".join(lines) + "\n"
 
     def c_header(self, command: str) -> str:
-        """The map as preprocessor constants for C99 and C++.
-
-        For each register ``<PREFIX>_<REGISTER>`` (byte offset) and ``…_RESET``; for each field ``…_<FIELD>_SHIFT``,
-        ``…_BITS`` and ``…_MASK`` (in place within the word).
-        """
+        """The map as preprocessor constants for C99 and C++: offsets, resets, and shift, bits and mask of fields."""
         lines = [
             header_comment("/* {} */", command),
             f"#ifndef {self.prefix}_REGISTERS_H",
@@ -88,23 +84,13 @@ class RegisterDocuments:
 
     def json_text(self, command: str) -> str:
         """The map as JSON: the whole declaration, and the sizes of the hardware."""
-        document = {
-            "generated_by": command,
-            "magic": self.magic,
-            "abi_version": self.abi_version,
-            "config": self.config,
-            "config_hash": self.config_hash,
-            "registers": [
-                {
-                    "name": register.name,
-                    "offset": register.offset,
-                    "help": register.help,
-                    "reset": register.reset,
-                    "fields": [{**asdict(part), "access": part.access.name} for part in register.fields],
-                }
-                for register in self.registers
-            ],
-        }
+        document: dict[str, object] = {"generated_by": command}
+        document |= {name: getattr(self, name) for name in ("magic", "abi_version", "config", "config_hash")}
+        document["registers"] = [
+            {name: getattr(register, name) for name in ("name", "offset", "help", "reset")}
+            | {"fields": [{**asdict(part), "access": part.access.name} for part in register.fields]}
+            for register in self.registers
+        ]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     def files(self, command: str, prefix: str = "") -> dict[str, str]:
@@ -116,31 +102,31 @@ class RegisterDocuments:
         }
 
 
+def _documents(owner: str, prefix: str, spec: ModuleType, *more: Any, **config: Any) -> RegisterDocuments:
+    """Documents of a module of `p4sgd.hw.spec`; ``more`` are parameters of its ``after_reset``, BUILD_ID last."""
+    found = list(spec.after_reset(*more))
+    return RegisterDocuments(owner, prefix, spec.MAGIC, spec.ABI_VERSION, found, **config)
+
+
 def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocuments:
-    """Documents of a worker's registers; ``build_id`` is the value of BUILD_ID."""
-    found = list(registers.after_reset(config, build_id))
-    identity = registers.MAGIC, registers.ABI_VERSION
-    return RegisterDocuments("a worker", "P4SGD", *identity, found, config.table(), config.config_hash)
+    """Documents of a worker's registers."""
+    sizes = {"config": config.table(), "config_hash": config.config_hash}
+    return _documents("a worker", "P4SGD", registers, config, build_id, **sizes)
 
 
 def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> RegisterDocuments:
-    """Documents of an aggregator's registers; ``build_id`` is the value of BUILD_ID."""
-    found = list(aggregator.after_reset(config, build_id))
-    identity = aggregator.MAGIC, aggregator.ABI_VERSION
-    return RegisterDocuments("an aggregator", "P4SGD_AGGREGATOR", *identity, found, asdict(config))
+    """Documents of an aggregator's registers."""
+    return _documents("an aggregator", "P4SGD_AGGREGATOR", aggregator, config, build_id, config=asdict(config))
 
 
 def cmac_documents(build_id: int = 0) -> RegisterDocuments:
-    """Documents of the registers of an Ethernet MAC's kernel; ``build_id`` is the value of BUILD_ID."""
-    found = list(cmac.after_reset(build_id))
-    return RegisterDocuments("the kernel of an Ethernet MAC", "P4SGD_CMAC", cmac.MAGIC, cmac.ABI_VERSION, found)
+    """Documents of the registers of an Ethernet MAC's kernel."""
+    return _documents("the kernel of an Ethernet MAC", "P4SGD_CMAC", cmac, build_id)
 
 
 def selftest_documents(sizes: selftest.Sizes, build_id: int = 0) -> RegisterDocuments:
-    """Documents of the registers of a self-test's kernel; ``build_id`` is the value of BUILD_ID."""
-    found = list(selftest.after_reset(sizes, build_id))
-    identity = selftest.MAGIC, selftest.ABI_VERSION
-    return RegisterDocuments("a self-test", "P4SGD_SELFTEST", *identity, found, asdict(sizes))
+    """Documents of the registers of a self-test's kernel."""
+    return _documents("a self-test", "P4SGD_SELFTEST", selftest, sizes, build_id, config=asdict(sizes))
 
 
 def _cell(text: str) -> str:

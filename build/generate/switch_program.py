@@ -130,11 +130,9 @@ class Target:
     """A kind of switch."""
 
     program: str  # its P4 program
-    # Commands that compile the program, to be run in its folder one after another; ``{folder}`` is its path.
-    compile: tuple[str, ...]
-    # Text files that the compiler writes. Empty if only the vendor's tools can finish the compilation.
-    outputs: tuple[str, ...] = ()
-    most_slots: int | None = None  # maximum of the slots of all jobs together; None if there is no limit
+    compile: tuple[str, ...]  # commands, to be run in its folder one after another; ``{folder}`` is its path
+    outputs: tuple[str, ...] = ()  # text files that the compiler writes; empty if only the vendor's tools can finish
+    most_slots: int = 1 << 32  # of all jobs together
 
     def commands(self, folder: Path) -> list[list[str]]:
         """Commands that compile the program in a folder, to be run in it."""
@@ -190,14 +188,13 @@ def find_compiler() -> str | None:
 def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Path], bool]:
     """Write the folder with the program of a switch, one of `TARGETS`, as `write_folder` does.
 
-    Of the configuration only slots and jobs matter. Returns the files, and whether the compiled program is among them.
-    `CompilerError` if there is a compiler and it fails, `TooManySlotsError` if the target has no room for so many
-    slots.
+    Returns the files, and whether the compiled program is among them. `CompilerError` if there is a compiler and it
+    fails, `TooManySlotsError` if the target has no room for so many slots.
     """
     check_folder(folder)  # before the work
     switch = TARGETS[target]
     most, wanted = switch.most_slots, config.slots * config.jobs
-    if most is not None and wanted > most:
+    if wanted > most:
         raise TooManySlotsError(
             f"a {target} has {most:,} at most, not {wanted:,}: a register of all slots must fit one of its stages"
         )

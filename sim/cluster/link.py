@@ -26,12 +26,8 @@ class Noise(wiring.Component):
         # A multiple of 2^32 / golden ratio spreads instance numbers over all bits. Of the states only 0, which xorshift
         # never leaves, is replaced: replacing more of them would give several seeds the same sequence.
         salt = ((self._instance + 1) * 0x9E3779B9) & 0xFFFFFFFF
-        started = Signal()
-        first = Signal(32)
-        a = Signal(32)
-        b = Signal(32)
-        m.d.comb += first.eq(self.seed ^ salt)
-        m.d.comb += [a.eq(self.value ^ (self.value << 13)), b.eq(a ^ (a >> 17))]
+        started, first, a, b = Signal(), Signal(32), Signal(32), Signal(32)
+        m.d.comb += [first.eq(self.seed ^ salt), a.eq(self.value ^ (self.value << 13)), b.eq(a ^ (a >> 17))]
         m.d.sync += [started.eq(1), self.value.eq(b ^ (b << 5))]
         with m.If(~started):
             m.d.sync += self.value.eq(Mux(first == 0, 1, first))
@@ -51,14 +47,8 @@ class Link(wiring.Component):
            └─▶ 4 to 1024 cycles later ──────▶┘
 
     Most frames take the upper path, which keeps their order. A reordered frame takes the lower one, and a duplicated
-    frame takes both. Like a cable, a link is always ready: a frame that finds its buffer full is lost.
-
-    Parameters
-    ----------
-    delay
-        Latency in cycles, including the MACs.
-    instance
-        Number of the link, below 500; selects its random numbers.
+    frame takes both. Like a cable, a link is always ready: a frame that finds its buffer full is lost. The number
+    ``instance``, below 500, selects its random numbers.
     """
 
     i: In(stream.Signature(FrameBeat))

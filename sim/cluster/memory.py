@@ -38,25 +38,15 @@ _DECODE_ERROR = 0b11
 
 
 class SimMemory(Component):
-    """AXI4 memory that answers requests in order, after ``latency`` cycles or more, with at most one beat per cycle.
+    """AXI4 memory of ``2**address_bits`` bytes that answers requests in order, with at most one beat per cycle.
 
     It takes reads while fewer than ``outstanding`` are under way. With ``refresh`` no beat comes or goes for 65 of 975
     cycles, those of each memory at another time, as if all banks of high-bandwidth memory were refreshed at once. With
     ``stall`` every channel pauses at random, independently of the others. Addresses beyond the memory get DECERR.
     Requests that break a rule of AXI4, or that no master of this project makes, get SLVERR, which makes a run void:
     bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and ``last`` on the wrong beat
-    of a write. Contents are loaded from files and saved to files; see ``sim_storage.sv``.
-
-    Parameters
-    ----------
-    data_bits
-        Width of the bus.
-    address_bits
-        log2 of the memory's size in bytes.
-    file
-        Name of the file with its contents.
-    instance
-        Number of this memory; selects its random numbers, and the time of its refreshes.
+    of a write. Contents are loaded from ``file`` and saved to it; see ``sim_storage.sv``. The number ``instance``
+    selects random numbers, and the time of refreshes.
     """
 
     def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int) -> None:
@@ -89,11 +79,8 @@ class SimMemory(Component):
             awake.eq(~self.timing.refresh | (elapsed >= _REFRESH_CYCLES)),
         ]
 
-        read_address = Signal(word_bits)
-        read_data = Signal(self._bus.data_bits)
-        write_address = Signal(word_bits)
-        write_enable = Signal()
-        read_enable = Signal()
+        read_enable, read_address, read_data = Signal(), Signal(word_bits), Signal(self._bus.data_bits)
+        write_enable, write_address = Signal(), Signal(word_bits)
         m.submodules.storage = Instance(
             "sim_storage",
             p_WIDTH=self._bus.data_bits,
@@ -140,9 +127,7 @@ class SimMemory(Component):
             channel.ready.eq(accepting & queue.w_rdy & room),
             queue.w_en.eq(channel.valid & channel.ready),
         ]
-        with m.If(~accepting):
-            m.d.sync += accepting.eq(goes)
-        with m.Elif(channel.valid & channel.ready):
+        with m.If(~accepting | queue.w_en):
             m.d.sync += accepting.eq(goes)
         head = data.View(layout, queue.r_data)
         is_due = Signal(name=f"{name}_is_due")

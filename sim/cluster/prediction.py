@@ -26,16 +26,7 @@ def predict_cycles(
 ) -> dict[str, int]:
     """Cycles of a run by the counters ``CYCLES_…`` that they would be counted in, without CYCLES_MEMORY.
 
-    Parameters
-    ----------
-    config
-        Size of the worker.
-    batch, chunks, precision, stale
-        See `mini_batch_cycles`.
-    mini_batches
-        Mini-batches of the run.
-    network
-        Cycles from PARTIAL to FULL.
+    Parameters are those of `mini_batch_cycles`, where ``network`` is the cycles from PARTIAL to FULL.
     """
     lines = chunks * precision
     micro_batches, way = batch // BANKS, round_trip_cycles(config, network)

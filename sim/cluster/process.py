@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from p4sgd.sim.verilator import Build, SimulationError
 
+_SIMULATOR = (sys.executable, "-m", "p4sgd.sim.cluster.process")
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
@@ -22,24 +23,10 @@ class ClusterProcess:
     """Starts the simulator of a cluster or single worker and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
 
     The simulator runs in a session of its own, so that Ctrl-C reaches only the client. Its standard input is the
-    connection: what it starts inherits that.
+    connection: what it starts inherits that. ``settings`` are the values of top-level inputs, set before reset, such as
+    the seed and chances of faults. The attribute ``directory`` is a scratch folder with memory files, log and waveform.
 
-    Parameters
-    ----------
-    build
-        The compiled model.
-    settings
-        Values of top-level inputs, set before reset, such as the seed and chances of faults.
-
-    Attributes
-    ----------
-    directory
-        Scratch folder of this run: memory files, log and waveform.
-
-    Raises
-    ------
-    SimulationError
-        If the simulator does not start, or ends before it answers a request. The message holds the end of its log.
+    `SimulationError` with the end of the log if the simulator does not start, or ends before it answers a request.
     """
 
     def __init__(self, build: Build, settings: Mapping[str, int]) -> None:
@@ -48,21 +35,18 @@ class ClusterProcess:
         self._connection, theirs = Pipe()
         try:
             with theirs:
-                self._process = self._spawn(build, theirs.fileno())
+                self._process = subprocess.Popen(
+                    [*_SIMULATOR, str(build.directory), build.top, str(int(build.waves))],
+                    cwd=self.directory,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
             self._ask("the simulator did not start", _START_SECONDS, "reset", {"settings": dict(settings)})
         except BaseException:
             self.close()
             raise
-
-    def _spawn(self, build: Build, connection: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(build.directory), build.top, str(int(build.waves))],
-            cwd=self.directory,
-            stdin=connection,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
     def request(self, do: str, **arguments: Any) -> Any:
         """Call a method of the simulator's server and return its result."""

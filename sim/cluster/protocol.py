@@ -13,25 +13,16 @@ MEMORY_BITS = 24
 
 @dataclass(frozen=True)
 class MemoryTiming:
-    """How fast simulated memories are.
-
-    Parameters
-    ----------
-    latency
-        Cycles from a read request to its first beat, 5 to 32767. The default of 40 is 160 ns at 250 MHz, about that of
-        a random access to high-bandwidth memory.
-    outstanding
-        Reads that a memory takes before it has answered the first, 1 to 256: a burst is one.
-    refresh
-        Whether memories pause to refresh all their banks at once.
-
-    """
+    """How fast simulated memories are."""
 
     MOST_OUTSTANDING: ClassVar[int] = 256
 
     latency: int = 40
+    """Cycles from a read request to its first beat, 5 to 32767: 40 are 160 ns, about a random access to HBM."""
     outstanding: int = MOST_OUTSTANDING
+    """Reads that a memory takes before it has answered the first, 1 to 256: a burst is one."""
     refresh: bool = False
+    """Whether memories pause to refresh all their banks at once."""
 
     def __post_init__(self) -> None:
         if not 5 <= self.latency < 1 << 15:
@@ -67,7 +58,7 @@ def memory_file(worker: int, bank: int) -> str:
 def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
     """Read the file saved by a memory bank (``sim_storage.sv``): byte address and contents of each written word.
 
-    It may be incomplete, a ValueError: a simulator does not notice that the disk is full.
+    ValueError if it is incomplete: a simulator does not notice that the disk is full.
     """
     path = directory / f"{memory_file(worker, bank)}.txt"
     words = []

@@ -17,45 +17,46 @@ from p4sgd.hw.spec.config import CLOCK_NS
 _DATA_BITS = 8 * FRAME_BEAT_BYTES
 
 
+async def _edge_with(clock: Any, signal: Any) -> None:
+    """Wait for a rising edge at which a signal is high."""
+    await RisingEdge(clock)
+    while not signal.value:
+        await RisingEdge(clock)
+
+
 class AxiLiteMaster:
     """Single reads and writes on an AXI4-Lite port."""
 
     def __init__(self, dut: Any, port: str) -> None:
-        def channel(name: str) -> dict[str, Any]:
-            return {part: getattr(dut, f"{port}__{name}__{part}") for part in ("payload", "valid", "ready")}
-
         self._clock = dut.clk
-        self._aw, self._w, self._b = channel("aw"), channel("w"), channel("b")
-        self._ar, self._r = channel("ar"), channel("r")
+        self._channels = {
+            name: [getattr(dut, f"{port}__{name}__{part}") for part in ("payload", "valid", "ready")]
+            for name in ("aw", "w", "b", "ar", "r")
+        }
 
-    async def _send(self, channel: dict[str, Any], payload: int) -> None:
-        channel["payload"].value = payload
-        channel["valid"].value = 1
-        while True:
-            await RisingEdge(self._clock)
-            if channel["ready"].value:
-                break
-        channel["valid"].value = 0
+    async def _send(self, channel: str, word: int) -> None:
+        payload, valid, ready = self._channels[channel]
+        payload.value, valid.value = word, 1
+        await _edge_with(self._clock, ready)
+        valid.value = 0
 
-    async def _receive(self, channel: dict[str, Any]) -> int:
-        channel["ready"].value = 1
-        while True:
-            await RisingEdge(self._clock)
-            if channel["valid"].value:
-                break
-        channel["ready"].value = 0
-        return int(channel["payload"].value)
+    async def _receive(self, channel: str) -> int:
+        payload, valid, ready = self._channels[channel]
+        ready.value = 1
+        await _edge_with(self._clock, valid)
+        ready.value = 0
+        return int(payload.value)
 
     async def write(self, offset: int, word: int) -> None:
         """Write a word and wait for the response."""
-        await self._send(self._aw, offset)
-        await self._send(self._w, word | 0xF << 32)
-        await self._receive(self._b)
+        await self._send("aw", offset)
+        await self._send("w", word | 0xF << 32)
+        await self._receive("b")
 
     async def read(self, offset: int) -> int:
         """Read a word."""
-        await self._send(self._ar, offset)
-        return await self._receive(self._r) & 0xFFFFFFFF
+        await self._send("ar", offset)
+        return await self._receive("r") & 0xFFFFFFFF
 
 
 class _Server:
@@ -121,7 +122,14 @@ class _Server:
         await RisingEdge(dut.clk)
         if not dut.tx__valid.value:
             await First(RisingEdge(dut.tx__valid), RisingEdge(dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
-        sent = await self._take()
+        sent = []
+        dut.tx__ready.value = 1
+        await RisingEdge(dut.clk)
+        while dut.tx__valid.value:  # the queue has one frame per cycle: a worker's frames have one beat
+            sent.append((int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little"))
+            await RisingEdge(dut.clk)
+        dut.tx__ready.value = 0
+        await FallingEdge(dut.clk)
         return sent, bool(dut.all_idle.value)
 
     async def _put(self, frame: bytes) -> None:
@@ -132,24 +140,8 @@ class _Server:
             keep = (1 << len(part)) - 1
             last = first + FRAME_BEAT_BYTES >= len(frame)
             dut.rx__payload.value = int.from_bytes(part, "little") | (keep | last << FRAME_BEAT_BYTES) << _DATA_BITS
-            while True:
-                await RisingEdge(dut.clk)
-                if dut.rx__ready.value:
-                    break
+            await _edge_with(dut.clk, dut.rx__ready)
         dut.rx__valid.value = 0
-
-    async def _take(self) -> list[bytes]:
-        """Take all frames from the queue, one per cycle: a worker's frames have one beat."""
-        dut, taken = self._dut, []
-        dut.tx__ready.value = 1
-        while True:
-            await RisingEdge(dut.clk)
-            if not dut.tx__valid.value:
-                break
-            taken.append((int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little"))
-        dut.tx__ready.value = 0
-        await FallingEdge(dut.clk)
-        return taken
 
 
 @cocotb.test()

@@ -12,15 +12,12 @@ from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The time that a micro-batch spends in a stage, by numbers that count from the beginning of the simulation.
-
-    ``begin`` is its first cycle in the stage, and ``end`` the first after it.
-    """
+    """The time that a micro-batch spends in a stage, by numbers that count from the beginning of the simulation."""
 
     micro_batch: int
     mini_batch: int
-    begin: int
-    end: int
+    begin: int  # first cycle in the stage
+    end: int  # first cycle after it
 
     @property
     def cycles(self) -> int:
@@ -30,30 +27,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Trace of a simulated cluster.
+    """Trace of a simulated cluster."""
 
-    Attributes
-    ----------
-    workers
-        For every worker the intervals of each stage of `STAGES`, in order.
-    whole
-        Whether it has all events of the simulation; only the first `EVENTS_LIMIT` are recorded.
-    """
-
-    workers: list[dict[str, list[Interval]]]
-    whole: bool
+    workers: list[dict[str, list[Interval]]]  # for every worker the intervals of each stage of `STAGES`, in order
+    whole: bool  # whether it has all events of the simulation; only the first `EVENTS_LIMIT` are recorded
 
 
 def read_trace(directory: Path, workers: int) -> Trace:
-    """Read the events that ``sim_trace.sv`` has written to the simulator's folder.
+    """Read the events that ``sim_trace.sv`` has written; micro-batches that have not left a stage are missing in it.
 
-    Micro-batches that have not left a stage are missing in it.
-
-    Raises
-    ------
-    ValueError
-        If the file is incomplete: a simulator does not notice that the disk is full, and one that is killed may leave
-        any part of it.
+    ValueError if the file is incomplete: a simulator does not notice that the disk is full, and one that is killed may
+    leave any part of it.
     """
     path = directory / EVENTS_FILE
     cycles: list[list[list[int]]] = [[[] for _ in EVENTS] for _ in range(workers)]
@@ -101,17 +85,13 @@ def lanes(intervals: Iterable[Interval]) -> list[list[Interval]]:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """A worker during a mini-batch, from the first line that it took to the cycle after its last update, for drawings.
-
-    ``first`` is its first micro-batch; ``rows`` are by stage the intervals, also of other mini-batches, that overlap
-    this time, in `lanes`.
-    """
+    """A worker during a mini-batch, from the first line taken to the cycle after its last update, for drawings."""
 
     number: int
     begin: int
     end: int
-    first: int
-    rows: dict[str, list[list[Interval]]]
+    first: int  # its first micro-batch
+    rows: dict[str, list[list[Interval]]]  # by stage all intervals that overlap this time, in `lanes`
 
 
 def second_mini_batch(trace: Trace) -> MiniBatch | None:
@@ -122,8 +102,8 @@ def second_mini_batch(trace: Trace) -> MiniBatch | None:
         return None
     chosen = min(1, updates[-1].mini_batch)
     begin = min(interval.begin for interval in stages["forward"] if interval.mini_batch == chosen)
-    end = max(interval.end for interval in updates if interval.mini_batch == chosen)
-    first = next(interval.micro_batch for interval in updates if interval.mini_batch == chosen)
+    own = [interval for interval in updates if interval.mini_batch == chosen]
+    end, first = max(interval.end for interval in own), own[0].micro_batch
     rows = {
         stage: lanes(interval for interval in intervals if interval.end > begin and interval.begin < end)
         for stage, intervals in stages.items()

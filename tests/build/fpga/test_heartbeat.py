@@ -73,13 +73,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_foreign_folder_is_refused(tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    done = CliRunner().invoke(main, ["build", "demo", "heartbeat", "--out", str(tmp_path)])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "was not generated: name a new folder" in done.stderr
-
-
 def test_the_folder_is_whole(folder):
     """Scripts name files that are there, all name the command, and cells without a module are those of the FPGA."""
     assert "-source heartbeat.tcl" in (folder / "build_heartbeat.sh").read_text()

@@ -30,12 +30,11 @@ FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
 
 def test_macs_are_those_of_all_cages(selftest_folder):
     link = (selftest_folder / "link_hw.cfg").read_text().splitlines()
+    test, macs = "p4sgd_selftest_1.axis_", ("p4sgd_cmac_1.axis_", "p4sgd_cmac1_1.axis_")
     streams = [line for line in link if line.startswith("stream_connect=")]
     assert streams == [
-        "stream_connect=p4sgd_selftest_1.axis_tx0:p4sgd_cmac_1.axis_tx:16",
-        "stream_connect=p4sgd_selftest_1.axis_tx1:p4sgd_cmac1_1.axis_tx:16",
-        "stream_connect=p4sgd_cmac_1.axis_rx:p4sgd_selftest_1.axis_rx0:16",
-        "stream_connect=p4sgd_cmac1_1.axis_rx:p4sgd_selftest_1.axis_rx1:16",
+        *(f"stream_connect={test}tx{port}:{mac}tx:16" for port, mac in enumerate(macs)),
+        *(f"stream_connect={mac}rx:{test}rx{port}:16" for port, mac in enumerate(macs)),
     ]
     emulated = (selftest_folder / "link_hw_emu.cfg").read_text()
     assert "stream_connect=p4sgd_selftest_1.axis_tx1:p4sgd_selftest_1.axis_rx1:16" in emulated

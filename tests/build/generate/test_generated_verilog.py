@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from support.command_line import p4sgd
 from support.shared import make_once
-from support.yosys import run_yosys
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -62,24 +61,13 @@ def test_same_bytes_in_another_process(tmp_path, monkeypatch):
         assert path.read_bytes() == (tmp_path / "verilog" / path.name).read_bytes(), path.name
 
 
-def test_modules_of_the_two_tops_do_not_clash(generated):
-    names = []
-    for top in TOPS:
-        names += re.findall(r"^module +(\S+?) ?\(", (generated / f"{top}.v").read_text(), re.MULTILINE)
+def test_modules(generated):
+    """Those of the two tops do not clash, and an engine is one, with an instance for each."""
+    texts = [(generated / f"{top}.v").read_text() for top in TOPS]
+    names = re.findall(r"^module +(\S+?) ?\(", "".join(texts), re.MULTILINE)
     assert len(names) == len(set(names))
-    assert set(TOPS) <= set(names)
-
-
-def test_one_engine_with_an_instance_for_each(generated):
-    text = (generated / f"{WORKER}.v").read_text()
-    assert len(re.findall(rf"^module {ENGINE} *\(", text, re.MULTILINE)) == 1
-    assert re.findall(rf"^  {ENGINE} +(\w+) \($", text, re.MULTILINE) == ["engine0", "engine1"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("top", TOPS)
-def test_elaborates_in_yosys(generated, top):
-    run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", generated)
+    assert {*TOPS, ENGINE} <= set(names)
+    assert re.findall(rf"^  {ENGINE} +(\w+) \($", texts[TOPS.index(WORKER)], re.MULTILINE) == ["engine0", "engine1"]
 
 
 @pytest.mark.slow
@@ -97,9 +85,3 @@ def test_bad_numbers_write_nothing(tmp_path, arguments):
     with pytest.raises(ValueError, match="must be"):
         generate("tiny", tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
-
-
-def test_unknown_configuration(tmp_path):
-    assert "huge" not in PRESETS
-    with pytest.raises(KeyError):
-        generate("huge", tmp_path / "out")

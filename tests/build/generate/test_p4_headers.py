@@ -7,18 +7,13 @@ import pytest
 
 from p4sgd.build.generate.switch_program import HEADERS_COMMAND, headers, sizes
 from p4sgd.hw.spec.aggregator import MAX_JOBS, AggregatorConfig, Outcome, group_of
-from p4sgd.hw.spec.packet import FIELDS, VERDICT, DropReason, EchoValue, PacketType
+from p4sgd.hw.spec.packet import VERDICT, DropReason, EchoValue, PacketType
 
 COMMITTED = Path(__file__).parents[3] / "hw" / "switch" / "p4sgd_headers.p4"
 
 
 def test_the_committed_headers_are_those_of_the_specification():
     assert COMMITTED.read_text() == headers(), f"run {HEADERS_COMMAND}"
-
-
-def test_fields_in_network_order():
-    found = re.findall(r"^    bit<(\d+)> (\w+);", COMMITTED.read_text(), re.MULTILINE)
-    assert [(name, int(bits)) for bits, name in found] == [(field.name, field.bits) for field in FIELDS]
 
 
 def test_numbers():

@@ -156,11 +156,3 @@ def test_compiles_for_tofino(tmp_path):
     used = compiled_stages(json.loads(Path(pipe["context"]).read_text()))
     print(f"{used} stages")
     assert used <= 9
-
-
-def test_stages_of_a_compiled_program():
-    """In what p4c writes, tables have theirs at several depths; one of the parser has -1."""
-    match = {"match_attributes": {"stage_tables": [{"stage_number": 2, "ternary_indirection_stage_table": {}}]}}
-    gateway = {"condition": "x", "stage_tables": [{"stage_number": 8}]}
-    first = {"match_attributes": {"match_type": "phase_0", "stage_tables": [{"stage_number": -1}]}}
-    assert compiled_stages({"tables": [match, gateway, first], "phv_allocation": [{"stage_number": 11}]}) == 9

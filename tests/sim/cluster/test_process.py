@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ def answer():
 """
 OBEDIENT = CONNECT + "while True: answer()"
 HANGING = CONNECT + "answer()\nanswer()\ntime.sleep(600)"
-DEAF = "import time\ntime.sleep(600)"
+DEAF = "import os, time\nopen('../group', 'w').write(str(os.getpgrp()))\ntime.sleep(600)"
 BROKEN = "open('simulation.log', 'w').write('no licence')"
 
 
@@ -37,18 +36,10 @@ def scratch(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def stand_in(monkeypatch, program, started=None):
+def stand_in(monkeypatch, program):
     """Have clusters start a program, by way of a parent as cocotb's runner is one."""
     runner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
-
-    def spawn(self, build, connection):
-        command = [sys.executable, "-c", runner]
-        child = subprocess.Popen(command, cwd=self.directory, stdin=connection, start_new_session=True)
-        if started is not None:
-            started.append(child.pid)
-        return child
-
-    monkeypatch.setattr(ClusterProcess, "_spawn", spawn)
+    monkeypatch.setattr(process, "_SIMULATOR", (sys.executable, "-c", runner))
     return Build(None, "cluster", False)
 
 
@@ -84,19 +75,13 @@ def test_asks_and_ends(scratch, monkeypatch):
     cluster.close()
 
 
-def test_an_answer_to_another_request_is_never_taken(scratch, monkeypatch):
+def test_an_answer_to_another_request_is_never_taken_and_who_hangs_is_killed(scratch, monkeypatch):
     with ClusterProcess(stand_in(monkeypatch, HANGING), {}) as cluster:
-        cluster.request("who")
+        pid = cluster.request("who")
         with interrupted_after(0.5):
             cluster.request("who")
         with pytest.raises(SimulationError, match="ended unexpectedly"):
             cluster.request("who")
-
-
-def test_a_simulator_that_hangs_is_killed(scratch, monkeypatch):
-    cluster = ClusterProcess(stand_in(monkeypatch, HANGING), {})
-    pid = cluster.request("who")
-    cluster.close()
     assert gone(pid), "the simulator itself, not just the process that started it"
 
 
@@ -110,25 +95,19 @@ def test_ctrl_c_while_waiting_for_the_end(scratch, monkeypatch):
 
 
 def test_ctrl_c_while_starting(scratch, monkeypatch):
-    started = []
-    build = stand_in(monkeypatch, DEAF, started)
-    with interrupted_after(1.0):
-        ClusterProcess(build, {})
-    assert gone(*started, group=True)
+    with interrupted_after(3.0):
+        ClusterProcess(stand_in(monkeypatch, DEAF), {})
+    group = scratch / "group"
+    assert gone(int(group.read_text()), group=True)
+    group.unlink()
 
 
-def test_nothing_to_start(scratch, monkeypatch):
-    def spawn(self, build, connection):
-        raise OSError("no more processes")
-
-    monkeypatch.setattr(ClusterProcess, "_spawn", spawn)
-    with pytest.raises(OSError, match="no more processes"):
-        ClusterProcess(Build(None, "cluster", False), {})
-
-
-def test_an_end_while_starting_shows_the_log(scratch, monkeypatch):
+def test_nothing_to_start_or_an_end_while_starting(scratch, monkeypatch):
     with pytest.raises(SimulationError, match=r"did not start:\nno licence"):
         ClusterProcess(stand_in(monkeypatch, BROKEN), {})
+    monkeypatch.setattr(process, "_SIMULATOR", (str(scratch / "none"),))
+    with pytest.raises(FileNotFoundError):
+        ClusterProcess(Build(None, "cluster", False), {})
 
 
 def test_an_end_on_the_way_leaves_the_files_until_closed(scratch, monkeypatch):

@@ -60,11 +60,8 @@ def test_begins_and_ends_are_paired_in_order(tmp_path):
     assert [interval.cycles for interval in first["forward"]] == [3, 3, 1]
 
 
-def test_a_simulation_without_a_run(tmp_path):
+def test_no_run_and_no_more_than_the_limit(tmp_path, monkeypatch):
     assert read_events(tmp_path, "end 0\n").workers == 2 * [{stage: [] for stage in STAGES}]
-
-
-def test_no_more_than_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(trace, "EVENTS_LIMIT", 10)
     assert not read_events(tmp_path, TRACE.replace("end 10", "end 11")).whole
 
@@ -76,8 +73,5 @@ def test_files_that_were_cut_or_have_a_hole(tmp_path, read, content):
     for text in (*holes, *(content[:length] for length in range(len(content) - 1))):
         with pytest.raises(ValueError, match="incomplete"):
             read(tmp_path, text)
-
-
-def test_no_file(tmp_path):
     with pytest.raises(ValueError, match="incomplete"):
-        read_trace(tmp_path, 1)
+        read_trace(tmp_path / "nowhere", 1)

@@ -112,31 +112,6 @@ def test_weights_of_samples_are_at_most_1(weight):
         run_on(EmulatedDevice(job.config, 1), job)
 
 
-@given(
-    engines=st.integers(1, 2),
-    ports=st.integers(1, 2),
-    lanes=st.sampled_from([8, 16, 32, 64]),
-    stored=st.integers(1, 8),
-    read=st.integers(1, 8),
-    micro_batches=st.integers(1, 4),
-    features=st.integers(1, 150),
-    signed=st.booleans(),
-    seed=st.integers(0, 1 << 30),
-)
-def test_decoded_features_are_those_packed(engines, ports, lanes, stored, read, micro_batches, features, signed, seed):
-    """Of every shape of lines and number of planes, from any micro-batch on."""
-    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
-    layout, form = (
-        ImageLayout(config, features, 8 * micro_batches, stored),
-        FeatureFormat(stored, min(read, stored), signed),
-    )
-    q = np.random.default_rng(seed).integers(0, 1 << stored, (8 * micro_batches, features))
-    lines, first = layout.pack_lines(q), seed % micro_batches
-    decoded = Lines(tuple(lines), form, layout.unit).decode(first, micro_batches - first)
-    expected = layout.unpack_lines(lines, form.precision, signed) + (signed << form.precision - 1)
-    assert np.array_equal(layout.gather(decoded), expected[8 * first :])
-
-
 def test_decoded_features_are_shared_by_what_they_are():
     """Of the same arrays: others only if fewer planes are read, or with another unit."""
     layout = ImageLayout(WorkerConfig.tiny(), 20, 16, 8)
@@ -243,27 +218,6 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
     assert not got[samples:].any()
 
 
-def test_identity_and_access():
-    config = WorkerConfig.small()
-    client = client_of(EmulatedDevice(config, 1).workers[0])
-    assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
-    assert client.read(registers.CONFIG_HASH)["value"] == config.config_hash
-    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2}
-    client.write(registers.MAGIC_WORD, value=0)
-    assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
-    client.write(registers.CHUNKS, value=5)
-    assert client.read(registers.CHUNKS)["value"] == 5
-    assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
-
-
-def prepared(workers=2):
-    config = WorkerConfig.tiny()
-    job = random_job(config, workers, seed=3)
-    device = EmulatedDevice(config, workers)
-    run_on(device, job)
-    return device, job
-
-
 @pytest.mark.parametrize(
     ("register", "fields", "message"),
     [
@@ -279,7 +233,8 @@ def prepared(workers=2):
     ],
 )
 def test_impossible_runs_are_refused(register, fields, message):
-    device, _ = prepared()
+    device = EmulatedDevice(WorkerConfig.tiny(), 2)
+    run_on(device, random_job(WorkerConfig.tiny(), 2, seed=3))
     clients = [client_of(worker) for worker in device.workers]
     for client in clients if register is registers.MINI_BATCHES else clients[:1] if register else ():
         client.write(register, **fields)
@@ -402,15 +357,6 @@ def test_a_cleared_device_takes_no_memory_and_can_be_used_again(config):
     assert [each.tolist() for each in again] == [each.tolist() for each in expected]
 
 
-def test_a_unit_of_more_than_64_features_is_refused():
-    worker = EmulatedDevice(WorkerConfig(engines=1, lanes=64), 1).workers[0]
-    client_of(worker).write(registers.FORMAT, precision=1, stored=1, unit_chunks=1)
-    for register in (registers.CHUNKS, registers.MICRO_BATCHES, registers.MINI_BATCHES):
-        client_of(worker).write(register, value=1)
-    with pytest.raises(EmulatorError, match=r"unit must be .*64, not 128"):
-        read_settings(worker)
-
-
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"lanes{room.lanes}")
 def test_refuses_the_runs_that_the_rtl_refuses(room):
     job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
@@ -431,13 +377,16 @@ def test_refuses_the_runs_that_the_rtl_refuses(room):
             read_settings(device.workers[0])
 
 
-def test_flags_stay_until_cleared():
-    config = WorkerConfig.tiny()
-    job = random_job(config, 1, seed=1, wild=True)
-    device = EmulatedDevice(config, 1)
+def test_registers_and_flags_that_stay_until_they_are_cleared():
+    job = random_job(WorkerConfig.small(), 1, seed=1, wild=True)
+    device = EmulatedDevice(job.config, 1)
+    client = client_of(device.workers[0])
+    assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2}
+    client.write(registers.MAGIC_WORD, value=0)
+    assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC, "read only"
     _, status, _ = run_on(device, job)
     assert any(status[0].values()), "this job should saturate something"
-    client = client_of(device.workers[0])
     assert client.read(registers.STATUS) == status[0]
     client.write(registers.STATUS, **dict.fromkeys(status[0], 1))
     assert not any(client.read(registers.STATUS).values())

@@ -399,12 +399,6 @@ def test_an_answer_to_an_earlier_probe_is_none_to_the_last():
     assert client.read(registers.ECHO_SLOTS)["value"] == 20, "the first is kept, as in hardware"
 
 
-def test_the_doctor_finds_a_healthy_cluster_healthy():
-    examination = examine(Readless(PacketCluster([TINY] * 2)), NetworkSettings(aggregator_mac=MAC))
-    assert [finding for finding in examination.findings if finding.result is not Result.PASSED] == []
-    assert examination.complete
-
-
 def test_the_doctor_trains_with_the_longest_packets():
     """Here the network on the way carries only short frames: probes get through, and so do acknowledgements."""
     for longest, healthy in ((1512, True), (1511, False)):

@@ -1,4 +1,4 @@
-"""Directories decoded: the features of the lines that the definition packs, and what is no directory is refused."""
+"""Entries: sorted as by NumPy; those of directories are what was packed, and what is no directory is refused."""
 
 import dataclasses
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.bench import default_seed
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.image import Descriptor, ImageLayout
+from p4sgd.hw.spec.image import Descriptor, ImageLayout, entry_words
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim.sparse import entries as module
-from p4sgd.sim.sparse.entries import Directories
+from p4sgd.sim.sparse.entries import Directories, sort_words
 
 
 def packed(layout: ImageLayout, q: np.ndarray, *, signed: bool = False) -> Directories:
@@ -95,18 +95,15 @@ def reserved(lines, start):
         (lambda lines, start: lines[: start + 2], "engine 1, micro-batch 1: the lines end in the middle"),
         (lambda lines, start: lines[:start], "engine 1, micro-batch 1: the lines end in the middle"),
         (lambda lines, start: lines[:0], "engine 1, micro-batch 0: the lines end in the middle"),
-        (
-            lambda lines, start: np.concatenate((lines, lines[-1:])),
-            "engine 1 has more lines than its directories tell of",
+        (lambda lines, start: np.concatenate((lines, lines[-1:])), "engine 1 has more lines than its directories tell"),
+        *(
+            (change, "micro-batch 1: the directory does not list chunks of the run in ascending order")
+            for change in (descriptor(1, chunk=0), descriptor(1, chunk=8), descriptor(0, last=True), reserved)
         ),
-        (descriptor(1, chunk=0), "micro-batch 1: the directory does not list chunks of the run in ascending order"),
-        (descriptor(1, chunk=8), "micro-batch 1: the directory does not list chunks of the run in ascending order"),
-        (descriptor(0, last=True), "micro-batch 1: the directory does not list chunks of the run in ascending order"),
-        (reserved, "micro-batch 1: the directory does not list chunks of the run in ascending order"),
-        (descriptor(0, first=4, later=0), "micro-batch 1: the directory leaves out the last plane of a chunk"),
-        (descriptor(0, first=0, later=0), "micro-batch 1: the directory leaves out the last plane of a chunk"),
-        (descriptor(0, first=0, later=0b100), "two in a row"),
-        (descriptor(0, first=0, later=0b1111), "planes that the run has not"),
+        *(
+            (descriptor(0, first=first, later=later), "micro-batch 1: the directory leaves out the last plane")
+            for first, later in ((4, 0), (0, 0), (0, 0b100), (0, 0b1111))
+        ),
     ],
 )
 def test_what_is_no_directory_is_refused(change, message):
@@ -114,17 +111,23 @@ def test_what_is_no_directory_is_refused(change, message):
         tampered(change).entries()
 
 
-def test_words_behind_the_last_chunk_are_refused():
-    q = np.zeros((8, 16 * 16), np.int64)
-    image = packed(dataclasses.replace(LAYOUT, samples=8), q)
+def test_what_is_behind_the_last_chunk_or_does_not_fit_the_fifo_is_refused():
+    """As many lines as the engine has room for pass, one more does not."""
+    image = packed(dataclasses.replace(LAYOUT, samples=8), np.zeros((8, 16 * 16), np.int64))
     image.parts[1][0, 0, 0] = 1  # the third descriptor of the first line of engine 0
     with pytest.raises(ValueError, match="engine 0, micro-batch 0: the directory goes on behind the last chunk"):
         image.entries()
-
-
-def test_lines_of_a_micro_batch_fit_the_fifo():
-    """As many lines as the engine has room for pass, one more does not."""
     image = packed(LAYOUT, np.full((24, 256), 15))
     assert dataclasses.replace(image, room=8 * 4).entries().values.size == 24 * 256
     with pytest.raises(ValueError, match="engine 0, micro-batch 0: there are more lines than the line FIFO holds"):
         dataclasses.replace(image, room=8 * 4 - 1).entries()
+
+
+@given(st.integers(0, 1 << 30), st.integers(0, 3000), st.integers(1, 1 << 27), st.integers(1, 1 << 29))
+def test_as_by_numpy(seed, count, samples, columns):
+    rng = np.random.default_rng(seed)
+    places = np.unique(rng.integers(0, [samples, columns], (count, 2)), axis=0)
+    rows, columns = rng.permutation(places).T
+    words = entry_words(rows, columns, rng.integers(0, 256, rows.size).astype(np.uint8))
+    expected = np.sort(words)
+    np.testing.assert_array_equal(sort_words(words), expected)
