@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +27,6 @@ from cocotb_tools.runner import Verilator
 from p4sgd.sim.cache import cache_directory, cached, check_private, hold
 
 _logger = logging.getLogger(__name__)
-
-_STEP_SECONDS = 0.5
 
 _LOG = "build.log"
 
@@ -48,9 +46,6 @@ build and saves a sixth of the run."""
 
 _MAKE_VARIABLES = ("CFG_CXXFLAGS_PCH_I=-include", "CFG_LDLIBS_THREADS=-pthread")
 """What ``verilated.mk`` of a configured Verilator sets."""
-
-_COMPILES = " -c -o "
-"""What make prints for every C++ file that is compiled."""
 
 _PRELUDE = "prelude.h"
 _HEADERS = "".join(f'#include "{header}"\n' for header in ("verilated.h", "verilated_dpi.h", "verilated_vpi.h"))
@@ -283,26 +278,19 @@ def _key(name: str, *inputs: object) -> str:
 def _verilate(folder: Path, options: Sequence[str], files: Sequence[str]) -> None:
     """Write the C++ of a model with the main program of cocotb's."""
     main = config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    _run(folder, ["verilator", *options, str(main), *files], lambda text: "translating Verilog to C++")
+    _run(folder, ["verilator", *options, str(main), *files], "translating Verilog to C++")
 
 
 def _make(folder: Path, *words: str) -> None:
     python = f"PYTHON3={sys.executable}"  # by default `python`, which many systems lack
-    command = ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, python, *words]
-    env = os.environ | environment()
-    planned = subprocess.run([*command, "-n"], cwd=folder, env=env, capture_output=True, text=True, check=False)
-    files = planned.stdout.count(_COMPILES)
-    _run(folder, command, lambda text: f"compiling C++, file {min(text.count(_COMPILES), files)} of {files}")
+    _run(folder, ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, python, *words], "compiling C++")
 
 
-def _run(folder: Path, command: Sequence[str], step: Callable[[str], str]) -> None:
-    """Run a program; ``step`` says how far it is from what it has printed.
-
-    Nothing that it has started is left running, whatever ends it or this process.
-    """
+def _run(folder: Path, command: Sequence[str], step: str) -> None:
+    """Run a program. Nothing that it has started is left running, whatever ends it or this process."""
+    _logger.info(step)
     log = folder / _LOG
     with log.open("a") as output:
-        begin = output.tell()
         process = subprocess.Popen(
             ["sh", "-c", _LEASH, "sh", *command],
             cwd=folder,
@@ -314,10 +302,7 @@ def _run(folder: Path, command: Sequence[str], step: Callable[[str], str]) -> No
         )
         assert process.stdin is not None
         try:
-            while process.returncode is None:
-                _logger.info(step(log.read_bytes()[begin:].decode(errors="replace")))
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_STEP_SECONDS)
+            process.wait()
         finally:
             process.stdin.close()
             process.kill()  # after Ctrl-C; else it has ended

@@ -47,18 +47,12 @@ _IN_SLICE = (Kind.LUT, Kind.MUX, Kind.ENTRY, Kind.CARRY)
 
 _MEMORIES = {"RAMB18E2": Kind.BLOCK_RAM, "RAMB36E2": Kind.BLOCK_RAM, "URAM288": Kind.ULTRA_RAM}
 
-MAX_LUTS = 3
-"""Number of LUTs that a path of the design may have in a row."""
+MAX_LUTS, MAX_CARRY_BITS = 3, 48
+"""Number of LUTs that a path of the design may have in a row, and length of the one carry chain besides."""
 
-MAX_CARRY_BITS = 48
-"""Length of the one carry chain that it may have besides."""
-
-MAX_LOADS = 10_000
-"""Number of loads that a net of the design may have, unless it is a clock. A net with many is slow, since they lie far
-apart; Vivado copies registers for such nets only if it finds them critical."""
-
-MAX_RESETTABLE = 1_000
-"""Number of registers that the reset of an engine may reach: it must leave all of them in the same cycle."""
+MAX_LOADS, MAX_RESETTABLE = 10_000, 1_000
+"""Number of loads that a net may have, unless it is a clock, since they lie far apart; and of registers that the reset
+of an engine may reach, which must leave all of them in the same cycle."""
 
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 
@@ -69,13 +63,11 @@ _CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
 class Path(NamedTuple):
     """A path from register to register."""
 
-    # Hierarchical names of the registers; the end has the name of its pin too, unless that is a flip-flop's data.
-    start: str
-    end: str
-    delay: float  # delay in nanoseconds, from clock to clock
-    # Number of LUTs, and of DSP slices.
+    start: str  # hierarchical name of the register
+    end: str  # with the name of its pin too, unless that is a flip-flop's data
+    delay: float  # in nanoseconds, from clock to clock
     luts: int
-    multipliers: int
+    multipliers: int  # DSP slices
     chains: tuple[int, ...]  # length in bits of each carry chain, in the order of the path
 
     @property
@@ -126,8 +118,7 @@ class _Arc(NamedTuple):
     source: int
     target: int
     kind: Kind
-    # A LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing.
-    near: bool = False
+    near: bool = False  # a LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing
     pin: str = ""  # where the arc ends, at a register
 
 
@@ -159,10 +150,10 @@ class _State(NamedTuple):
         if arc.kind is Kind.WIRE:
             return self._replace(before=arc.source)
         chains = self.chains
-        if arc.kind is Kind.ENTRY or (arc.kind is Kind.CARRY and self.kind not in (Kind.ENTRY, Kind.CARRY)):
-            chains = (*chains, 1)
-        elif arc.kind is Kind.CARRY:
+        if arc.kind is Kind.CARRY and self.kind in (Kind.ENTRY, Kind.CARRY):
             chains = (*chains[:-1], chains[-1] + 1)
+        elif arc.kind in (Kind.ENTRY, Kind.CARRY):
+            chains = (*chains, 1)
         return _State(
             self.delay + self.wire(arc.near) + arc.kind.delay,
             arc.kind,
@@ -184,16 +175,16 @@ class TimingGraph:
         self._ends = [_End(net, f"port {name}") for name, net in dict.fromkeys(_nets(top.outputs))]
         for number, cell in enumerate(top.cells):
             register = None  # its name, that of the net that it drives
-            for source, target, kind, near, pin in _arcs(cell):
-                if target == _REGISTER:
-                    shown = "" if register and pin == "D" else f" {pin}"
-                    self._ends.append(_End(source, f"{register or cell.name}{shown}", near, number))
-                elif source == _REGISTER:
-                    driven = top.names.get(target)
+            for arc in _arcs(cell):
+                if arc.target == _REGISTER:
+                    shown = "" if register and arc.pin == "D" else f" {arc.pin}"
+                    self._ends.append(_End(arc.source, f"{register or cell.name}{shown}", arc.near, number))
+                elif arc.source == _REGISTER:
+                    driven = top.names.get(arc.target)
                     register = driven if cell.type in FLIP_FLOPS else None
-                    self._starts[target] = kind, driven or cell.name
+                    self._starts[arc.target] = arc.kind, driven or cell.name
                 else:
-                    self._arcs[target].append(_Arc(source, target, kind, near))
+                    self._arcs[arc.target].append(arc)
 
     def timing(self, count: int = 10) -> Timing:
         """The ``count`` longest paths, and as many that break the rule; ValueError if there is a combinational loop.
@@ -227,9 +218,11 @@ class TimingGraph:
         sources = {target: [arc.source for arc in arcs] for target, arcs in self._arcs.items()}
         try:
             for net in TopologicalSorter(sources).static_order():
-                known = [(arc, latest[arc.source]) for arc in self._arcs.get(net, ()) if arc.source in latest]
-                if states := [state.through(arc) for arc, state in known]:
-                    latest[net] = max([*states, *([latest[net]] if net in latest else [])], key=lambda each: each.delay)
+                states = [latest[arc.source].through(arc) for arc in self._arcs.get(net, ()) if arc.source in latest]
+                if net in latest:
+                    states.append(latest[net])
+                if states:
+                    latest[net] = max(states, key=lambda each: each.delay)
         except CycleError:
             raise ValueError("the netlist has a loop without a register") from None
         return latest

@@ -12,7 +12,6 @@ AMD's own files contradict each other on the UART and on the oscillators' FS; co
 choice. B31, an interrupt in one file and a reset in another, is left out. The card has no LED for designs.
 """
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +48,16 @@ close_hw_manager
 """
 
 
-def _qsfp28(number: int, *, tx_p: str, tx_n: str, rx_p: str, rx_n: str) -> Resource:
+def _lanes(count: int, *, tx_p: str, tx_n: str, rx_p: str, rx_n: str) -> tuple[Subsignal, Subsignal]:
+    """Transceivers."""
+    sent = DiffPairs(tx_p, tx_n, dir="o", assert_width=count)
+    received = DiffPairs(rx_p, rx_n, dir="i", assert_width=count)
+    return Subsignal("tx", sent), Subsignal("rx", received)
+
+
+def _qsfp28(number: int, **pins: str) -> Resource:
     """Four transceivers of a cage. The satellite controller has the sideband signals and I2C of the module."""
-    return Resource(
-        "qsfp28",
-        number,
-        Subsignal("tx", DiffPairs(tx_p, tx_n, dir="o", assert_width=4)),
-        Subsignal("rx", DiffPairs(rx_p, rx_n, dir="i", assert_width=4)),
-    )
+    return Resource("qsfp28", number, *_lanes(4, **pins))
 
 
 def _oscillator(number: int, *, clk_p: str, clk_n: str, oe_n: str, fs: str) -> Resource:
@@ -107,16 +108,11 @@ def _rdimm(number: int, *, a: str, dqs_p: str, dqs_n: str, rst: str, clk_p: str,
 class AlveoU280Platform(XilinxPlatform):
     """Alveo U280: XCU280 with 8 GB of HBM2, two QSFP28 cages, PCI Express x16, two DDR4 modules.
 
-    Vivado 2023.1 is the last release reported to support the FPGA. Pins of transceivers have no buffers of
-    `amaranth.lib.io`: connect ``port.p`` and ``port.n`` to the vendor's core.
-
-    ``hbm_cattrip`` is always driven. If the card finds this pin high or open, it switches the FPGA off. If that happens
-    after every start from flash, the card may have to be programmed in another way (UG1314). A design with the HBM core
-    requests the resource and drives it with ``DRAM_0_STAT_CATTRIP | DRAM_1_STAT_CATTRIP``. In any other design the
-    platform drives it low.
-
-    The domain ``sync``, unless the design defines it, is 100 MHz from ``clk100``. It is in reset for the first 16
-    cycles and while the card's button is pressed. STARTUPE3 is left to the design.
+    Pins of transceivers have no buffers of `amaranth.lib.io`: connect ``port.p`` and ``port.n`` to the vendor's core.
+    If the card finds ``hbm_cattrip`` high or open, it switches the FPGA off. A design with the HBM core requests this
+    resource and drives it with ``DRAM_0_STAT_CATTRIP | DRAM_1_STAT_CATTRIP``; in any other the platform drives it low.
+    The domain ``sync``, unless the design defines it, is 100 MHz from ``clk100``, in reset for the first 16 cycles and
+    while the card's button is pressed. STARTUPE3 is left to the design.
     """
 
     device = "xcu280"
@@ -154,23 +150,12 @@ class AlveoU280Platform(XilinxPlatform):
         Resource(
             "pcie",
             0,
-            Subsignal(
-                "tx",
-                DiffPairs(
-                    "AL11 AM9 AN11 AP9 AR11 AR7 AT9 AU11 AU7 AV9 AW11 AY9 BA11 BB9 BC11 BC7",
-                    "AL10 AM8 AN10 AP8 AR10 AR6 AT8 AU10 AU6 AV8 AW10 AY8 BA10 BB8 BC10 BC6",
-                    dir="o",
-                    assert_width=16,
-                ),
-            ),
-            Subsignal(
-                "rx",
-                DiffPairs(
-                    "AL2 AM4 AN6 AN2 AP4 AR2 AT4 AU2 AV4 AW6 AW2 AY4 BA6 BA2 BB4 BC2",
-                    "AL1 AM3 AN5 AN1 AP3 AR1 AT3 AU1 AV3 AW5 AW1 AY3 BA5 BA1 BB3 BC1",
-                    dir="i",
-                    assert_width=16,
-                ),
+            *_lanes(
+                16,
+                tx_p="AL11 AM9 AN11 AP9 AR11 AR7 AT9 AU11 AU7 AV9 AW11 AY9 BA11 BB9 BC11 BC7",
+                tx_n="AL10 AM8 AN10 AP8 AR10 AR6 AT8 AU10 AU6 AV8 AW10 AY8 BA10 BB8 BC10 BC6",
+                rx_p="AL2 AM4 AN6 AN2 AP4 AR2 AT4 AU2 AV4 AW6 AW2 AY4 BA6 BA2 BB4 BC2",
+                rx_n="AL1 AM3 AN5 AN1 AP3 AR1 AT3 AU1 AV3 AW5 AW1 AY3 BA5 BA1 BB3 BC1",
             ),
             Subsignal("rst", PinsN("BH26", dir="i"), _LVCMOS18),
         ),
@@ -251,25 +236,10 @@ class AlveoU280Platform(XilinxPlatform):
         return super().prepare(fragment, name, **kwargs)
 
     def toolchain_prepare(self, fragment: Any, name: str, **kwargs: Any) -> Any:
-        """Add the card's configuration to the constraints, and refuse a design that does not drive ``hbm_cattrip``.
-
-        Raises
-        ------
-        ResourceError
-            If the design has requested ``hbm_cattrip`` and does not drive it.
-        """
+        """Add the card's configuration to the constraints; ResourceError if the design has requested ``hbm_cattrip``
+        and does not drive it."""
         (pin,) = self.lookup("hbm_cattrip").ios[0].names
         if pin not in (used for _, used, _ in self.iter_port_constraints_bits()):
             raise ResourceError("hbm_cattrip is requested but not driven, which makes the card switch itself off")
         constraints = CONFIGURATION + kwargs.pop("add_constraints", "")
         return super().toolchain_prepare(fragment, name, add_constraints=constraints, **kwargs)
-
-    def toolchain_program(self, products: Any, name: str, **kwargs: Any) -> None:
-        """Load a bitstream by JTAG, with Vivado."""
-        with products.extract(f"{name}.bit") as bitstream:
-            script = Path(bitstream).with_suffix(".tcl")
-            script.write_text(program_script(bitstream))
-            try:
-                subprocess.run(["vivado", "-mode", "batch", "-nojournal", "-nolog", "-source", script], check=True)
-            finally:
-                script.unlink()

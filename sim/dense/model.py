@@ -20,17 +20,13 @@ from p4sgd.sim.dense.passes import DenseRun, DenseWeights, FloatArray, offset
 from p4sgd.sim.model import Batches, Features, Model, Targets, Team
 
 KEPT_BYTES = 1 << 28
-"""Largest number of bytes of decoded features that are kept, for workers that run together. More are decoded again
-whenever they are read."""
+"""Most bytes of decoded features that are kept; more are decoded again whenever they are read."""
 
-_BLOCK = 1 << 20
-"""About as many features are decoded at a time."""
+_BLOCK, _PART = 1 << 20, 1 << 26
+"""About as many features are decoded at a time, and trained on by a call of the loops: some hundredths of a second."""
 
 _THREAD_FEATURES = 1 << 15
 """Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
-
-_PART = 1 << 26
-"""Number of features that a call of the loops trains on, a few hundredths of a second."""
 
 TRANSPOSE = tuple(
     (np.uint64(shift), np.uint64(mask))

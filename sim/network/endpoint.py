@@ -58,19 +58,6 @@ class Endpoint:
     """Sends partials and delivers sums in order, as :class:`p4sgd.hw.net.endpoint.Endpoint` does.
 
     Time is an integer that never decreases, in the unit of ``resend_after``.
-
-    Attributes
-    ----------
-    sums : deque of tuples of int
-        Sums in the order of the partials; the owner takes them from the left.
-    drops : Counter of Drop
-        Packets that were dropped.
-    joined : bool
-        Whether the endpoint has neither left the job nor given up since the last join; if not, it uses no slots.
-    given_up : GivenUp or None
-        Why the endpoint has stopped, since the last join.
-    echo : Packet or None
-        The last answer to a probe.
     """
 
     slots: int
@@ -98,6 +85,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         self.drops: Counter[Drop] = Counter()
         self.echo: Packet | None = None
+        """The last answer to a probe."""
         self.join(self.first_round)
 
     def join(self, first_round: int) -> None:
@@ -107,8 +95,11 @@ class Endpoint:
         self._submitted = 0
         self._delivered = 0
         self.sums: deque[tuple[int, ...]] = deque()
+        """Sums in the order of the partials; the owner takes them from the left."""
         self.given_up: GivenUp | None = None
+        """Why the endpoint has stopped, since the last join."""
         self.joined = True
+        """Whether it has neither left the job nor given up since the last join; if not, it uses no slots."""
 
     def leave(self) -> None:
         """Reset all slots, and use none until the next join."""

@@ -23,21 +23,16 @@ from p4sgd.sim.sparse.entries import Columns, Entries
 from p4sgd.sim.sparse.passes import MergedEntries, Rounding, Share, WeightState
 from p4sgd.sim.sparse.penalties import Penalty, catch_up, catch_up_all, first_cold, penalise, steps_seen
 
-_BLOCK = 1 << 10
-"""Units whose columns are looked at at once."""
+_BLOCK, _PART = 1 << 10, 1 << 22
+"""Units whose columns are looked at at once, and entries that a call of the loops trains on, some hundredths of a
+second."""
 
 _DOTS_ENTRIES, _THREAD_ENTRIES = 1 << 18, 1 << 12
 """Fewest entries for a thread of `SparseFeatures.dots`, which is started for them, and of a mini-batch for a thread:
 fewer would not make up for the start and for the waiting."""
 
-_PART = 1 << 22
-"""Number of entries that a call of the loops trains on, some hundredths of a second."""
-
-_ALL = np.iinfo(np.int32).max
-"""More mini-batches than a run has."""
-
-_NEVER = -2
-"""A mini-batch before all others, and not the one before the first."""
+_ALL, _NEVER = np.iinfo(np.int32).max, -2
+"""More mini-batches than a run has, and a mini-batch before all others that is not the one before the first."""
 
 # Numba makes an index that may be negative count from the end; this is not.
 _BANK = np.uint64(BANKS - 1)

@@ -47,44 +47,21 @@ def test_folders_that_make_refuses_are_named(tmp_path, monkeypatch):
         verilator.environment()
 
 
-def test_programs_tell_how_far_they_are(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(verilator, "_STEP_SECONDS", 0.1)
-    caplog.set_level("INFO", logger="p4sgd.sim")
-    (tmp_path / "build.log").write_text("of another program -c -o\n")
-    program = ["sh", "-c", "for i in 1 2; do echo g++ -c -o $i.o; sleep 0.5; done; exit 3"]
-    with pytest.raises(SimulationError, match="sh ended with 3"):
-        verilator._run(tmp_path, program, lambda text: f"file {text.count('-c -o')} of 2")
-    assert {"file 1 of 2", "file 2 of 2"} <= set(caplog.messages) <= {"file 0 of 2", "file 1 of 2", "file 2 of 2"}
-
-
-BUSY = ["sh", "-c", "exec 9>pipe; sleep 600 & sleep 600 & echo $$ started; wait"]
-"""A program that starts two others. All hold a named pipe open."""
-
-
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("end", ["Ctrl-C", "the program is killed", "this process is killed"])
-def test_nothing_is_left_running(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(verilator, "_STEP_SECONDS", 0.05)
+@pytest.mark.parametrize("end", ["INT $PPID", "KILL $$", "KILL $PPID"], ids=["Ctrl-C", "it is killed", "we are killed"])
+def test_a_program_that_ends_early_is_an_error_and_nothing_is_left_running(tmp_path, end):
+    """It starts two others. All hold a named pipe open."""
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it need not wait for a writer
     os.set_blocking(reader, True)
-
-    def step(text):
-        if "started" in text:
-            if end == "Ctrl-C":
-                raise KeyboardInterrupt
-            os.kill(int(text.split()[0]), signal.SIGKILL)
-        return ""
-
-    if end == "this process is killed":
-        code = f"""if True:
-            import os, pathlib
-            from p4sgd.sim import verilator
-            verilator._run(pathlib.Path(), {BUSY}, lambda text: os.kill(os.getpid(), 9 if "started" in text else 0))"""
+    busy = ["sh", "-c", f"exec 9>pipe; sleep 600 & sleep 600 & echo begun; kill -{end}; wait"]
+    if end == "KILL $PPID":
+        code = f"import pathlib; from p4sgd.sim import verilator; verilator._run(pathlib.Path(), {busy}, '')"
         assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     else:
-        with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else SimulationError):
-            verilator._run(tmp_path, BUSY, step)
+        error = SimulationError if "KILL" in end else KeyboardInterrupt
+        with pytest.raises(error, match="sh ended with -9:\nbegun" if "KILL" in end else None):
+            verilator._run(tmp_path, busy, "")
     assert os.read(reader, 1) == b"", "nobody holds the pipe"
     os.close(reader)
 

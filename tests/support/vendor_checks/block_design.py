@@ -38,7 +38,6 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
     yield from _buses(script, calls, cells, set(kernels))
     yield from _nets(script, calls, cells)
     yield from _addresses(calls, set(kernels))
-    yield from _memory_clocks(calls)
     yield from _pins(folder, script, calls)
 
 
@@ -133,25 +132,6 @@ def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
             if channel in owners and channel != last:
                 yield Problem(call.file, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
             owners[channel] = master
-
-
-_STACK_PORTS = 16
-"""AXI ports of a stack of HBM (PG276)."""
-
-
-def _memory_clocks(calls: list[Call]) -> Iterator[Problem]:
-    """The clock of each stack of HBM is that of one of its ports, and this port is there."""
-    for call in calls:
-        settings = call.option("dict") if call.command == "set_property" else None
-        found = dict(re.findall(r"CONFIG\.(\w+) (\S+)", settings or ""))
-        if "USER_HBM_STACK" not in found:
-            continue
-        for stack in range(int(found["USER_HBM_STACK"])):
-            default = f"AXI_{_STACK_PORTS * stack:02}_ACLK"
-            clock = found.get(f"USER_CLK_SEL_LIST{stack}", default)
-            port = int(clock[4:6])
-            if port // _STACK_PORTS != stack or found.get(f"USER_SAXI_{port:02}") != "true":
-                yield Problem(call.file, f"the clock of stack {stack} is {clock}, but it has no port {port}", call.line)
 
 
 def _bytes(text: str) -> int:

@@ -1,7 +1,7 @@
 """Check that the XML of a kernel, its Verilog and its register map agree."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from p4sgd.build.fpga.check import Problem
@@ -80,7 +80,6 @@ def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
         for bus in kernel.iter("port"):
             yield from _bus(f"{name}.xml", bus, ports)
         yield from _left_over(folder, name, ports)
-        yield from _names(folder, name, kernel)
         yield from _protocol(folder, name, kernel)
         yield from _arguments(folder, name, kernel)
 
@@ -135,24 +134,6 @@ def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Itera
     for port in ("ap_clk", "ap_rst_n"):
         if port not in ports:
             yield Problem(f"{name}.v", f"has no port {port}")
-
-
-def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
-    """The kernel has the same name and version in the XML and as IP."""
-    file, script = f"{name}.xml", f"package_{name}.tcl"
-    vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
-    said: dict[str, Any] = {"vendor": vendor, "library": library, "name": given, "version": version}
-    if {kernel.get("name"), given} != {name}:
-        yield Problem(file, f"the kernel is called {kernel.get('name')} and {kernel.get('vlnv')}, and the file {name}")
-    for call in folder.runs[script].calls:
-        if call.command == "ipx::package_project":
-            for option in ("vendor", "library"):
-                if call.option(option) != said[option]:
-                    yield Problem(script, f"{option} is {call.option(option)}, but {said[option]} in {file}", call.line)
-        elif call.command == "set_property" and said.get(call.arguments[0], call.arguments[1]) != call.arguments[1]:
-            yield Problem(
-                script, f"{call.arguments[0]} is {call.arguments[1]}, but {said[call.arguments[0]]} in {file}"
-            )
 
 
 def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:

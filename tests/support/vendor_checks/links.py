@@ -1,4 +1,4 @@
-"""Check link configurations, in which every port of every kernel is connected once, and the Makefile."""
+"""Check link configurations, in which every port of every kernel is connected once."""
 
 import re
 from collections import Counter
@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.fpga.vitis import JUDGE, PLACE
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.hw.spec.cmac import kernel_name
-from p4sgd.hw.spec.config import CLOCK_NS
 from support.vendor_checks.folder import VendorFolder
 
 _OPTIONS = {
@@ -60,12 +58,10 @@ class _Check:
         for line in self._lines:
             if line.key not in _OPTIONS.get(line.section, ()):
                 yield self._at(line, f"v++ has no option {line.key} in section [{line.section}]")
-        yield from self._settings()
         yield from self._instances()
         yield from self._memories()
         yield from self._streams()
         yield from self._wires()
-        yield from self._slrs()
         yield from self._watched()
 
     def _of(self, key: str) -> list[_Line]:
@@ -74,20 +70,18 @@ class _Check:
     def _at(self, line: _Line, text: str) -> Problem:
         return Problem(self._file, text, line.number)
 
-    def _settings(self) -> Iterator[Problem]:
-        for key, wanted in (("platform", self._board.shell.platform), ("kernel_frequency", str(1000 // CLOCK_NS))):
-            lines = self._of(key)
-            if len(lines) != 1:
-                yield Problem(self._file, f"there are {len(lines) or 'no'} lines {key}=, not one")
-            for line in lines:
-                if line.value != wanted:
-                    yield self._at(line, f"{key} is {line.value}, and should be {wanted}")
-
     def _instances(self) -> Iterator[Problem]:
+        """Instances are of kernels, and those that are placed are on dies."""
         for line in self._of("nk"):
             kernel, _ = line.value.split(":")
             if kernel not in self._folder.kernels:
                 yield self._at(line, f"there is no kernel {kernel}")
+        for line in self._of("slr"):
+            unit, _, die = line.value.partition(":")
+            if unit not in self._units:
+                yield self._at(line, f"there is no instance {unit}")
+            if die not in {f"SLR{number}" for number in range(self._board.dies)}:
+                yield self._at(line, f"the FPGA has no {die}")
 
     def _ports(self, *modes: str) -> set[str]:
         """Ports of all instances with one of these modes."""
@@ -176,14 +170,6 @@ class _Check:
             elif call.command == "ipx::remove_bus_interface":
                 yield call.arguments[-2]
 
-    def _slrs(self) -> Iterator[Problem]:
-        for line in self._of("slr"):
-            unit, _, die = line.value.partition(":")
-            if unit not in self._units:
-                yield self._at(line, f"there is no instance {unit}")
-            if die not in {f"SLR{number}" for number in range(self._board.dies)}:
-                yield self._at(line, f"the FPGA has no {die}")
-
     def _watched(self) -> Iterator[Problem]:
         memories = self._ports("master")
         buses = {"protocol": memories, "chipscope": memories | self._ports("write_only", "read_only")}
@@ -207,32 +193,3 @@ def _parse(text: str) -> Iterator[_Line]:
         elif line:
             key, _, value = line.partition("=")
             yield _Line(number, section, key, value)
-
-
-_VARIABLE = re.compile(r"^(\w+) := *(.*)$", re.MULTILINE)
-
-_LINK = re.compile(r"link_(\w+)\.cfg")
-
-
-def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
-    """Variables name the kernels of every target, the shell with its releases, and the scripts that Vivado runs."""
-    file = "Makefile"
-    shell = BOARDS[folder.manifest["board"]].shell
-    wanted = {"RELEASES": set(shell.releases)}
-    if folder.manifest["kind"] == "vivado":
-        wanted["KERNELS"] = set(folder.kernels)
-    else:
-        wanted["DEFAULT_PLATFORM"] = {shell.platform}
-        wanted["PLACE_hw"] = {PLACE} & set(folder.files)
-        wanted["JUDGE_hw"] = {JUDGE}
-        for name in folder.ending(".cfg"):
-            if match := _LINK.fullmatch(name):
-                wanted[f"KERNELS_{match[1]}"] = set(linked(folder, name).values())
-    given = {match[1]: set(match[2].split()) for match in _VARIABLE.finditer(folder.text(file))}
-    for name, words in wanted.items():
-        if given.get(name, set()) != words:
-            yield Problem(file, f"{name} is {_list(given.get(name))}, and should be {_list(words)}")
-
-
-def _list(words: set[str] | None) -> str:
-    return " ".join(sorted(words or ())) or "empty"
