@@ -72,8 +72,21 @@ def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, 
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
 
 
-def test_a_mini_batch_is_cut_into_packets():
+def check_weights(cluster, clients, job, runs=1):
+    """Returns flags and counters."""
+    weights, status, counters = collect(cluster.workers, clients, job)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(runs).weights]
+    return status, counters
+
+
+def test_a_mini_batch_is_cut_into_packets_of_which_as_many_are_in_flight_as_there_are_slots():
     """Of 7 micro-batches 3, 3 and 1: every worker's n-th packet has as many as the others'."""
+    job = random_job(TINY, 2, seed=0, micro_batches=3 * TINY.slots, mini_batches=1)
+    cluster = PacketCluster([TINY] * 2)
+    start(configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=1 << 20), job)
+    cluster.silent = True
+    cluster.run(100)
+    assert cluster.counts["packets"] == 2 * TINY.slots
     job = random_job(TINY, 2, seed=0, micro_batches=7, mini_batches=1)
     cluster = PacketCluster([TINY] * 2)
     sent = []
@@ -105,19 +118,9 @@ def test_forged_sums_are_counted_and_nothing_else():
         )
         cluster.workers[0].inner.receive(full.to_bytes())
     cluster.wait()
-    weights, _, counters = collect(cluster.workers, clients, job)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+    _, counters = check_weights(cluster, clients, job)
     assert clients[0].read_pair(registers.KEYED_COUNTERS["DROPPED_KEY"].registers) == 2
     assert counters[0]["PACKETS_DROPPED"] == 2
-
-
-def test_no_more_is_in_flight_than_there_are_slots():
-    job = random_job(TINY, 2, seed=0, micro_batches=3 * TINY.slots, mini_batches=1)
-    cluster = PacketCluster([TINY] * 2)
-    start(configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=1 << 20), job)
-    cluster.silent = True
-    cluster.run(100)
-    assert cluster.counts["packets"] == 2 * TINY.slots
 
 
 def began(cluster, workers=2, **options):
@@ -264,17 +267,32 @@ def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on(sparse
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
 
 
-def test_a_run_that_is_asked_for_in_another_follows_it():
+def test_what_is_asked_for_in_a_run_waits_for_its_end_or_does_nothing():
+    """A run follows it; a join and what was counted before have no effect."""
     job = random_job(TINY, 2, seed=5, micro_batches=3)
     cluster = PacketCluster([TINY] * 2)
     clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    cluster.workers[0].inner.receive(b"short")
     start(clients, job, first=True, last=False)
     start(clients, job, first=False, last=True)
+    clients[0].write(registers.JOIN, round=77)
     assert [client.read(registers.CTRL)["start"] for client in clients] == [1, 1]
     cluster.wait()
-    weights, _, _ = collect(cluster.workers, clients, job)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(2).weights]
+    status, counters = check_weights(cluster, clients, job, 2)
+    assert counters[0]["DROPPED_RUNT"] == 0
+    assert not any(flags["network_error"] for flags in status)
     assert [client.read(registers.CTRL)["start"] for client in clients] == [0, 0]
+
+
+def test_a_second_run_that_cannot_be_is_refused_when_its_time_has_come():
+    job = random_job(TINY, 1, seed=0)
+    cluster = PacketCluster([TINY])
+    (client,) = clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job)
+    client.write(registers.CTRL, start=1)
+    client.write(registers.CHUNKS, value=TINY.chunks + 1)
+    cluster.wait()
+    assert (client.read(registers.STATUS)["refused"], client.read(registers.CTRL)["done"]) == (1, 1)
 
 
 def started(config, seed):
@@ -288,7 +306,17 @@ def started(config, seed):
 
 @pytest.mark.parametrize("config", [TINY, SPARSE])
 def test_features_are_kept_until_their_memory_changes(config):
-    """For the next run. Then they would hold what was overwritten, beside the memories and their limit."""
+    """For the next run; those that are overwritten in a run to its end."""
+    job, cluster, clients = started(config, seed=7)
+    kept = weakref.ref(cluster.workers[0].inner._features)
+    for memory, part in enumerate(job.memories(0)):
+        if part.size:
+            cluster.workers[0].write_memory(memory, 0, np.zeros(part.nbytes, np.uint8))
+    assert kept() is not None
+    cluster.wait()
+    assert kept() is None
+    check_weights(cluster, clients, job)
+
     job, cluster, _ = started(config, seed=6)
     cluster.wait()
     worker = cluster.workers[0].inner
@@ -302,46 +330,6 @@ def test_features_are_kept_until_their_memory_changes(config):
     assert kept() is not None, "the byte behind them"
     worker.forget_memory(last, sizes[last] - 1, 1)
     assert kept() is None
-
-
-@pytest.mark.parametrize("config", [TINY, SPARSE])
-def test_features_that_are_overwritten_in_a_run_are_kept_until_its_end(config):
-    job, cluster, clients = started(config, seed=7)
-    kept = weakref.ref(cluster.workers[0].inner._features)
-    for memory, part in enumerate(job.memories(0)):
-        if part.size:
-            cluster.workers[0].write_memory(memory, 0, np.zeros(part.nbytes, np.uint8))
-    assert kept() is not None
-    cluster.wait()
-    assert kept() is None
-    weights, _, _ = collect(cluster.workers, clients, job)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
-
-
-def test_a_second_run_that_cannot_be_is_refused_when_its_time_has_come():
-    cluster = PacketCluster([TINY] * 1)
-    job = random_job(TINY, 1, seed=0)
-    clients = configure(cluster.workers, job, aggregator_mac=MAC)
-    start(clients, job)
-    clients[0].write(registers.CTRL, start=1)
-    clients[0].write(registers.CHUNKS, value=TINY.chunks + 1)
-    cluster.wait()
-    assert clients[0].read(registers.STATUS)["refused"]
-    assert clients[0].read(registers.CTRL)["done"]
-
-
-def test_a_join_during_a_run_does_nothing():
-    job = random_job(TINY, 2, seed=1, mini_batches=20)
-    cluster = PacketCluster([TINY] * 2)
-    clients = configure(cluster.workers, job, aggregator_mac=MAC)
-    start(clients, job)
-    cluster.run(200)
-    clients[0].write(registers.JOIN, round=77)
-    assert not clients[0].read(registers.CTRL)["idle"]
-    cluster.wait()
-    weights, status, _ = collect(cluster.workers, clients, job)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
-    assert not any(flags["network_error"] for flags in status)
 
 
 def test_a_probe_asks_and_its_answer_is_shown():
@@ -414,15 +402,3 @@ def test_the_doctor_trains_with_the_longest_packets():
         for finding in failed:
             assert finding.evidence == {"runs": 0, "frame_bytes": 1512}
             assert finding.remedy.endswith("does not carry frames of 1,512 bytes, train with --merge 1")
-
-
-def test_what_was_counted_before_a_run_is_not_of_it():
-    cluster = PacketCluster([TINY] * 1)
-    job = random_job(TINY, 1, seed=3)
-    clients = configure(cluster.workers, job, aggregator_mac=MAC)
-    cluster.workers[0].inner.receive(b"short")
-    start(clients, job)
-    cluster.workers[0].inner.receive(b"short")
-    cluster.wait()
-    counted = clients[0].read_counters(registers.COUNTERS)
-    assert counted["DROPPED_RUNT"] == 1
