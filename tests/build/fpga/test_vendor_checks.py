@@ -11,10 +11,6 @@ from p4sgd.build.fpga.check import check
 pytest.importorskip("tkinter")
 
 FAULTS = {
-    ("debug", "links", "link_hw.cfg"): [
-        ("chipscope=p4sgd_worker_1:axis_tx", "chipscope=p4sgd_worker_1:axis_out", "no port .*axis_out"),
-        ("protocol=p4sgd_worker_1:m_axi_gmem1", "protocol=p4sgd_worker_1:axis_tx", "no port .*axis_tx"),
-    ],
     ("debug", "scripts", "p4sgd_worker_debug.tcl"): [
         ("C_DATA_DEPTH", "C_DATA_DEEP", "ila has no parameter C_DATA_DEEP"),
     ],
@@ -56,27 +52,6 @@ FAULTS = {
     ("vitis", "kernels", "package_p4sgd_cmac.tcl"): [
         ("GRX_P gt_rxp", "GRX_P gt_rx", "the Verilog has no port gt_rx\n.*port gt_rxp is of no bus"),
     ],
-    ("vitis", "links", "link_hw.cfg"): [
-        ("sp=p4sgd_worker_1.m_axi_gmem1:HBM[31]\n", "", "memory p4sgd_worker_1.m_axi_gmem1 has no lines sp="),
-        ("HBM[31]", "HBM[30]", r"HBM\[30\] is .*gmem0's already"),
-        ("HBM[31]", "HBM[32]", r"the board has no memory HBM\[32\]"),
-        ("gmem1:", "gmem7:", "there is no memory port p4sgd_worker_1.m_axi_gmem7"),
-        ("nk=p4sgd_cmac:", "nk=p4sgd_mac:", "there is no kernel p4sgd_mac"),
-        ("p4sgd_worker_1.axis_tx:", "p4sgd_worker_1.axis_rx:", "no stream leaves a kernel at p4sgd_worker_1.axis_rx"),
-        ("connect=p4sgd_cmac_1/gt_serial:io_gt_qsfp0_00\n", "", "port p4sgd_cmac_1/gt_serial has no lines connect="),
-        ("io_gt_qsfp0_00", "io_gt_qsfp_00", "the shell has no io_gt_qsfp_00"),
-        ("SLR2", "SLR3", "the FPGA has no SLR3"),
-        ("slr=", "die=", r"v\+\+ has no option die in section \[connectivity\]"),
-        ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00", "p4sgd_cmac_1/gt_refclk .* should be to io_clk"),
-        (
-            "gt_serial:io_gt_qsfp0_00",
-            "gt_serial:io_clk_qsfp1_refclka_00",
-            "p4sgd_cmac_1/gt_serial .* should be to io_gt_qsfp0_00",
-        ),
-    ],
-    ("vitis", "links", "link_hw_emu.cfg"): [
-        (":p4sgd_aggregator_1.axis_rx1", ":p4sgd_aggregator_1.axis_rx7", "axis_rx1 has no lines stream_connect="),
-    ],
     ("vitis", "scripts", "p4sgd_cmac.xdc"): [
         ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
         ("consume_r_gry_reg[*]", "consume_r_gry[*]", r"has no .*/consume_r_gry\[\*\]"),
@@ -107,33 +82,18 @@ FAULTS = {
         (
             "-busif $name -clock ap_clk",
             "-busif $name -clock ap_clock",
-            "the clock of bus axis_tx is ap_clock, and should be ap_clk",
+            "clocks of buses are .*ap_clock.* should be ap_clk",
         ),
     ],
     ("vitis", "scripts", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::constraints p4sgd_cmac.xdc\n", "", "is read by no script"),
-        (
-            "GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp",
-            "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp",
-            "GRX_P of master gt_serial is gt_txp, an output",
-        ),
-        (
-            "GRX_P gt_rxp GRX_N gt_rxn",
-            "GRX_P gt_rxn GRX_N gt_rxp",
-            "GRX_P of master gt_serial is gt_rxn, an input .* whose name ends so",
-        ),
-        ("gt_serial master", "gt_serial slave", "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output"),
-        ("slave diff_clock", "slave clock_pair", "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0"),
     ],
     ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
-        ("p4sgd::bus axis_tx", "p4sgd::bus axis_out", "the Verilog of p4sgd_worker has no bus axis_out"),
-        ("p4sgd::bus axis_rx\n", "", "bus axis_rx is given no clock"),
-        ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; p4sgd_worker.xml has it at 0x200"),
         ("p4sgd_worker_kernel", "p4sgd_kernel", "the top module is p4sgd_kernel, which its Verilog has not"),
         (
             "p4sgd::clock 250000000\n",
             "",
-            "ap_clk is declared as nothing.*ap_rst_n does not go with.*FREQ_HZ .* not set",
+            "FREQ_HZ .* not set",
         ),
         ("clock 250000000", "clock 250", "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000"),
     ],
@@ -185,10 +145,7 @@ FAULTS = {
             "",
             "p4sgd_worker_1/m_axi_gmem1 is connected 0 times",
         ),
-        ("gmem1 31 {31}", "gmem1 31 {30}", "HBM_MEM30 is both"),
         ("gmem1 31 {31}", "gmem1 1 {31}", "hbm/SAXI_01 is connected 2"),
-        ("0x1000", "0x0", "is at 0x0, where xdma/M_AXI_LITE has"),
-        ("0x1000", "0x800", "is at 0x800, where xdma/M_AXI_LITE has"),
         ("_1/axis_rx p4sgd", "_1/axis_in p4sgd", "cmac_1 has no bus axis_in"),
         (":p4sgd_cmac:", ":p4sgd_mac:", "there is no p4sgd_cmac"),
     ],
@@ -227,7 +184,6 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
     [
         ("p4sgd_worker.v", "module p4sgd_worker_kernel(", "module another_kernel("),
         ("p4sgd_worker.xml", 'dataWidth="32"', 'dataWidth="wide"'),
-        ("link_hw.cfg", "nk=p4sgd_worker:", "nk=p4sgd_worker\n#"),
     ],
 )
 def test_a_file_that_cannot_be_followed_is_told(vitis_folder, tmp_path, name, before, after):

@@ -39,6 +39,26 @@ def test_ports_of_memory_and_their_cells(vitis_folder):
     assert "component/worker/engine0" in dies[0]
 
 
+def test_what_is_linked(vitis_folder):
+    *_, connectivity = (vitis_folder / "link_hw.cfg").read_text().split("\n\n")
+    assert (
+        connectivity
+        == """\
+[connectivity]
+nk=p4sgd_worker:1
+nk=p4sgd_cmac:1
+sp=p4sgd_worker_1.m_axi_gmem0:HBM[0:31]
+sp=p4sgd_worker_1.m_axi_gmem1:HBM[31]
+stream_connect=p4sgd_worker_1.axis_tx:p4sgd_cmac_1.axis_tx:16
+stream_connect=p4sgd_cmac_1.axis_rx:p4sgd_worker_1.axis_rx:16
+connect=io_clk_qsfp0_refclka_00:p4sgd_cmac_1/gt_refclk
+connect=p4sgd_cmac_1/gt_serial:io_gt_qsfp0_00
+connect=p4sgd_cmac_1/clk_gt_freerun:ii_level0_wire/ulp_m_aclk_freerun_ref_00
+slr=p4sgd_cmac_1:SLR2
+"""
+    )
+
+
 MEMORIES = {
     "tiny": [range(32), [31]],
     "u280": [*([low, low + 1] for low in range(0, 32, 2)), [31]],

@@ -10,14 +10,12 @@ from p4sgd.build.fpga import check
 from support.vendor_checks.block_design import check_block_design
 from support.vendor_checks.folder import open_vendor_folder
 from support.vendor_checks.kernels import check_kernels
-from support.vendor_checks.links import check_links
 from support.vendor_checks.scripts import check_scripts
 
 CHECKS = {
     **check.CHECKS,
     "scripts": check_scripts,
     "kernels": check_kernels,
-    "links": check_links,
     "block design": check_block_design,
 }
 """Checks by name, in their order; that of scripts takes more than the command's."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import find_buses
-from p4sgd.build.generate.boards import BOARDS
 from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
 from support.vendor_checks.folder import Call, VendorFolder
 
@@ -37,7 +36,6 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
             cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
     yield from _buses(script, calls, cells, set(kernels))
     yield from _nets(script, calls, cells)
-    yield from _addresses(calls, set(kernels))
     yield from _pins(folder, script, calls)
 
 
@@ -110,34 +108,6 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
 def _last(words: str) -> str:
     """Name of the object in what a stand-in returned."""
     return words.split()[-1]
-
-
-def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
-    """No two memory ports of kernels share a channel but the last, and no two address ranges of a master overlap."""
-    last = f"HBM_MEM{BOARDS['u280'].hbm.channels - 1}"  # which is the labels', too
-    owners: dict[str, str] = {}
-    ranges: dict[str, list[tuple[range, str]]] = {}  # by master
-    for call in calls:
-        if call.command != "assign_bd_address":
-            continue
-        master, segment = _last(call.option("target_address_space") or "-"), _last(call.arguments[-1])
-        first = int(call.option("offset") or "0", 0)
-        bytes_of = range(first, first + _bytes(call.option("range") or "0"))
-        for others, other in ranges.setdefault(master, []):
-            if bytes_of.start < others.stop and others.start < bytes_of.stop:
-                yield Problem(call.file, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
-        ranges[master].append((bytes_of, segment))
-        channel = segment.rpartition("/")[2]
-        if master.partition("/")[0] in kernels:
-            if channel in owners and channel != last:
-                yield Problem(call.file, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
-            owners[channel] = master
-
-
-def _bytes(text: str) -> int:
-    """A size in Vivado's notation: ``4K``, ``256M``, or a number."""
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
-    return int(text, 0) if unit is None else int(text[:-1], 0) * unit
 
 
 def _pins(folder: VendorFolder, script: str, calls: list[Call]) -> Iterator[Problem]:
