@@ -131,32 +131,8 @@ BOARDS = {
         source="DS978, XCU55C; UG1120; quad 130",
     ),
 }
-"""Boards, by the name on the command line. All that is known of a board is in its entry, but for the pins that a design
-without a shell needs (`p4sgd.build.fpga.vivado.PINS`).
-
-Resources and cages are taken from the data sheet, dies from UG1120. HBM is two stacks of 16 pseudo channels (PG276), of
-256 MB, and of 512 on a U55C (UG1393, HBM Configuration and Use). The die of the transceivers follows from the quad of
-QSFP 0 in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578).
-
-Power is the budget in the vendor's constraints of the U280 (master XDC, revision 2.04), the U50 (alveo-u50-xdc,
-2021-05-05; also github.com/fpganinja/taxi, src/cndm/board/Alveo/fpga/fpga_au50.xdc) and the U55C
-(github.com/Xilinx/open-nic-shell, constr/au55c/general.xdc). Of a whole U55C the data sheet gives 115 W.
-
-MACs, transceivers and their reference clocks are those of the vendor's 100G example for Vitis
-(github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl), and quads and clocks also those of
-github.com/Xilinx/open-nic-shell (src/cmac_subsystem/vivado_ip/cmac_usplus_*.tcl), which has other MACs on two cages:
-CMACE4_X0Y3 at the first of a U55C, CMACE4_X0Y4 on a U50.
-
-Names in the shells, and that v++'s option ``connect`` takes the transceivers of a cage as one interface, are from the
-vendor's tutorial on Aurora (XD099), which has these lines for all three shells: github.com/Xilinx/Vitis-Tutorials,
-Hardware_Acceleration/Design_Tutorials/08-alveo_aurora_kernel/krnl_aurora_test.cfg. It uses the first cage. For the
-second of a U280 github.com/pc2/AuroraFlow has the lines (test/cfg/aurora_flow_test_hw.cfg), for that of a U55C the v++
-configuration of SKA Low's CNIC, pin by pin. Reference clock ``a`` of a U280 is the Si570, and ``b`` an oscillator that
-can be set to 161.13 MHz (UG1314). ``platforminfo --verbose`` lists the names of a shell.
-
-The free-running clock has 100 MHz: AuroraFlow makes its IP for that (tcl/create_aurora_ip.tcl, C_INIT_CLK), and the
-vendor's scripts have it for U50 and U55C. The 50 MHz that they have for the U280 are those of another pin,
-``clk_gt_freerun``, of an older shell (xilinx_u280_xdma_201920_3)."""
+"""Boards, by the name on the command line: all that is known of them, but for the pins of designs without a shell
+(`p4sgd.build.fpga.vivado.PINS`). ``build/fpga/README.md`` has the sources."""
 
 BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
 """Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
