@@ -12,14 +12,11 @@ from amaranth.lib.wiring import Out
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform, program_script
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 
-NAME = "heartbeat"
-"""Name of the design and its files."""
+NAME, PROGRAM = "heartbeat", "program.tcl"
+"""Name of the design and its files, and the script that loads the bitstream into the card."""
 
 BAUD = 115_200
 """Bits per second, the usual default of terminal programs."""
-
-PROGRAM = "program.tcl"
-"""Script that loads the bitstream into the card."""
 
 
 class Heartbeat(wiring.Component):

@@ -25,23 +25,16 @@ from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-PROCEDURES = "package_kernel.tcl"
-"""File with the procedures that all packaging scripts use."""
+PROCEDURES, GATES, RULES = "package_kernel.tcl", "gates.tcl", "rules.mk"
+"""Files with procedures that all packaging scripts use, with those that report on a routed design and judge it, and
+with the rules of a folder's Makefile."""
 
-GATES = "gates.tcl"
-"""File with the procedures that report on a routed design and judge it."""
-
-RULES = "rules.mk"
-"""File with the rules of a folder's Makefile."""
-
-_HERE = Path(__file__).parent
+_HERE, _CROSSINGS = Path(__file__).parent, "p4sgd_cmac.xdc"
+"""Folder of these files, and the file with the constraints of a MAC's kernel."""
 
 _MEMORY = f"64 {OUTSTANDING_READS} 1"
 """Longest burst in beats, and reads and writes outstanding, for which interconnects are built: what the readers of
 engines and labels ask for, and the storer of weights, which waits for each response."""
-
-_CROSSINGS = "p4sgd_cmac.xdc"
-"""File with the constraints of a MAC's kernel."""
 
 SETTLE_CYCLES = 4
 """Cycles in which a setting reaches the engines. It takes longer to start a run after the last setting was written: a
@@ -113,39 +106,29 @@ def kernel_files(
 
 
 _CORES = {
-    CoreKind.ANALYSER: {
-        "C_DATA_DEPTH": "1024",
-        "C_INPUT_PIPE_STAGES": "2",
-        "C_EN_STRG_QUAL": "1",
-        "C_ADV_TRIGGER": "true",
-        "ALL_PROBE_SAME_MU_CNT": "2",
-    },
-    CoreKind.STATUS: {"C_NUM_PROBE_OUT": "0", "C_EN_SYNCHRONIZATION": "1"},
+    CoreKind.ANALYSER: (
+        "C_DATA_DEPTH 1024 C_INPUT_PIPE_STAGES 2 C_EN_STRG_QUAL 1 C_ADV_TRIGGER true ALL_PROBE_SAME_MU_CNT 2",
+        "C_NUM_OF_PROBES",
+        "C_PROBE{}_WIDTH",
+    ),
+    CoreKind.STATUS: ("C_NUM_PROBE_OUT 0 C_EN_SYNCHRONIZATION 1", "C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
 }
-"""Parameters of debug cores (PG172, PG159), as github.com/vortexgpgpu/vortex has them. 1,024 cycles of the probes of a
-worker take some 25 block RAMs."""
-
-_WIDTHS = {
-    CoreKind.ANALYSER: ("C_NUM_OF_PROBES", "C_PROBE{}_WIDTH"),
-    CoreKind.STATUS: ("C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
-}
-"""Parameters for the number of probes, and for the width of each."""
+"""Parameters of debug cores (PG172, PG159), as github.com/vortexgpgpu/vortex has them; those for the number of probes,
+and for the width of each. 1,024 cycles of the probes of a worker take some 25 block RAMs."""
 
 
 def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
     """Tcl that adds debug cores to the open project, synthesised with it as in the vendor's rtl_vadd_hw_debug."""
     lines = [header_comment("# {}", command)]
     for core in cores:
-        number, width = _WIDTHS[core.kind]
-        widths = {width.format(index): str(bits) for index, bits in enumerate(core.widths)}
+        common, number, width = _CORES[core.kind]
+        words = f"{common} {number} {len(core.widths)}".split()
+        words += [word for index, bits in enumerate(core.widths) for word in (width.format(index), str(bits))]
         lines += [
             "",
             f"create_ip -name {core.kind.value} -vendor xilinx.com -library ip -module_name {core.module}",
             "set_property -dict [list \\",
-            *(
-                f"    CONFIG.{name} {{{value}}} \\"
-                for name, value in (_CORES[core.kind] | {number: str(len(widths))} | widths).items()
-            ),
+            *(f"    CONFIG.{name} {{{value}}} \\" for name, value in zip(words[::2], words[1::2], strict=True)),
             f"] [get_ips {core.module}]",
             f"generate_target {{instantiation_template}} [get_files {core.module}.xci]",
             f"set_property generate_synth_checkpoint false [get_files {core.module}.xci]",
@@ -154,7 +137,6 @@ def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
 
 
 def _ip_file(kernel: Kernel) -> str:
-    """File that makes the vendor's IP in a kernel."""
     return f"{kernel.name}_ip.tcl"
 
 

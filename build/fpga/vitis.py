@@ -21,14 +21,9 @@ from p4sgd.build.generate.floorplan import kernel_placement
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
-CLUSTER = "hw_emu.toml"
-"""Cluster file of the design for the emulator."""
-
-PLACE = "place.tcl"
-"""Script that Vivado runs before placement, because v++ tells it to."""
-
-JUDGE = "judge.tcl"
-"""Script that Vivado runs after routing, because v++ tells it to (UG1393, --vivado Options)."""
+CLUSTER, PLACE, JUDGE = "hw_emu.toml", "place.tcl", "judge.tcl"
+"""Cluster file of the design for the emulator, and scripts that Vivado runs before placement and after routing, because
+v++ tells it to (UG1393, --vivado Options)."""
 
 _TRAINING = """\
 Its workers then train by this command, slowly, as their Verilog is simulated:

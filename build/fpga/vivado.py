@@ -1,6 +1,6 @@
 """The folder from which Vivado builds the bitstream of a worker without a shell, and reports of its parts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,22 +81,15 @@ def _pin(port: str, pin: str, attributes: Any) -> list[str]:
     ]
 
 
-FLOORPLAN = "floorplan.tcl"
-"""Script that assigns the worker to dies, if a design needs that."""
-
-_OUT_OF_CONTEXT, _BLOCK_DESIGN = "out_of_context.tcl", "block_design.tcl"
+FLOORPLAN, _OUT_OF_CONTEXT, _BLOCK_DESIGN = "floorplan.tcl", "out_of_context.tcl", "block_design.tcl"
 
 _PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
 """Files that scripts source."""
 
 _PROJECT = "p4sgd_board"
-"""Name of the project."""
 
-_FREE_MEGAHERTZ = 100
-"""Frequency of the board's clock for HBM and the MAC."""
-
-_REGISTERS = 0x1000
-"""Bytes of address space for the registers of a kernel."""
+_FREE_MEGAHERTZ, _REGISTERS = 100, 0x1000
+"""Frequency of the board's clock for HBM and the MAC; bytes of address space for the registers of a kernel."""
 
 
 def vivado_files(
@@ -140,13 +133,16 @@ p4sgd::out_of_context {name} {module} {board.part} {engine.name}.v {name}_clock.
     return found, kernels
 
 
+def _words(channels: Iterable[int]) -> str:
+    return " ".join(map(str, channels))
+
+
 def _project(
     channels: tuple[range, ...], kernels: tuple[Kernel, ...], board: Board, pins: BoardPins, command: str
 ) -> str:
     engine, mac = kernels
     ports = [each[0] for each in channels]
     free = next(channel for channel in range(board.hbm.channels) if channel not in ports)
-    every = " ".join(map(str, range(board.hbm.channels)))
     lines = [
         header_comment("# {}", command),
         source_command(GATES),
@@ -155,11 +151,11 @@ def _project(
         "",
         f"p4sgd::open_project {_PROJECT} {board.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
-        f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
+        f"p4sgd::add_memory {{{_words(sorted([*ports, free]))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
-        f"p4sgd::connect_memory xdma/M_AXI {free} {{{every}}}",
+        f"p4sgd::connect_memory xdma/M_AXI {free} {{{_words(range(board.hbm.channels))}}}",
         *(
-            f"p4sgd::connect_memory {engine.unit}/{memory_bus(number)} {each[0]} {{{' '.join(map(str, each))}}}"
+            f"p4sgd::connect_memory {engine.unit}/{memory_bus(number)} {each[0]} {{{_words(each)}}}"
             for number, each in enumerate(channels)
         ),
         f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",

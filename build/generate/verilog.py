@@ -15,15 +15,11 @@ from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 AGGREGATOR = "p4sgd_aggregator"
-"""Top module of the aggregator, and name of its file."""
-
 TOPS = (WORKER, AGGREGATOR)
 
-FILE_LIST = "files.f"
-"""File with the names of the Verilog files, one per line, for the option ``-F`` of simulators and linters."""
-
-FLOORPLAN = f"{WORKER}_floorplan.tcl"
-"""Script for Vivado that assigns the parts of a worker to the dies of a board's FPGA."""
+FILE_LIST, FLOORPLAN = "files.f", f"{WORKER}_floorplan.tcl"
+"""File with the names of the Verilog files, for the option ``-F`` of simulators and linters, and script for Vivado that
+assigns the parts of a worker to the dies of a board's FPGA."""
 
 
 def generated_files(
