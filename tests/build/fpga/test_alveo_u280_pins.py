@@ -100,19 +100,6 @@ def test_every_pin_of_the_table():
     assert len(SITES) == len(ROWS)
 
 
-@pytest.mark.parametrize("direction", ["tx", "rx"])
-def test_lanes_are_those_of_their_quads(direction):
-    """A cage has a quad, lane by lane; PCI Express runs down from the highest channel of quad 227."""
-    lanes = {f"qsfp28_{cage}.{direction}[{lane}]": (lane, 134 + cage) for cage in (0, 1) for lane in range(4)}
-    lanes |= {f"pcie_0.{direction}[{lane}]": (3 - lane % 4, 227 - lane // 4) for lane in range(16)}
-    for line, (number, quad) in lanes.items():
-        name, _ = site(line)
-        assert name == f"MGTY{direction.upper()}P{number}_{quad}", line
-    for line in lanes:
-        other = line.replace(direction, {"tx": "rx", "rx": "tx"}[direction])
-        assert channel(line) == channel(other), "a lane's directions are one transceiver's"
-
-
 @pytest.mark.parametrize("cage", [0, 1])
 def test_a_mac_has_the_transceivers_of_its_cage(cage):
     channels = [channel(f"qsfp28_{cage}.rx[{lane}]") for lane in range(4)]
@@ -124,18 +111,3 @@ def test_a_mac_has_the_transceivers_of_its_cage(cage):
 def test_the_host_s_quad_is_that_of_lane_0():
     name, _ = site("pcie_0.rx[0]")
     assert f"GTY_Quad_{name.rsplit('_', 1)[1]}" == PINS["u280"].host_quad
-
-
-def test_reference_clocks_are_those_of_their_quads():
-    """First and second of a cage's quad are from two oscillators; the host has two clocks, and the card two for it."""
-    clocks = {}
-    for cage, quad in enumerate((134, 135)):
-        clocks[f"qsfp28_refclk_{cage}[0]"] = f"MGTREFCLK0P_{quad} from SI570"
-        clocks[f"qsfp28_osc_{cage}.clk[0]"] = f"MGTREFCLK1P_{quad} from SI546"
-    for number, name in enumerate(("0P_227", "0P_225", "1P_227", "1P_225")):
-        clocks[f"pcie_refclk_{number}[0]"] = f"MGTREFCLK{name}"
-    for line, wanted in clocks.items():
-        assert " ".join(site(line)).startswith(wanted), line
-    behind = {number: site(f"pcie_refclk_{number}[0]")[1] for number in range(4)}
-    assert [number for number in behind if "x16" in behind[number]] == [1, 3]
-    assert [number for number in behind if "async" in behind[number]] == [2, 3]

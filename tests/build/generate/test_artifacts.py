@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -73,54 +74,34 @@ def test_leaves_alone_what_was_not_generated(tmp_path, make):
     assert (_contents(out) if out.is_dir() else out.read_text()) == before
 
 
-@pytest.mark.parametrize("step", ["fsync", "rename"])
-@pytest.mark.parametrize("earlier", [True, False])
-def test_a_failure_changes_nothing(tmp_path, monkeypatch, step, earlier):
+@pytest.mark.parametrize(
+    ("step", "earlier"),
+    [*product(["a full disk", "new"], [True, False]), ("Ctrl-C in new", True), ("Ctrl-C behind old", True)],
+)
+def test_a_failure_or_interruption_changes_nothing(tmp_path, monkeypatch, step, earlier):
+    """While files are written; in the renaming of the new folder; and between this and that of the old one."""
     out = tmp_path / "out"
     if earlier:
         write_folder(out, COMMAND, {"a": "old"}, {})
     before = _contents(out) if earlier else None
+    error, rename = KeyboardInterrupt if "Ctrl-C" in step else OSError(28, "No space left on device"), Path.rename
 
-    if step == "fsync":
+    def full(_):
+        raise error
 
-        def full(_):
-            raise OSError(28, "No space left on device")
+    def moved(self, target):
+        if step.endswith("new") and self.name == "new":
+            raise error
+        done = rename(self, target)
+        if step.endswith("old") and Path(target).name == "old":
+            raise error
+        return done
 
+    monkeypatch.setattr(Path, "rename", moved)
+    if step == "a full disk":
         monkeypatch.setattr(artifacts.os, "fsync", full)
-    else:
-        real = Path.rename
-
-        def refuse(self, target):
-            if self.name == "new":
-                raise OSError(28, "No space left on device")
-            return real(self, target)
-
-        monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises((OSError, KeyboardInterrupt)):
         write_folder(out, COMMAND, {"a": "new", "b": "new"}, {})
     assert list(tmp_path.iterdir()) == ([out] if earlier else [])
     if earlier:
         assert _contents(out) == before
-
-
-@pytest.mark.parametrize("at", ["between", "new"])
-def test_ctrl_c_while_folders_are_moved(tmp_path, monkeypatch, at):
-    """Between the two renames, and in the second."""
-    out = tmp_path / "out"
-    write_folder(out, COMMAND, {"a": "old"}, {})
-    before = _contents(out)
-    real = Path.rename
-
-    def rename(self, target):
-        if self.name == at:
-            raise KeyboardInterrupt
-        moved = real(self, target)
-        if at == "between" and Path(target).name == "old":
-            raise KeyboardInterrupt
-        return moved
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises(KeyboardInterrupt):
-        write_folder(out, COMMAND, {"a": "new"}, {})
-    assert _contents(out) == before
-    assert list(tmp_path.iterdir()) == [out]
